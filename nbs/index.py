@@ -11,18 +11,18 @@
 #
 # | frame | centre (row, column) | pixels | peak probability | result |
 # |---|---|---|---|---|
-# | left: a drone | 31, 138 | 18 | 1.0 | found |
-# | middle: a helicopter | 146, 192 | 6 | 1.0 | found |
-# | middle: the top of a mast | 171, 28 | 41 | 1.0 | false alarm |
+# | left: a drone | 31, 138 | 24 | 1.00 | found |
+# | middle: a helicopter | 146, 192 | 5 | 0.89 | found |
+# | middle: the top of a mast | 170, 28 | 37 | 0.96 | false alarm |
 # | right: a bird | 154, 108 | - | - | missed |
 #
-# These are real frames of 320x256 pixels. The weights were not trained on these clips. On the middle frames of 16 such clips they find 13 of 15 targets and raise 3 false alarms ([all frames](../results/pretrained/frames.json)). Source: Svanström, Alonso-Fernandez and Englund, Data in Brief 2021 ([Zenodo 5500576](https://zenodo.org/records/5500576), CC0).
+# These are real frames of 320x256 pixels, from clips that the weights were not trained on. In 16 such frames they find 13 of 15 targets and raise 3 false alarms ([all frames](../results/pretrained/frames.json)). Source: Svanström, Alonso-Fernandez and Englund, Data in Brief 2021 ([Zenodo 5500576](https://zenodo.org/records/5500576), CC0).
 #
 # ## Start here
 #
 # ### I have an image
 #
-# You need Python 3.11 or newer and this repository's folder. PyTorch with CUDA takes several GB; a build [for the CPU alone](guides/first_run.ipynb) is smaller.
+# You need Python 3.11 or newer. Run the first command in this repository's folder. It also installs PyTorch with CUDA, which takes several GB. If you have no NVIDIA GPU, install the smaller [CPU build](guides/first_run.ipynb) first.
 #
 # ```bash
 # pip install "mshnet @ git+https://github.com/{{repo}}"   # the name mshnet on PyPI is not ours
@@ -37,7 +37,7 @@
 # results  predictions/pretrained
 # ```
 #
-# In `predictions/pretrained` you find the marked image (`overlays/`), a mask (`masks/`), and a table of the detections (`detections.csv`, `coco.json`). The command takes images, folders, globs in quotes, multi-page TIFFs and videos (`pip install av`) of any size, in 8 or 16 bits.
+# In `predictions/pretrained` you find the marked image (`overlays/`), a mask (`masks/`), and a table of the detections (`detections.csv`, `coco.json`). The command reads images, folders, multi-page TIFFs and videos (`pip install av`). Frames may have any size, and 8 or 16 bits.
 #
 # In Python:
 #
@@ -45,10 +45,12 @@
 # import mshnet
 #
 # mshnet.find_targets("frame.png").show()  # the marked image; without an argument: a real frame
-# mshnet.detect("frame.png")               # a list of dicts: centroid, box, area, probability
+# mshnet.detect("frame.png")               # a list of dicts: centroid, box, area, peak, ...
 # ```
 #
-# **[Too many detections, or none?](guides/new_camera.ipynb)** `mshnet predict frame.png --min-area 4` drops detections of fewer pixels, and `--threshold` sets the least probability. The [model card](../mshnet/pretrained.md) lists scores and known failures. To estimate a new camera, we trained the same weights without NUAA-SIRST and evaluated them on its images: they found 0.885 of the targets, with 15.3 false pixels per million.
+# **[Too many detections, or none?](guides/new_camera.ipynb)** `--min-area 4` drops detections of fewer than 4 pixels, and `--threshold` sets the lowest probability of a detection.
+#
+# **How good on a new camera?** We repeated the training without NUAA-SIRST, and tested it on the images of NUAA-SIRST. It found 0.885 of the targets, with 15.3 false pixels per million. The [model card](../mshnet/pretrained.md) lists scores and known failures.
 #
 # ### I have a data set
 #
@@ -62,7 +64,7 @@
 # mshnet export --weight-path runs/NUAA-SIRST-*/best.pt    # ONNX; pip install '.[export]'
 # ```
 #
-# A data set is a folder with `images/`, `masks/` and two lists of names (`trainval.txt`, `test.txt`), or an archive of it. The names `NUAA-SIRST`, `NUDT-SIRST` and `IRSTD-1k` are downloaded, with the lists that most papers use. For your own images see [masks and lists](guides/own_images.ipynb). `mshnet COMMAND --help` shows the flags of daily use.
+# A data set is a folder with `images/`, `masks/` and two lists of names (`trainval.txt`, `test.txt`), or an archive of such a folder. `--dataset-dir NUAA-SIRST` downloads the data set of that name and uses the lists of most papers. The names `NUDT-SIRST` and `IRSTD-1k` work in the same way. [Your own images](guides/own_images.ipynb) explains how to make masks and lists. `mshnet COMMAND --help` shows the most used flags.
 #
 # In Python:
 #
@@ -77,7 +79,7 @@
 #
 # ### I want the cloud
 #
-# Each notebook runs from top to bottom: install, detect, train, evaluate, plot. Without a data set it uses synthetic images. [Colab and Kaggle](guides/cloud.ipynb) take two files: a notebook and the library as a wheel (`make wheel`).
+# Each notebook runs from top to bottom: install, detect, train, evaluate, plot. Without a data set it uses synthetic images. Without a badge to click, upload two files: the notebook, and the library as a wheel (`make wheel`). [Colab and Kaggle](guides/cloud.ipynb) shows each step.
 #
 # | notebook | machine |
 # |---|---|
@@ -87,11 +89,11 @@
 # | [kaggle_tpu](run/kaggle_tpu.ipynb) [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/kaggle_tpu.ipynb) | Kaggle TPU |
 # | [local](run/local.ipynb) | your own machine, in Jupyter |
 #
-# Without a browser, in a clone after `pip install -e '.[notebook]'`: `papermill nbs/run/local.ipynb out.ipynb -p dataset_dir data/NUAA-SIRST -p epochs 50`.
+# To run a notebook without a browser, use papermill in a clone (after `pip install -e '.[notebook]'`): `papermill nbs/run/local.ipynb out.ipynb -p dataset_dir data/NUAA-SIRST -p epochs 50`.
 #
 # ## Results
 #
-# Test scores, one row for each recipe. *Pd* is the fraction of targets found, *Fa* counts false pixels per million. *Collapsed* seeds predict nothing or everything (IoU below 0.05); Pd and Fa are means of the other seeds.
+# Test scores, one row for each recipe. *Pd* is the fraction of targets found. *Fa* is the number of false pixels per million. A *collapsed* seed predicts nothing or everything (IoU below 0.05). Mean IoU includes such seeds; Pd and Fa leave them out.
 #
 # | recipe, data | epochs | seeds | mean IoU | lowest | highest | Pd | Fa | collapsed |
 # |---|---|---|---|---|---|---|---|---|
@@ -99,13 +101,14 @@
 # | `paper`, NUAA-SIRST | 60 | 0, 1, 2 | 0.291 | 0.001 | 0.475 | 0.922 | 413.8 | 1 of 3 |
 # | `steady`, NUDT-SIRST | 200 | 0, 1, 2 | 0.818 | 0.811 | 0.826 | 0.968 | 10.8 | 0 of 3 |
 # | `paper`, NUDT-SIRST | 60 | 0, 1, 2 | 0.407 | 0.001 | 0.676 | 0.908 | 75.6 | 1 of 3 |
-# | paper, published, NUDT-SIRST | 400 | - | 0.8055 | - | - | - | - | - |
+# | as published in the paper, NUDT-SIRST | 400 | - | 0.8055 | - | - | - | - | - |
 # | `quick`, synthetic scenes | 9 | 0, 1, 2, 3, 4 | 0.835 | 0.825 | 0.844 | 0.983 | 5.1 | 0 of 5 |
 #
 # - **Protocol:** images of 256x256 pixels (`quick`: 128x128), the last epoch, no seed left out, threshold 0.5, [exact matching](guides/scores.ipynb).
-# - **Splits:** NUAA-SIRST 213/214, NUDT-SIRST 663/664. Of the latter, 43 test images are near-duplicates of training images; without them the mean IoU is 0.817 (`steady`) and 0.408 (`paper`).
-# - **`steady`** is the default recipe. It was chosen on held-out parts of the training lists. The NUAA-SIRST test list was also opened for three earlier versions of it. This row used `--crop native`, the default until crops got the size of the evaluated image.
-# - **`paper`** is the original recipe, for 60 epochs because only a CPU was available; the paper trains for 400. With `--preset paper` and `--rule reference` the network, loss, transforms and metrics reproduce the [official code](https://github.com/Lliu666/MSHNet): counts exactly, other numbers to float32 rounding ([tests](../tests/test_golden.py)). The defaults [differ](guides/from_official.ipynb).
+# - **Splits:** NUAA-SIRST has 213 training and 214 test images, NUDT-SIRST 663 and 664. In NUDT-SIRST, 43 test images are near-duplicates of training images. Without them the mean IoU is 0.817 (`steady`) and 0.408 (`paper`).
+# - **`steady`** is the default recipe. It was chosen on held-out parts of the training lists. But three earlier versions of it were evaluated on the NUAA-SIRST test list, too. The row for NUAA-SIRST used `--crop native`, which was the default then.
+# - **`paper`** is the original recipe. It ran for 60 epochs, because only a CPU was available; the paper trains for 400.
+# - **Equal to the [official code](https://github.com/Lliu666/MSHNet):** with `--preset paper` and `--rule reference`, the network, loss, transforms and metrics compute the same numbers: counts exactly, all others up to float32 rounding ([tests](../tests/test_golden.py)). The defaults [differ](guides/from_official.ipynb).
 #
 # [All results](guides/results.ipynb), [every seed](../results/SCORES.md).
 #
@@ -124,26 +127,26 @@
 # |---|---|
 # | NUAA-SIRST, NUDT-SIRST | trained, test lists evaluated |
 # | IRSTD-1k | trained; only a held-out part of its training list evaluated |
-# | downloads by name | tested with local archives; the addresses were never used |
-# | published MSHNet weights | tested with files of the same form; the published files were never loaded |
+# | downloads by name | tested with local archives, never with the real addresses |
+# | published MSHNet weights | tested with files of the same form, never with the published files |
 #
-# On the H200 `torch.compile` gave NaN gradients, so it is off by default.
+# `torch.compile` is off by default, because it gave NaN gradients on the H200.
 #
 # ## Three more tasks on the same engine
 #
-# The training loop, the devices, the run folders and the commands do not depend on images. Three other published methods use them; so can yours ([guide](guides/task.ipynb)). Means of seeds 0, 1, 2 on real data:
+# The training loop, the devices, the run folders and the commands do not depend on images. Three other published methods use them, and [your own method](guides/task.ipynb) can, too. Scores on real data, means of seeds 0, 1, 2:
 #
 # | `--task` | input and output | score | baseline |
 # |---|---|---|---|
 # | `eit` ([tomography](guides/eit.ipynb)) | voltages to an image; [weights](../mshnet/pretrained-eit.md) included | correlation 0.817 (UEF), 0.790 (KTC) | Gauss-Newton 0.782, 0.782 |
-# | `events` ([event cameras](guides/events.ipynb)) | a recording to a class | accuracy 0.967 in five folds (0.977 on a test list used before) | logistic regression 0.900 on that list |
+# | `events` ([event cameras](guides/events.ipynb)) | a recording to a class | accuracy 0.967 in five folds (0.977 on a test list that was used before) | logistic regression 0.900 on that test list |
 # | `signs` ([sign language](guides/signs.ipynb)) | a video to words | word error rate 0.264 on new sentences (0.189 on all) | time warping 0.313 (0.247) |
 #
 # Their notebooks: [eit](run/eit.ipynb), [events](run/events.ipynb), [signs](run/signs.ipynb).
 #
 # ## When a session ends
 #
-# Run the same command or notebook again: it resumes. Ctrl-C, a closed terminal and the end of a session's hours lose nothing. A killed process loses at most two epochs. If you may lose the disk, keep a backup with `--mirror-dir DIR` (in Colab: Drive). [All cases](guides/resume.ipynb).
+# Run the same command or notebook again to resume. After Ctrl-C, a closed terminal or the time limit of a session, nothing is lost. After a killed process, at most two epochs are lost. If you may lose the disk, keep a backup with `--mirror-dir DIR` (in Colab: Drive). [All cases](guides/resume.ipynb).
 #
 # ## Guides
 #
@@ -165,7 +168,7 @@
 # make demo        # train on synthetic scenes; needs git and make
 # ```
 #
-# [CONTRIBUTING](../CONTRIBUTING.md) explains how to change something and how it is built, [experiments](../experiments/README.md) what was tried, the [changelog](../CHANGELOG.md) what is new.
+# [CONTRIBUTING](../CONTRIBUTING.md) explains how to change the project and how it is built. [Experiments](../experiments/README.md) lists what was tried, the [changelog](../CHANGELOG.md) what is new.
 #
 # ## Cite, licence
 #

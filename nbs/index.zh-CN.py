@@ -11,18 +11,18 @@
 #
 # | 图像 | 中心（行，列） | 像素数 | 最大概率 | 结果 |
 # |---|---|---|---|---|
-# | 左：无人机 | 31, 138 | 18 | 1.0 | 检出 |
-# | 中：直升机 | 146, 192 | 6 | 1.0 | 检出 |
-# | 中：杆顶 | 171, 28 | 41 | 1.0 | 虚警 |
+# | 左：无人机 | 31, 138 | 24 | 1.00 | 检出 |
+# | 中：直升机 | 146, 192 | 5 | 0.89 | 检出 |
+# | 中：杆顶 | 170, 28 | 37 | 0.96 | 虚警 |
 # | 右：鸟 | 154, 108 | - | - | 漏检 |
 #
-# 这些是 320x256 像素的真实图像。权重没有用这些视频训练。在 16 段这样的视频各自的中间一帧上，共检出 15 个目标中的 13 个，有 3 个虚警（[全部结果](../results/pretrained/frames.json)）。来源：Svanström、Alonso-Fernandez、Englund，Data in Brief 2021（[Zenodo 5500576](https://zenodo.org/records/5500576)，CC0）。
+# 这些是 320x256 像素的真实图像，所属的视频没有用于训练权重。在 16 幅这样的图像上，共检出 15 个目标中的 13 个，有 3 个虚警（[全部结果](../results/pretrained/frames.json)）。来源：Svanström、Alonso-Fernandez、Englund，Data in Brief 2021（[Zenodo 5500576](https://zenodo.org/records/5500576)，CC0）。
 #
 # ## 从这里开始
 #
 # ### 我有一幅图像
 #
-# 需要 Python 3.11 或更新的版本，以及本仓库的文件夹。带 CUDA 的 PyTorch 有好几 GB；[只用 CPU](guides/first_run.zh-CN.ipynb) 的版本小得多。
+# 需要 Python 3.11 或更新的版本。请在本仓库的文件夹中执行第一条命令。它还会安装带 CUDA 的 PyTorch，有好几 GB。没有 NVIDIA GPU 时，请先安装小得多的 [CPU 版](guides/first_run.zh-CN.ipynb)。
 #
 # ```bash
 # pip install "mshnet @ git+https://github.com/{{repo}}"   # PyPI 上的 mshnet 不是本项目
@@ -37,7 +37,7 @@
 # results  predictions/pretrained
 # ```
 #
-# `predictions/pretrained` 中有标注图（`overlays/`）、掩膜（`masks/`）和检测表（`detections.csv`、`coco.json`）。输入可以是图像、文件夹、带引号的通配符、多页 TIFF 和视频（`pip install av`），大小不限，8 位或 16 位。
+# `predictions/pretrained` 中有标注图（`overlays/`）、掩膜（`masks/`）和检测表（`detections.csv`、`coco.json`）。输入可以是图像、文件夹、多页 TIFF 和视频（`pip install av`）。图像大小不限，8 位或 16 位。
 #
 # 在 Python 中：
 #
@@ -45,10 +45,12 @@
 # import mshnet
 #
 # mshnet.find_targets("frame.png").show()  # 标注图；不带参数时用内置的真实图像
-# mshnet.detect("frame.png")               # 字典的列表：中心、边框、面积、概率
+# mshnet.detect("frame.png")               # 字典的列表：中心、边框、面积、最高概率等
 # ```
 #
-# **[检出太多，或什么都没检出？](guides/new_camera.ipynb)** `mshnet predict frame.png --min-area 4` 去掉像素更少的检测，`--threshold` 设定最低概率。[模型卡](../mshnet/pretrained.md)列出分数和已知的失败情况。为了估计在新相机上的表现，我们在不用 NUAA-SIRST 的情况下训练了同样的权重，再在 NUAA-SIRST 的图像上评测：检出的目标占 0.885，每百万像素中有 15.3 个误检像素。
+# **[检出太多，或什么都没检出？](guides/new_camera.ipynb)** `--min-area 4` 去掉少于 4 个像素的检测，`--threshold` 设定检测的最低概率。
+#
+# **在新相机上效果如何？** 我们去掉 NUAA-SIRST 重新训练了一次，再在 NUAA-SIRST 的图像上测试：检出的目标占 0.885，每百万像素中有 15.3 个误检像素。[模型卡](../mshnet/pretrained.md)列出分数和已知的失败情况。
 #
 # ### 我有数据集
 #
@@ -62,7 +64,7 @@
 # mshnet export --weight-path runs/NUAA-SIRST-*/best.pt    # ONNX，需 pip install '.[export]'
 # ```
 #
-# 数据集是一个文件夹，含有 `images/`、`masks/` 和两个名称列表（`trainval.txt`、`test.txt`），也可以是这种文件夹的压缩包。`NUAA-SIRST`、`NUDT-SIRST`、`IRSTD-1k` 这三个名称会自动下载，并采用多数论文的列表。自己的图像见[掩膜与列表](guides/own_images.ipynb)。`mshnet COMMAND --help` 显示常用的参数。
+# 数据集是一个文件夹，含有 `images/`、`masks/` 和两个名称列表（`trainval.txt`、`test.txt`），也可以是这种文件夹的压缩包。`--dataset-dir NUAA-SIRST` 会下载这个数据集，并采用多数论文的列表。`NUDT-SIRST` 和 `IRSTD-1k` 也是这样。[自己的图像](guides/own_images.ipynb)说明怎样制作掩膜和列表。`mshnet COMMAND --help` 显示常用的参数。
 #
 # 在 Python 中：
 #
@@ -77,7 +79,7 @@
 #
 # ### 我要用云端
 #
-# 每个 notebook 从头到尾依次执行：安装、检测、训练、评测、画图。没有数据集时使用合成图像。[Colab 和 Kaggle](guides/cloud.zh-CN.ipynb) 需要两个文件：一个 notebook 和库的 wheel 文件（`make wheel`）。
+# 每个 notebook 从头到尾依次执行：安装、检测、训练、评测、画图。没有数据集时使用合成图像。没有徽章可点时，请上传两个文件：notebook 和库的 wheel 文件（`make wheel`）。[Colab 和 Kaggle](guides/cloud.zh-CN.ipynb) 逐步说明。
 #
 # | notebook | 机器 |
 # |---|---|
@@ -87,11 +89,11 @@
 # | [kaggle_tpu](run/kaggle_tpu.ipynb) [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/kaggle_tpu.ipynb) | Kaggle TPU |
 # | [local](run/local.ipynb) | 自己的机器，在 Jupyter 中 |
 #
-# 不用浏览器时，在克隆的仓库中先执行 `pip install -e '.[notebook]'`，然后执行：`papermill nbs/run/local.ipynb out.ipynb -p dataset_dir data/NUAA-SIRST -p epochs 50`。notebook 的标题是中英双语，正文是英文。
+# 不用浏览器时，可在克隆的仓库中用 papermill 运行 notebook（先执行 `pip install -e '.[notebook]'`）：`papermill nbs/run/local.ipynb out.ipynb -p dataset_dir data/NUAA-SIRST -p epochs 50`。notebook 的标题是中英双语，正文是英文。
 #
 # ## 结果
 #
-# 测试分数，每行一种训练方案。*Pd* 是检出的目标所占的比例，*Fa* 是每百万像素中的误检像素数。*失效*的种子什么都不预测或处处都预测为目标（IoU 低于 0.05）；Pd 和 Fa 是其余种子的平均值。
+# 测试分数，每行一种训练方案。*Pd* 是检出的目标所占的比例，*Fa* 是每百万像素中的误检像素数。*失效*的种子什么都不预测或处处都预测为目标（IoU 低于 0.05）。平均 IoU 包括这样的种子；Pd 和 Fa 不包括。
 #
 # | 训练方案、数据 | epoch 数 | 种子 | 平均 IoU | 最低 | 最高 | Pd | Fa | 失效 |
 # |---|---|---|---|---|---|---|---|---|
@@ -103,9 +105,10 @@
 # | `quick`，合成场景 | 9 | 0, 1, 2, 3, 4 | 0.835 | 0.825 | 0.844 | 0.983 | 5.1 | 0/5 |
 #
 # - **评测协议：** 256x256 像素（`quick` 为 128x128），最后一个 epoch，不剔除任何种子，阈值 0.5，[最优匹配](guides/scores.ipynb)。
-# - **划分：** NUAA-SIRST 213/214，NUDT-SIRST 663/664。后者有 43 幅测试图像与训练图像几乎相同；去掉它们，平均 IoU 为 0.817（`steady`）和 0.408（`paper`）。
-# - **`steady`** 是默认的训练方案，在训练列表的留出部分上选定。NUAA-SIRST 的测试列表还用于评测过它的三个早期版本。表中这一行用的是 `--crop native`；后来默认的裁剪改为评测图像的大小。
-# - **`paper`** 是论文的训练方案，因为只有 CPU，训练了 60 个 epoch；论文训练 400 个。使用 `--preset paper` 和 `--rule reference` 时，网络、损失、数据变换和指标重现[官方代码](https://github.com/Lliu666/MSHNet)：计数完全相同，其余数值相差不超过 float32 的舍入误差（[测试](../tests/test_golden.py)）。默认设置[与之不同](guides/from_official.ipynb)。
+# - **划分：** NUAA-SIRST 有 213 幅训练图像和 214 幅测试图像，NUDT-SIRST 有 663 和 664 幅。NUDT-SIRST 有 43 幅测试图像与训练图像几乎相同。去掉它们，平均 IoU 为 0.817（`steady`）和 0.408（`paper`）。
+# - **`steady`** 是默认的训练方案，在训练列表的留出部分上选定。但是它的三个早期版本也在 NUAA-SIRST 的测试列表上评测过。NUAA-SIRST 一行用的是 `--crop native`，即当时的默认值。
+# - **`paper`** 是论文的训练方案。因为只有 CPU，它训练了 60 个 epoch；论文训练 400 个。
+# - **与[官方代码](https://github.com/Lliu666/MSHNet)一致：** 使用 `--preset paper` 和 `--rule reference` 时，网络、损失、数据变换和指标的计数完全相同，其余数值相差不超过 float32 的舍入误差（[测试](../tests/test_golden.py)）。默认设置[与之不同](guides/from_official.ipynb)。
 #
 # [全部结果](guides/results.ipynb)，[每个种子](../results/SCORES.md)。
 #
@@ -124,14 +127,14 @@
 # |---|---|
 # | NUAA-SIRST、NUDT-SIRST | 已训练，已在测试列表上评测 |
 # | IRSTD-1k | 已训练；只在训练列表的留出部分上评测 |
-# | 按名称下载 | 已用本地压缩包测试；下载地址从未试用 |
-# | 已发布的 MSHNet 权重 | 已用同样格式的文件测试；已发布的文件从未载入 |
+# | 按名称下载 | 已用本地压缩包测试，从未试用真实的下载地址 |
+# | 已发布的 MSHNet 权重 | 已用同样格式的文件测试，从未载入已发布的文件 |
 #
-# 在 H200 上 `torch.compile` 的梯度是 NaN，因此默认关闭。
+# `torch.compile` 默认关闭，因为在 H200 上它的梯度是 NaN。
 #
 # ## 同一引擎上的另外三个任务
 #
-# 训练循环、设备、训练文件夹和命令与图像无关。另外三个已发表的方法也用它们；你的方法也可以（[指南](guides/task.ipynb)）。真实数据上种子 0、1、2 的平均值：
+# 训练循环、设备、训练文件夹和命令与图像无关。另外三个已发表的方法也用它们，[你自己的方法](guides/task.ipynb)也可以。真实数据上的分数，种子 0、1、2 的平均值：
 #
 # | `--task` | 输入和输出 | 分数 | 基线 |
 # |---|---|---|---|
@@ -143,7 +146,7 @@
 #
 # ## 会话结束时
 #
-# 再执行一次同样的命令或 notebook，训练就会继续。Ctrl-C、关闭终端和会话时间用完都不会丢失进度。进程被杀死时最多丢失两个 epoch。如果磁盘可能丢失，用 `--mirror-dir DIR` 保存备份（在 Colab 中是 Drive）。[所有情况](guides/resume.ipynb)。
+# 再执行一次同样的命令或 notebook，训练就会继续。Ctrl-C、关闭终端或会话时间用完之后，什么都不会丢失。进程被杀死之后，最多丢失两个 epoch。如果磁盘可能丢失，用 `--mirror-dir DIR` 保存备份（在 Colab 中是 Drive）。[所有情况](guides/resume.ipynb)。
 #
 # ## 指南
 #
@@ -165,7 +168,7 @@
 # make demo        # 用合成场景训练；需要 git 和 make
 # ```
 #
-# [CONTRIBUTING](../CONTRIBUTING.md) 说明怎样修改、怎样构建，[experiments](../experiments/README.md) 记录试过什么，[changelog](../CHANGELOG.md) 列出更新。
+# [CONTRIBUTING](../CONTRIBUTING.md) 说明怎样修改本项目、它怎样构建。[Experiments](../experiments/README.md) 记录试过什么，[changelog](../CHANGELOG.md) 列出更新。
 #
 # ## 引用与许可
 #

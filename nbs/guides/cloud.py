@@ -6,7 +6,7 @@
 # %% [markdown]
 # [中文](cloud.zh-CN.ipynb)
 #
-# We ran these notebooks on a CPU only (two T4s as two processes, a TPU as XLA's CPU runtime). Mounting, copying and Kaggle's folders were tested with mock objects. A real Colab or Kaggle session was not available.
+# We never ran these notebooks on a real Colab or Kaggle session, only on a CPU: two processes stood for two T4s, XLA's CPU runtime for a TPU, and mock objects for Drive and for Kaggle's folders.
 #
 # ## 1. Choose a notebook
 #
@@ -34,11 +34,11 @@
 # | wheel | drag `dist/mshnet-*.whl` into the panel Files (`/content`, deleted with the session), or keep it in `MyDrive` and click Mount Drive before you run the notebook | Add Input, Upload: a private data set of this one file; it stays attached |
 # | machine | see the table above | see the table above, and switch Internet on |
 #
-# The first cell installs `mshnet` and prints from where. Of several wheels it installs the latest version. It keeps the service's own PyTorch and numpy: never `pip install torch` there. It installs nothing where `mshnet` is installed already; after you upload a new wheel in Colab, choose Runtime, Disconnect and delete runtime. On Kaggle the first cell needs Internet for requirements that Kaggle's image lacks.
+# The first cell installs `mshnet` and prints the place from which it was installed. If there are several wheels, it installs the latest version. It keeps the service's PyTorch and numpy: never run `pip install torch` there. On Kaggle this cell needs Internet, because Kaggle's image lacks some requirements. If `mshnet` is already installed, the cell installs nothing. So after you upload a new wheel in Colab, choose Runtime, Disconnect and delete runtime.
 #
 # ## 3. Run all
 #
-# The notebook first detects targets in a scene, then trains. Without a data set it trains on synthetic scenes, so a trial needs nothing.
+# The notebook first detects targets in a scene, then trains. Without a data set it trains on synthetic scenes, so you can try it without data.
 #
 # | machine, without data | in the settings cell | then it trains for |
 # |---|---|---|
@@ -46,9 +46,9 @@
 # | GPU on Kaggle | nothing | 9 epochs (preset `quick`) |
 # | no GPU | `preset = ""`; leave `epochs` as it is | 9 epochs (preset `quick`) |
 #
-# A different number of epochs is a new run, because the cosine schedule depends on it. For a real run on your data use 200 epochs, the default. How long that takes on these machines was not measured: `!mshnet bench --dataset-dir NAME` in a cell measures it.
+# For a real run on your data use 200 epochs, the default. We have not measured how long that takes on these machines: measure it with `!mshnet bench --dataset-dir NAME` in a cell. If you change the number of epochs, a new run starts, because the learning rate of every epoch depends on it.
 #
-# In Colab the cell below the settings asks for permission to use your Drive, because the notebook copies results there. If you refuse, training continues and reports that the results stay on the session's disk. With two T4s each batch is split across two processes, which gives the same result as one GPU with that batch size.
+# In Colab the cell below the settings asks for permission to use your Drive, because the notebook copies results there. If you refuse, training continues, and the results stay on the session's disk. With two T4s, each batch is split across two processes. The result is the same as with one GPU and that batch size.
 #
 # ## 4. Your data
 #
@@ -59,24 +59,24 @@
 # | upload | one `.zip` on your Drive | Add Input: choose or upload a data set |
 # | in the settings cell | `dataset_dir = "/content/drive/MyDrive/NUAA-SIRST.zip"` | `dataset_dir = "nuaa-sirst"`, its name |
 # | what happens | unpacked once to the session's disk | searched in `/kaggle/input` and two levels below; an archive is unpacked once |
-# | mind | never train from loose files on Drive: they are copied one by one, slowly | what is attached is read-only |
+# | note | never train from loose files on Drive: they are copied one by one, slowly | attached data are read-only |
 #
-# No upload at all: `dataset_dir = "NUAA-SIRST"` downloads a published set ([data sets](datasets.ipynb) says with which lists).
+# To try it without an upload, set `dataset_dir = "NUAA-SIRST"`, which downloads a published data set ([data sets](datasets.ipynb) explains its lists).
 #
-# No lists? Put a cell with `!mshnet data NAME --split 0.5` above the settings. It writes them next to the images, or next to the notebook where the data are read-only, and prints their names: set `train_list` and `test_list` to these. The same seed gives the same lists in every session.
+# If your data have no lists, put a cell with `!mshnet data NAME --split 0.5` above the settings. It writes the lists next to the images, or, if the data are read-only, next to the notebook. It prints their names: set `train_list` and `test_list` to these. The same seed gives the same lists in every session.
 #
-# The cell "The data" reports what was found. In the figures below it the marks must lie on the targets.
+# The cell "The data" reports what was found. Check the figures below it: the marks must lie on the targets.
 #
 # ## 5. When the session ends
 #
 # | | Colab | Kaggle |
 # |---|---|---|
 # | the service ends a session | after at most 12 hours, and earlier when nobody uses it | after 12 hours, with a TPU after 9 |
-# | training stops by itself | after 11.5 hours, with everything saved | after 11.5 hours, with a TPU after 8.5 |
+# | training stops cleanly, with everything saved | after 11.5 hours | after 11.5 hours, with a TPU after 8.5 |
 # | what can be lost | what was not yet copied to Drive | what an interactive session wrote, unless you save a version |
 # | to resume | open the same notebook and run all: the run is restored from `MyDrive/mshnet` | Add Input: the last output of the same notebook; then run all |
 #
-# Keep the settings as they were. The hours count from the last start of the kernel: if you restarted it, set `max_hours` to the hours that the session has left.
+# Do not change the settings. The hours count from the last start of the kernel. If you restarted the kernel, set `max_hours` to the hours that the session has left.
 #
 # On Kaggle, Save Version, Save & Run All runs the notebook without you; `/kaggle/working` becomes its output.
 #

@@ -6,7 +6,7 @@
 # %% [markdown]
 # [English](cloud.ipynb)
 #
-# 这些 notebook 只在 CPU 上运行过（两块 T4 用两个进程代替，TPU 用 XLA 的 CPU 运行时代替）。挂载、复制和 Kaggle 的文件夹用模拟对象（mock）测试过。我们没有条件使用真实的 Colab 或 Kaggle 会话。
+# 我们从未在真实的 Colab 或 Kaggle 会话中运行过这些 notebook，只在 CPU 上运行过：用两个进程代替两块 T4，用 XLA 的 CPU 运行时代替 TPU，用模拟对象（mock）代替 Drive 和 Kaggle 的文件夹。
 #
 # ## 1. 选一个 notebook
 #
@@ -34,11 +34,11 @@
 # | wheel | 把 `dist/mshnet-*.whl` 拖进 Files 面板（`/content`，会话结束时删除），或放在 `MyDrive` 中，并在运行之前点击 Mount Drive | Add Input，Upload：只含这一个文件的私有数据集；它会一直附加着 |
 # | 机器 | 见上表 | 见上表，并打开 Internet |
 #
-# 第一个单元格安装 `mshnet`，并打印它的来源。有多个 wheel 时，安装版本最高的。它保留服务自带的 PyTorch 和 numpy：请不要在那里执行 `pip install torch`。已经装有 `mshnet` 时它什么都不安装；在 Colab 中上传新的 wheel 之后，请选择 Runtime，Disconnect and delete runtime。在 Kaggle 上，如果镜像缺少依赖，第一个单元格需要网络。
+# 第一个单元格安装 `mshnet`，并打印安装的来源。有多个 wheel 时，安装版本最高的。它保留服务自带的 PyTorch 和 numpy：请不要在那里执行 `pip install torch`。在 Kaggle 上这个单元格需要网络，因为 Kaggle 的镜像缺少一些依赖。如果已经装有 `mshnet`，它什么都不安装。所以在 Colab 中上传新的 wheel 之后，请选择 Runtime，Disconnect and delete runtime。
 #
 # ## 3. 全部运行
 #
-# notebook 先在一个场景中检测目标，然后训练。没有数据集时用合成场景训练，所以试用不需要任何准备。
+# notebook 先在一个场景中检测目标，然后训练。没有数据集时用合成场景训练，所以不用数据也能试用。
 #
 # | 机器，没有数据 | 在设置单元格中 | 训练的长度 |
 # |---|---|---|
@@ -46,9 +46,9 @@
 # | Kaggle 的 GPU | 什么都不写 | 9 个 epoch（预设 `quick`） |
 # | 没有 GPU | `preset = ""`；`epochs` 保持原样 | 9 个 epoch（预设 `quick`） |
 #
-# epoch 数不同就是一次新的训练，因为余弦学习率取决于它。用自己的数据正式训练时用 200 个 epoch，即默认值。在这些机器上需要多久没有测过：在单元格中执行 `!mshnet bench --dataset-dir NAME` 即可测出。
+# 用自己的数据正式训练时用 200 个 epoch，即默认值。在这些机器上需要多久，我们没有测过：在单元格中执行 `!mshnet bench --dataset-dir NAME` 即可测出。如果改变 epoch 数，就会开始一次新的训练，因为每个 epoch 的学习率都取决于它。
 #
-# 在 Colab 中，设置下面的单元格请求访问你的 Drive，因为 notebook 要把结果复制到那里。如果拒绝，训练照常进行，并说明结果留在会话的磁盘上。有两块 T4 时，每个批次分给两个进程，结果与一块 GPU 用同样的批大小相同。
+# 在 Colab 中，设置下面的单元格请求访问你的 Drive，因为 notebook 要把结果复制到那里。如果拒绝，训练照常进行，结果留在会话的磁盘上。有两块 T4 时，每个批次分给两个进程。结果与一块 GPU 用同样的批大小相同。
 #
 # ## 4. 你的数据
 #
@@ -61,22 +61,22 @@
 # | 会发生什么 | 向会话的磁盘解压一次 | 在 `/kaggle/input` 及其下两级中查找；压缩包解压一次 |
 # | 注意 | 不要用 Drive 上的散文件训练：它们会被逐个复制，很慢 | 附加的内容是只读的 |
 #
-# 不想上传？`dataset_dir = "NUAA-SIRST"` 会下载一个公开的数据集（[数据集](datasets.zh-CN.ipynb)说明用的是哪些列表）。
+# 想不上传就试用，请设 `dataset_dir = "NUAA-SIRST"`，它会下载一个公开的数据集（[数据集](datasets.zh-CN.ipynb)说明用的是哪些列表）。
 #
-# 没有列表？在设置上方加一个单元格 `!mshnet data NAME --split 0.5`。它把列表写在图像旁边，数据只读时写在 notebook 旁边，并打印名称：把 `train_list` 和 `test_list` 设为它们。同一个种子在每次会话中给出同样的列表。
+# 如果你的数据没有列表，请在设置上方加一个单元格 `!mshnet data NAME --split 0.5`。它把列表写在图像旁边；数据只读时，写在 notebook 旁边。它打印列表的名称：把 `train_list` 和 `test_list` 设为它们。同一个种子在每次会话中给出同样的列表。
 #
-# “数据”单元格报告找到了什么。其下的图中，标记必须落在目标上。
+# “数据”单元格报告找到了什么。请检查其下的图：标记必须落在目标上。
 #
 # ## 5. 会话结束时
 #
 # | | Colab | Kaggle |
 # |---|---|---|
 # | 服务何时结束会话 | 最长 12 小时，无人使用时更早 | 12 小时，使用 TPU 时 9 小时 |
-# | 训练自行停止 | 11.5 小时后，一切都已保存 | 11.5 小时后，使用 TPU 时 8.5 小时后 |
+# | 训练正常停止，一切都已保存 | 11.5 小时后 | 11.5 小时后，使用 TPU 时 8.5 小时后 |
 # | 可能丢失什么 | 还没有复制到 Drive 的内容 | 交互会话写下的内容，除非保存一个版本 |
 # | 怎样恢复 | 打开同一个 notebook 并全部运行：训练从 `MyDrive/mshnet` 恢复 | Add Input：同一个 notebook 上次的输出；然后全部运行 |
 #
-# 设置保持不变。小时数从内核最近一次启动算起：如果重启过内核，请把 `max_hours` 设为会话剩余的小时数。
+# 不要改变设置。小时数从内核最近一次启动算起。如果重启过内核，请把 `max_hours` 设为会话剩余的小时数。
 #
 # 在 Kaggle 上，Save Version，Save & Run All 在你离开后运行 notebook；`/kaggle/working` 成为它的输出。
 #

@@ -6,7 +6,7 @@
 # %% [markdown]
 # [中文](datasets.zh-CN.ipynb)
 #
-# No data set is part of this repository. Terms are quoted from the publishers' pages; read them again before you publish anything. "None stated" means that we found no licence: cite the paper, and ask the authors before you redistribute images.
+# This repository contains no data set. The terms come from the publishers' pages; read them again before you publish anything. "None stated" means that we found no licence: cite the paper, and ask the authors before you redistribute images.
 #
 # ## Small targets in infrared images
 #
@@ -18,11 +18,11 @@
 # | [open-sirst-v2](https://github.com/YimianDai/open-sirst-v2) | 59 frames of 1280x1024 without a target were used for the pretrained weights | black | none stated | by hand |
 # | [Drone-detection dataset](https://github.com/DroneDetectionThesis/Drone-detection-dataset) (Svanström et al., Data in Brief 2021, [Zenodo 5500576](https://zenodo.org/records/5500576)) | 161 infrared clips of 320x256 | boxes only | CC0 | by hand |
 #
-# The download reads archives of public repositories at fixed commits and keeps only images and masks whose pixels are the published ones; the lists come with the library. The addresses themselves were not tried. If one fails, the message names the page where you get the data by hand; put the folder into `data/`.
+# The download reads archives of public repositories at fixed commits. It checks that the pixels of images and masks are the published ones. The lists come with the library. We have not tried the addresses. If one fails, the message names the page from which you can download the data manually; put the folder into `data/`.
 #
 # ## Which list?
 #
-# A score belongs to a split, and there are several splits under one name. The lists are included:
+# There are several splits with the same name, and scores of two splits cannot be compared. The library includes these lists:
 #
 # | `--train-list`, `--test-list` | images | whose |
 # |---|---|---|
@@ -32,7 +32,7 @@
 # | `nudt-sirst-trainval`, `nudt-sirst-test` | 663, 664 | most papers; the default; **our results** |
 # | `irstd-1k-trainval`, `irstd-1k-test` | 800, 201 | most papers; the default |
 #
-# The lists of different origins overlap. Never evaluate weights on a list of another origin than the one they were trained on. In NUDT-SIRST 43 of the 664 test images are near-duplicates of training images.
+# Lists of different origin overlap. So evaluate weights only on the test list that belongs to their training list. In NUDT-SIRST 43 of the 664 test images are near-duplicates of training images.
 #
 # ## Your own folder
 #

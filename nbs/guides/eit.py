@@ -1,9 +1,11 @@
 # %% [markdown]
 # # Tomography: see into a tank through its wall
 #
-# > For readers who have electrode voltages and want the image behind them, or who want to train such a model. (You come from the CDEIT scripts? Their options are [at the end](#options-of-the-original-script).)
+# > For readers who have electrode voltages and want an image of what is in the tank, or who want to train such a model. The options of the CDEIT scripts are [at the end](#options-of-the-original-script).
 #
-# Sixteen electrodes sit around a tank of salt water. A small current flows between two neighbours, and the voltages between the other neighbours are read; then the next pair drives. These 208 voltages depend on what lies in the tank. Electrical impedance tomography (EIT) goes back: from the voltages to an image of the conductivity. The measurement does not determine the image, so the model, a conditional diffusion network ([CDEIT](https://arxiv.org/abs/2412.16979)), draws several images for one measurement. Their mean is the reconstruction. Their standard deviation shows where the voltages say little.
+# Sixteen electrodes sit around a tank of salt water. A small current flows between two neighbouring electrodes, and we measure the voltages between the other neighbours. Then the next pair drives the current, and so on. The result is 208 voltages, which depend on the objects in the tank. Electrical impedance tomography (EIT) computes an image of the conductivity from these voltages.
+#
+# Many images fit the same voltages. So the model, a conditional diffusion network ([CDEIT](https://arxiv.org/abs/2412.16979)), samples several images for one measurement. Their mean is the reconstruction. Their standard deviation shows where the reconstruction is uncertain.
 
 # %%
 import matplotlib.pyplot as plt
@@ -29,7 +31,7 @@ for row, name, images, truth in zip(axes, [1, 5], drawn, batch.image, strict=Tru
         axis.axis("off")
 
 # %% [markdown]
-# Two simulated tanks. Red conducts better than water, blue hardly at all. The voltages are shown as a map of driven pair (row) and sensed pair (column).
+# The figure shows two simulated tanks. Red conducts better than water, blue hardly at all. In the map of voltages, a row is a driven pair and a column a sensed pair.
 #
 # ## Try it in one minute
 #
@@ -46,18 +48,18 @@ for row, name, images, truth in zip(axes, [1, 5], drawn, batch.image, strict=Tru
 #
 # | you have | format |
 # |---|---|
-# | measurements alone | a table (`.csv`, `.txt`), one measurement of 208 voltages in a row; or an `.npz` file with `ys` |
-# | a data set | folders `train`, `valid`, `test` with an `.npz` file for each tank: `ys` the 208 voltages, `xs` the true image; `mean.pth` and `std.pth` beside them |
+# | only measurements | a table (`.csv`, `.txt`) with 208 voltages in each row, one row per measurement; or an `.npz` file with `ys` |
+# | a data set | folders `train`, `valid`, `test` with an `.npz` file for each tank (`ys`: the 208 voltages, `xs`: the true image); next to the folders `mean.pth` and `std.pth` |
 # | recordings of real tanks | the same files in a folder `test2017` (UEF 2017) or `test2023` (KTC 2023) |
 #
-# `ys` is the measurement minus the one of plain water. The order: 16 driven pairs of neighbours, for each the 13 sensed pairs without a driven electrode. `xs` is the change of the conductivity from -1 (resistive) to 1 (conductive). [Tank](../eit/00_tank.ipynb) explains the order and the physics.
+# `ys` is the measurement minus a measurement of plain water. It has 16 groups, one for each driven pair; each group has the voltages of the 13 sensed pairs without a driven electrode. `xs` is the change of the conductivity from -1 (resistive) to 1 (conductive). [Tank](../eit/00_tank.ipynb) explains the order and the physics.
 #
 # ```bash
 # mshnet data --task eit simdata-cdeit
 # mshnet predict --task eit mine.csv
 # ```
 #
-# The first command checks a data set: it solves the forward problem for the true images and correlates the result with the stored voltages. In `predict`, voltages in other units are rescaled by one factor, which is printed.
+# The first command checks a data set: it simulates the voltages of the true images and compares them with the stored ones. The second command reconstructs your measurements. If their unit is different, it rescales them by one factor and prints it.
 #
 # | data set | where | terms |
 # |---|---|---|
@@ -65,7 +67,7 @@ for row, name, images, truth in zip(axes, [1, 5], drawn, batch.image, strict=Tru
 # | UEF 2017, the source of 22 of them | [fips.fi](http://fips.fi/EIT_dataset.php), [report](https://arxiv.org/abs/1704.01178) | free for scientific use with references |
 # | KTC 2023, the source of 25 | [Zenodo](https://zenodo.org/records/8252370) | see there; not checked by us |
 #
-# A file that cannot be right is refused with its name:
+# A wrong file is refused, and the error names it:
 #
 # | message | cause | what to do |
 # |---|---|---|
@@ -85,19 +87,19 @@ for row, name, images, truth in zip(axes, [1, 5], drawn, batch.image, strict=Tru
 # mshnet train --task eit
 # ```
 #
-# Without a data set, 2,048 tanks are simulated. This small model trains in three and a half minutes on one CPU core and reaches a correlation of 0.88 on simulated test tanks and 0.82 on the real UEF tanks ([runs](../../results/eit-small/seed0)). `--preset quick` is a trial run. If the session ends, run the same command again: the run resumes to the same numbers.
+# Without a data set, 2,048 tanks are simulated. This small model trains in three and a half minutes on one CPU core. Its correlation with the true image is 0.88 on simulated test tanks and 0.82 on the real UEF tanks ([runs](../../results/eit-small/seed0)). `--preset quick` is a trial run. After an interruption, the same command resumes.
 #
-# The published size needs an accelerator and its data set. We have not trained it; no real TPU was available:
+# The published model needs an accelerator and the published data set. We have not trained it:
 #
 # ```bash
 # mshnet train --task eit --preset tpu --device xla --dataset-dir simdata-cdeit --batch-size 64 --micro-batch 16
 # ```
 #
-# `--preset paper` is the published recipe (Adam, a constant learning rate of 1e-5, the published average of the weights). `--micro-batch` computes a batch in parts whose gradients are added, so `--batch-size 64` keeps its meaning on small chips.
+# `--preset paper` is the published recipe: Adam, a constant learning rate of 1e-5, the published average of the weights. `--micro-batch` computes a batch in parts and adds their gradients, so that `--batch-size 64` also fits into small chips.
 #
 # ## How good is it?
 #
-# 47 real tanks at 32x32 pixels, scored once. CC is the correlation with the ground truth, RMSE the root mean square error:
+# The table has 47 real tanks at 32x32 pixels, evaluated once. CC is the correlation with the ground truth, RMSE the root mean square error:
 #
 # | method | UEF CC | UEF RMSE | KTC CC | KTC RMSE |
 # |---|---|---|---|---|
@@ -110,9 +112,9 @@ for row, name, images, truth in zip(axes, [1, 5], drawn, batch.image, strict=Tru
 # | this model, seed 2 | 0.819 | 0.137 | 0.786 | 0.171 |
 #
 # - The model was trained on simulations only. On KTC its lead over Gauss-Newton is small.
-# - Its standard deviation is too small. On simulated tanks the truth lies within one standard deviation in 34% of the pixels and within two in 56%; an honest one would have 68% and 95%. It shows where the errors are, not how large they are.
+# - Its standard deviation is too small. On simulated tanks, 34% of the true pixels are within one standard deviation and 56% within two; it should be 68% and 95%. So it shows where errors are, but not how large they are.
 # - At 128x128 pixels the reconstructions published with the tanks have a CC of 0.699 and 0.640 (Tikhonov) and of 0.633 and 0.733 (Gauss-Newton); our ridge regression has 0.723 and 0.743 ([classical methods](../../results/eit-yardsticks)).
-# - SSIM is not in the table, because the image of plain water has the highest. [Scores](../eit/03_scores.ipynb) explains each number.
+# - SSIM is not in the table, because the image of plain water has the highest SSIM. [Scores](../eit/03_scores.ipynb) explains each number.
 #
 # ## Options
 #
@@ -132,7 +134,7 @@ for row, name, images, truth in zip(axes, [1, 5], drawn, batch.image, strict=Tru
 # mshnet doctor --task eit
 # ```
 #
-# A run has one folder: `log.jsonl` has one line for each epoch, `best.pt` and `last.pt` the weights, `scores.json` the scores with their protocol, `figures/` the images. The pages behind this one: [networks](../eit/04_networks.ipynb), [diffusion](../eit/05_diffusion.ipynb), [the task](../eit/06_reconstruction.ipynb).
+# In the folder of a run, `log.jsonl` has one line for each epoch, `best.pt` the weights, `scores.json` the scores with their protocol, and `figures/` the images. The details are in these notebooks: [networks](../eit/04_networks.ipynb), [diffusion](../eit/05_diffusion.ipynb), [the task](../eit/06_reconstruction.ipynb).
 #
 # ## Options of the original script
 #
@@ -148,4 +150,4 @@ for row, name, images, truth in zip(axes, [1, 5], drawn, batch.image, strict=Tru
 # | `--data simulated`, `uef2017`, `ktc2023` | the same |
 # | `--samplingsteps 5` | the same, or `--sampling-steps 5` |
 #
-# One process drives all chips of a TPU. (The published script requests eight processes but uses one core.) Having torch_xla installed on a machine without a TPU does no harm. [TPU](tpu.ipynb) has the versions that fit together.
+# One process drives all chips of a TPU. (The published script requests eight processes but uses one core.) [TPU](tpu.ipynb) explains how to check and repair an installation.

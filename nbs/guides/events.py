@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Event cameras: recognise what moved
 #
-# > For readers who have recordings of an event camera and want to know what they show, or who want to train a spiking network. (You come from the Mamba-Spike scripts? Their options are [at the end](#options-of-the-original-script).)
+# > For readers who have recordings of an event camera and want to classify them, or who want to train a spiking network. The options of the Mamba-Spike scripts are [at the end](#options-of-the-original-script).
 #
-# An event camera takes no images. Each pixel reports the moment at which its brightness has changed: an *event* with a column x, a row y, a time t and a polarity (brighter or darker). A recording is a cloud of such points. We count them in bins of fixed width, and a network of spiking neurons and Mamba blocks ([Mamba-Spike](https://arxiv.org/abs/2408.11823)) reads the bins in order and returns a class.
+# An event camera takes no images. When the brightness of a pixel changes, the pixel reports an *event*: its column x, its row y, the time t and a polarity (brighter or darker). A recording is a list of events. We count them in time bins of fixed width. A network of spiking neurons and Mamba blocks ([Mamba-Spike](https://arxiv.org/abs/2408.11823)) reads the bins in order and returns a class.
 
 # %%
 import matplotlib.pyplot as plt
@@ -25,17 +25,17 @@ for i, step in enumerate((1, 7, 12)):
     axis.axis("off")
 
 # %% [markdown]
-# A simulated 5 that moves along a triangle: its events (red: brighter, blue: darker), and three of its 15 bins of 20 ms.
+# The figure shows a simulated digit 5 that moves along a triangle: its events (red: brighter, blue: darker), and three of its 15 bins of 20 ms.
 #
 # ## Try it in one minute
 #
-# No weights are included. Without a data set, a camera that looks at digits is simulated, so this command needs nothing else. It trains for 37 s on one CPU core and recognises all of 200 simulated test recordings ([run](../../results/events-simulated/seed0)), which are easy:
+# No weights are included. Without a data set, a camera that looks at digits is simulated, so this command needs nothing else. It trains for 37 s on one CPU core and recognises all of 200 simulated test recordings ([run](../../results/events-simulated/seed0)). These are easy:
 #
 # ```bash
 # mshnet train --task events --preset quick
 # ```
 #
-# The run folder then has `figures/`: the spikes of each layer, the probability of each class over time, and the confusion of classes.
+# The figures of the run (`figures/`) show the spikes of each layer, the probability of each class over time, and which classes are confused.
 #
 # ## Your data
 #
@@ -46,13 +46,13 @@ for i, step in enumerate((1, 7, 12)):
 # | `cifar10dvs` | a folder for each class, with `*.aedat` | ten objects | [CIFAR10-DVS](https://figshare.com/articles/dataset/CIFAR10-DVS_New/4724671/2) | see there |
 # | `ntidigits` | `train/3/*.npz`, converted as below | eleven spoken digits | N-TIDIGITS, by its authors | ask them |
 #
-# Download them yourself: hosts change, and some ask for a form. The folders of the tonic package are read, too; tonic is not needed. Your own recordings are `.npz` files with `x`, `y`, `t` (whole microseconds) and `p` (1 brighter, 0 or -1 darker), in the folders of one of these sets.
+# Download the data yourself, because addresses change and some require a form. The library also reads folders that the package tonic made. Save your own recordings as `.npz` files with `x`, `y`, `t` (whole microseconds) and `p` (1 brighter, 0 or -1 darker), in the folders of one of these data sets.
 #
 # ```bash
 # mshnet data --task events --dataset nmnist data/NMNIST
 # ```
 #
-# This prints what a data set holds. Frames are computed once and cached next to the runs. **Times have a unit**: `--dt 10ms` is the width of a bin, and a number without a unit is refused.
+# This reports what the data set contains. **Times need a unit:** `--dt 10ms` is the width of a bin; a number without a unit is refused.
 #
 # | message | cause | what to do |
 # |---|---|---|
@@ -130,9 +130,9 @@ for i, step in enumerate((1, 7, 12)):
 # mshnet train --task events --dataset nmnist --dataset-dir data/NMNIST
 # ```
 #
-# On 1,000 recordings of N-MNIST, 20 epochs take 123 to 149 s of one CPU core and reach an accuracy of 0.96 to 0.99 ([runs](../../results/nmnist-small/seed0)). The whole training list has 60 times as many recordings; the time of an epoch is printed after the first one. If the session ends, run the same command again.
+# On 1,000 recordings of N-MNIST, 20 epochs take 123 to 149 s on one CPU core and reach an accuracy of 0.96 to 0.99 ([runs](../../results/nmnist-small/seed0)). The whole training list has 60 times as many recordings. After the first epoch the run prints how long it took. After an interruption, the same command resumes.
 #
-# Larger sensors and the published network need a GPU. We had none, so these were never trained:
+# Larger sensors and the published network need a GPU. We never trained them:
 #
 # ```bash
 # mshnet train --task events --dataset dvsgesture --dataset-dir data --preset sensor-128
@@ -150,14 +150,14 @@ for i, step in enumerate((1, 7, 12)):
 # | this network, seed 2 | 96 | 90 to 98 |
 # | this network, five folds over all 1,100 recordings | 0.967 | 0.955 to 0.976 |
 #
-# - Trust the last row more: two earlier recipes were scored on the 100 test recordings, too, and had 281 and 280 of 300 right; this one has 293. The folds have 1,064 of 1,100 right ([folder](../../results/events-folds)).
+# - Trust the last row most, because the 100 test recordings were used before: two earlier recipes had 281 and 280 of 300 right on them, summed over three seeds, and this one has 293. In the five folds 1,064 of 1,100 are right ([folder](../../results/events-folds)).
 # - With 100 recordings a difference of a few points may be chance. Compare methods on the same recordings (McNemar's test).
 # - The simple methods were chosen on folds of the training list ([folder](../../results/events-yardsticks)).
 # - What helped, on held-out recordings: a gentler slope of the surrogate gradient (`--slope 2`; published 25), warped training recordings (`--warp 0.16`), and 20 epochs.
 #
-# Published numbers, in percent, were obtained with 60,000 training recordings and disagree among themselves. No log or checkpoint came with them:
+# The published accuracies (in percent) differ between paper and code, and no log or checkpoint was published with them. N-MNIST has 60,000 training recordings there:
 #
-# | data set | table of the paper | scripts of the code | its evaluation |
+# | data set | table of the paper | scripts of the code | evaluation in the code |
 # |---|---|---|---|
 # | N-MNIST | - | 99.5 | - |
 # | Sequential MNIST | 99.4 | - | - |
@@ -172,7 +172,7 @@ for i, step in enumerate((1, 7, 12)):
 # | `--dt 10ms`, `--time-window 300ms` | width of a bin; how much of a recording is read |
 # | `--tau 60ms` | time constant of the neurons |
 # | `--denoise 10ms` | drop events without a neighbour in this time |
-# | `--pool 4` | spike rates on a 4x4 grid: of 36,249,802 published weights 33,554,432 read single pixels, and pooling leaves 262,144 |
+# | `--pool 4` | average the spike rates on a 4x4 grid. The published network has 36,249,802 weights; 33,554,432 of them are in the layer that reads single pixels, and pooling leaves 262,144 of these |
 # | `--choose val` | select the epoch on recordings held out of the training list, not the last |
 # | `--batch-size 32 --lr 0.00424 --precision auto` | a GPU with 16 GB; the learning rate grows with the root of the batch size |
 # | `--device mps` | an Apple chip |
@@ -184,7 +184,7 @@ for i, step in enumerate((1, 7, 12)):
 # mshnet doctor --task events
 # ```
 #
-# `predict` writes `recordings.csv` and the probability of each class after each bin. `scores.json` has the spike rate of each layer: near 0 a layer is dead, above 0.5 it is saturated. The pages behind this one: [recordings](../events/00_recordings.ipynb), [networks](../events/03_networks.ipynb), [the task](../events/04_recognition.ipynb), [figures](../events/05_pictures.ipynb).
+# `predict` writes `recordings.csv` and the probability of each class after each bin. `scores.json` has the spike rate of each layer: near 0 a layer is dead, above 0.5 it is saturated. The details are in these notebooks: [recordings](../events/00_recordings.ipynb), [networks](../events/03_networks.ipynb), [the task](../events/04_recognition.ipynb), [figures](../events/05_pictures.ipynb).
 #
 # ## On a rented machine
 #
@@ -226,7 +226,7 @@ for i, step in enumerate((1, 7, 12)):
 # | `--analyze-temporal` | not needed: `figures/` has the class probability over time |
 # | `simple_train.py`, `test_setup.py` | `--preset quick`, `mshnet doctor --task events` |
 #
-# The script divides each recording into a fixed number of bins. A 6 s gesture cut into 500 bins has 12 ms bins, so `beta` = 0.97 gives a time constant of 0.4 s instead of 33 ms. Here a bin has a fixed width, and `beta` follows from `--tau`. `A_log` and `D` get no weight decay. (The published code marks them as exempt, but its optimizer ignores the mark.) The published code selects the epoch on the test list; here the last epoch counts. Published weights load, and `--preset` names their network:
+# The script divides each recording into a fixed number of bins. A 6 s gesture cut into 500 bins has 12 ms bins, so `beta` = 0.97 gives a time constant of 0.4 s instead of 33 ms. Here a bin has a fixed width, and `beta` follows from `--tau`. `A_log` and `D` get no weight decay. (The published code marks them as exempt, but its optimizer ignores the mark.) The published code selects the epoch on the test list; here the last epoch is kept. To evaluate published weights, name their network with `--preset`:
 #
 # ```bash
 # mshnet test --task events --preset paper --weight-path checkpoint_best.pth --dataset-dir data/NMNIST

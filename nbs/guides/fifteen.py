@@ -4,9 +4,9 @@
 # > For a student who wants to see how a score is computed. We call every function ourselves, from an image file to the score line, and get the same line as `mshnet test`.
 
 # %% [markdown]
-# `mshnet test` reads images, predicts and counts. Fifteen functions do the work, and each takes plain values: a path, an array, a tensor. Read this page with the code open: each heading links to the notebook that explains its function, and in a notebook `load??` shows the source.
+# `mshnet test` reads images, predicts and counts. Fifteen functions do the work, and each takes plain values: a path, an array, a tensor. Each heading links to the notebook that explains its function. In a notebook, `load??` shows the source of `load`.
 #
-# We need a data set. Four synthetic scenes are written to a folder in the layout of NUAA-SIRST, with a list of names:
+# First we need a data set. We write four synthetic scenes to a folder, with masks and a list of names:
 
 # %%
 import tempfile
@@ -34,7 +34,7 @@ config = Config(dataset_dir=str(root), batch_size=4, device="cpu", precision="fp
 #
 # ### 1. `load`: a folder becomes pairs ([data](../21_data.ipynb))
 #
-# `load` reads the split that is asked for, and caches it for the process. It returns a `Split`, a list of names with a sequence of pairs, and what is wrong with the files.
+# `load` reads the requested splits and caches them for the process. It returns each `Split` (the names, and a sequence of pairs of image and mask) and its findings: everything that is wrong with the files.
 
 # %%
 from mshnet.data import load
@@ -46,7 +46,7 @@ print(len(split), "images,", len(findings.errors), "errors; the first is", split
 # %% [markdown]
 # ### 2. `find_dataset`: what `--dataset-dir` means ([fetch](../13_fetch.ipynb))
 #
-# `load` calls it first. A folder is used as it is; an archive is unpacked; a known name is searched next to the notebook, in Kaggle's input and on Drive.
+# `load` calls it first. It uses a folder as it is and unpacks an archive. It looks for a name next to the notebook, in Kaggle's input and on Drive.
 
 # %%
 from mshnet.fetch import find_dataset
@@ -56,7 +56,7 @@ assert find_dataset(config.dataset_dir) == root
 # %% [markdown]
 # ### 3. `read_image` and 4. `read_mask`: pixels ([data](../21_data.ipynb))
 #
-# Real files are messy. An image may be grey, colour, of 16 bits or with a palette; it becomes 8-bit grey or colour. A mask is labels: 0 and 1, whatever grey level the file has for a target.
+# Files differ. An image may be grey or in colour, with 8 or 16 bits, or with a palette; `read_image` returns 8-bit grey or colour. A mask file may use any grey level for targets; `read_mask` returns 0 and 1.
 
 # %%
 from mshnet.data import read_image, read_mask
@@ -71,7 +71,7 @@ print(f"mode {mode}, {image.shape[0]}x{image.shape[1]} pixels, {mask.sum()} of t
 #
 # ### 5. `resize_square`: the official resize ([augment](../22_augment.ipynb))
 #
-# Both sides become `base_size`, the image bilinear and the mask by the nearest pixel. Scores of different resize rules cannot be compared, and so the rule is part of every score's protocol.
+# Both sides become `base_size`. The image is resized bilinearly, the mask by the nearest pixel. Scores with different resize methods cannot be compared, so the method is part of every score's protocol.
 
 # %%
 from mshnet.augment import resize_square
@@ -81,7 +81,7 @@ pairs = [resize_square(*pair, config.base_size) for pair in split.pairs]
 # %% [markdown]
 # ### 6. `collate`: one batch ([augment](../22_augment.ipynb))
 #
-# Arrays become tensors of bytes. Grey is repeated to three channels only here, because everything before then costs a third. A batch always has the same shape: `real` is False for the rows that only fill the last one.
+# Arrays become tensors of bytes. Grey images get their three equal channels only here, because until now one channel is cheaper. A batch always has the same shape: the last one is padded, and `real` is False for its padding.
 
 # %%
 from mshnet.augment import collate
@@ -92,7 +92,7 @@ print({name: (tuple(x.shape), x.dtype) for name, x in batch._asdict().items()})
 # %% [markdown]
 # ### 7. `Device.transfer_batch`: to the chip ([device](../30_device.ipynb))
 #
-# The bytes are sent, a quarter of what floats would take. On a CPU only the memory layout changes.
+# We send bytes, which take a quarter of the size of floats. On a CPU only the memory layout changes.
 
 # %%
 from mshnet.device import open_device
@@ -105,7 +105,7 @@ sent = device.transfer_batch(batch)
 #
 # ### 8. `infer` ([device](../30_device.ipynb)) and 9. `Detection.predict` ([detection](../41_detection.ipynb))
 #
-# `infer` runs a forward pass without gradients in the device's precision, and reads the result back: the only moment at which the CPU waits for the chip. The task decides what is computed. Its `predict` returns the logits that are scored: those of the fused head, or in a run's warm-up those of the full-size head.
+# `infer` runs a forward pass without gradients in the device's precision, and copies the result back. Only then does the CPU wait for the chip. The method `predict` of the task returns the logits that are scored: those of the fused output, or, in the warm-up of a run, those of the full-size head.
 
 # %%
 from mshnet.device import infer
@@ -118,7 +118,7 @@ logits = infer(device, lambda: task.predict(model, sent, trained.phase))  # [4,1
 # %% [markdown]
 # ### 10. `normalise` ([detection](../41_detection.ipynb)), 11. `MSHNet.forward` and 12. `attend` ([model](../00_model.ipynb))
 #
-# Inside `predict`, bytes become numbers around zero, by ImageNet's mean and deviation. The network halves the image four times, doubles it four times, and has a head at each scale; one convolution fuses the four. Each of its blocks ends with `attend`: three lines that weight the channels, then the pixels. Called directly, the network gives the same:
+# `predict` uses three functions. `normalise` subtracts ImageNet's mean and divides by its standard deviation. `MSHNet.forward` halves the resolution four times and doubles it four times; it has a head at each of the four resolutions, and one convolution fuses them. Each of its blocks ends with `attend`, which weights first the channels, then the pixels. If we call the network directly, we get the same logits:
 
 # %%
 import torch
@@ -135,7 +135,7 @@ print("heads:", [tuple(head.shape[2:]) for head in masks], "fused:", tuple(fused
 #
 # ### 13. `objects`: targets and detections ([metrics](../02_metrics.ipynb))
 #
-# A pixel is predicted where its logit is above 0, a probability above one half. Pixels that touch, also at a corner, are one object.
+# A pixel is predicted as target if its logit is above 0, so its probability is above one half. Pixels that touch, also at a corner, are one object.
 
 # %%
 from mshnet.metrics import objects
@@ -147,7 +147,7 @@ print(f"{len(targets)} targets, {len(detections)} detections")
 # %% [markdown]
 # ### 14. `find`: which detection found which target ([metrics](../02_metrics.ipynb))
 #
-# A detection finds a target if their centroids are less than 3 pixels apart, one to one. The pixels of all others are false alarms.
+# A detection finds a target if their centroids are less than 3 pixels apart. Each detection finds at most one target. The pixels of all other detections are false alarms.
 
 # %%
 from mshnet.metrics import find
@@ -167,7 +167,7 @@ for row, col in detections.centroid:
 # %% [markdown]
 # ### 15. `Tally.scores`: the line ([metrics](../02_metrics.ipynb))
 #
-# A `Tally` counts images as they come, and divides last. IoU is of all pixels together, nIoU the mean over images, Pd the share of targets that were found, Fa the false pixels per million.
+# A `Tally` adds up counts image by image, and divides only at the end. IoU is over all pixels together, nIoU is the mean over images, Pd is the fraction of targets found, and Fa the number of false pixels per million.
 
 # %%
 from mshnet.metrics import Tally
@@ -178,7 +178,7 @@ by_hand = tally.scores()
 print(by_hand)
 
 # %% [markdown]
-# The command does these fifteen steps, batch by batch, and adds what makes the number comparable: its protocol.
+# `evaluate` does these steps batch by batch. It also records the protocol, which tells you with which scores this one may be compared.
 
 # %%
 from mshnet.evaluate import evaluate
@@ -189,4 +189,4 @@ print(result.scores)
 result.protocol
 
 # %% [markdown]
-# From here: [what the scores mean](scores.ipynb), [how a training step works](../37_train.ipynb), [a task of your own](task.ipynb).
+# Next: [what the scores mean](scores.ipynb), [how a training step works](../37_train.ipynb), [your own task](task.ipynb).

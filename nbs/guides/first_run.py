@@ -6,11 +6,11 @@
 # %% [markdown]
 # [中文](first_run.zh-CN.ipynb)
 #
-# Each step ends with something to look at. Steps 1 to 4 need no data. In a browser, without an installation, use [Colab or Kaggle](cloud.ipynb) instead.
+# Steps 1 to 4 need no data. To work in a browser without an installation, use [Colab or Kaggle](cloud.ipynb).
 #
 # ## 1. Install
 #
-# You need git and Python 3.11 or newer. A virtual environment keeps PyTorch apart from your other projects.
+# You need git and Python 3.11 or newer. We install into a virtual environment, which keeps PyTorch apart from your other projects.
 #
 # **Linux and macOS:**
 #
@@ -41,13 +41,13 @@
 # conda activate mshnet
 # ```
 #
-# The `activate` line activates the environment. Run it again in every new terminal. The name `mshnet` on PyPI belongs to somebody else, so install from this folder.
+# Run the line with `activate` again in every new terminal. Do not install `mshnet` from PyPI: that name belongs to a different project.
 #
 # | system | tested | what to know |
 # |---|---|---|
-# | Linux, x86-64 | yes, on a CPU; trainings on an NVIDIA H200 ran to their end | pip's PyTorch includes CUDA, several GB. Without an NVIDIA GPU the CPU build is enough: before the last line, run `pip install torch --index-url https://download.pytorch.org/whl/cpu` |
-# | Windows | no | If PowerShell refuses to run `activate`, use the Command Prompt. pip's PyTorch is the CPU build; for an NVIDIA GPU first install the CUDA build that pytorch.org names. There is no `make`, and you do not need it. Windows cannot replace a file that another program has open: the run then ends with one line, and the same command resumes it. `torch.compile` needs a compiler; without one, training warns and does not compile |
-# | macOS | no | On an Apple chip (M1 and later) the GPU is the default device (`--device mps`), in float32. A Python for Intel processors, which Rosetta translates, has no GPU: install one for arm64. If the GPU is slow or wrong, use `--device cpu` |
+# | Linux, x86-64 | yes, on a CPU; on an NVIDIA H200, training and prediction ran | pip's PyTorch includes CUDA, several GB. Without an NVIDIA GPU the CPU build is enough: before the last line, run `pip install torch --index-url https://download.pytorch.org/whl/cpu` |
+# | Windows | no | If PowerShell refuses to run `activate`, use the Command Prompt. pip's PyTorch is the CPU build; for an NVIDIA GPU first install the CUDA build that pytorch.org names. You do not need `make`. Windows cannot replace a file that another program has open: close that program, and run the same command again to resume |
+# | macOS | no | On an Apple chip (M1 and later) the GPU is the default device (`--device mps`), in float32. A Python built for Intel runs through Rosetta and cannot use the GPU: install one for arm64. If the GPU is slow or wrong, use `--device cpu` |
 #
 # ## 2. Find a target
 #
@@ -59,7 +59,7 @@
 #
 # ```
 # 1 frame of 1 file: 1 detection in 2 s
-# weights  pretrained; their card: mshnet/pretrained.md
+# weights  pretrained; their card: .../mshnet/pretrained.md
 # results  predictions/pretrained
 # ```
 #
@@ -69,11 +69,12 @@
 # | `masks/` | detections white on black, in the size of the frame |
 # | `detections.csv` | a line for each detection: centre, box, area, highest and mean probability |
 # | `coco.json` | the same for COCO's tools |
-# | `frames.csv`, `skipped.csv` | all frames; the files that could not be read, each with the reason |
+# | `frames.csv` | a line for each frame, with its number of detections |
+# | `skipped.csv` | the files that could not be read, each with the reason |
 #
 # ![A part of a synthetic frame with eight detections marked, each with a number and a probability](../../results/predict-large/part.png)
 #
-# No image available? Without an argument, `find_targets` uses a real frame, a drone above clouds:
+# If you have no image, call `find_targets` without an argument. It then uses a real frame, a drone above clouds:
 
 # %%
 from mshnet import find_targets
@@ -81,7 +82,7 @@ from mshnet import find_targets
 find_targets()
 
 # %% [markdown]
-# In a script, add `.show()`. `mshnet.detect("frame.png")` returns the detections as a list of dictionaries. If it finds nothing on your images, or too much, see [a new camera](new_camera.ipynb). [The model card](../../mshnet/pretrained.md) reports how well these weights detect, and where they fail.
+# In a script, add `.show()`. `mshnet.detect("frame.png")` returns the detections as a list of dictionaries. If it finds nothing in your images, or too much, see [a new camera](new_camera.ipynb). The [model card](../../mshnet/pretrained.md) lists scores and known failures.
 #
 # ## 3. Check the machine
 #
@@ -89,7 +90,7 @@ find_targets()
 # mshnet doctor
 # ```
 #
-# Every line should report `ok`. A `warning` can wait, an `error` cannot; each names the remedy. The exit status is 0, 1 or 2, by the worst line.
+# Every line should report `ok`. Each `warning` and each `error` names its remedy. Correct an `error` before you train; a `warning` can wait. The exit status is 0 if all is ok, 1 after a warning, 2 after an error.
 #
 # ## 4. Train on synthetic scenes
 #
@@ -97,21 +98,21 @@ find_targets()
 # mshnet train --preset quick --output-dir runs/trial
 # ```
 #
-# The full-size network learns on small images of a synthetic sky, in a few minutes on 2 CPU cores. Stop it in the middle with Ctrl-C and run the same command again: it resumes. The figures are in `runs/trial/figures`. On Linux and macOS `make demo` does the same and shows it in a notebook; on a slow CPU it trains for fewer epochs.
+# This trains the full-size network on small images of a synthetic sky, in a few minutes on 2 CPU cores. Stop it with Ctrl-C and run the same command again: it resumes. The figures are in `runs/trial/figures`. On Linux and macOS, `make demo` does the same in a notebook; on a slow CPU it trains for fewer epochs.
 #
-# Expect a score near those of [five seeds](../../results/SCORES.md) of this preset. It is not exactly the same on every machine.
+# Your score should be near those of [five seeds](../../results/SCORES.md) of this preset. It differs slightly between machines.
 #
-# How many epochs? `quick` trains for 9; use 20 for a first run at your own data with a large preset, and 200, the default, for a result.
+# The preset `quick` trains for 9 epochs. On your own data use 20 for a trial, and 200, the default, for a result.
 #
 # ## 5. Check your data set
 #
-# Below, `data/NUAA-SIRST` stands for the folder of your data set. If you have none, pass `NUAA-SIRST` instead: it is downloaded ([data sets](datasets.ipynb)). For your own images, [make masks and lists](own_images.ipynb) first.
+# In the commands below, replace `data/NUAA-SIRST` by the folder of your data set. If you have no data set, use the name `NUAA-SIRST`, which is [downloaded](datasets.ipynb). For your own images, [make masks and lists](own_images.ipynb) first.
 #
 # ```bash
 # mshnet data data/NUAA-SIRST
 # ```
 #
-# This reports the number of images and targets, their sizes, and everything that is wrong: masks of a different size, names without an image, the same image in both lists. Status 2 means that training would refuse the data set.
+# This reports the number and sizes of images and targets. It also lists errors, such as a mask of a different size, a name without an image, or an image in both lists. Exit status 2 means that training would refuse the data set.
 #
 # ## 6. Train on it for three epochs
 #
@@ -120,9 +121,9 @@ find_targets()
 # mshnet test --weight-path runs/small
 # ```
 #
-# Do not report these scores: the images are deliberately too small. Look at `runs/small/figures/gallery.png`. If no hit is visible, the masks may not match the images. After so few epochs false alarms may be anywhere.
+# Do not report these scores: to save time, the images are reduced to 128x128 pixels. Look at `runs/small/figures/gallery.png`. After so few epochs, false alarms are normal. But if no target is found at all, the masks may not match the images.
 #
-# `runs/small/best.pt` holds the weights that are scored, by default those of the last epoch.
+# The evaluated weights are in `runs/small/best.pt`. By default they are those of the last epoch.
 #
 # ## 7. Estimate the time of the real run
 #
@@ -130,7 +131,7 @@ find_targets()
 # mshnet bench --dataset-dir data/NUAA-SIRST
 # ```
 #
-# Multiply the time of `train` (for one image) by the number of training images and by 200 epochs. Each evaluation adds the time of `score` for each test image; `--eval-every 200` evaluates once. [Devices, speed, memory](devices.ipynb) has measured times.
+# The row `train` has the time for one training image, the row `score` the time for one test image. The run takes `train` times the number of training images times 200 epochs. Each evaluation adds `score` times the number of test images. With `--eval-every 200` there is only one evaluation. [Devices, speed, memory](devices.ipynb) has measured times.
 #
 # ## 8. The real run
 #
@@ -138,11 +139,11 @@ find_targets()
 # mshnet train data/NUAA-SIRST
 # ```
 #
-# 200 epochs, evaluated at 256x256. If you may lose the machine's disk (Colab, a rented machine), add `--mirror-dir DIR`, a folder on permanent storage. If the process may only be interrupted, add nothing: the same command [resumes](resume.ipynb).
+# This trains for 200 epochs and evaluates at 256x256 pixels. After an interruption, the same command [resumes](resume.ipynb). If you may lose the machine's disk (Colab, a rented machine), add `--mirror-dir DIR`, where DIR is a folder on permanent storage.
 #
 # ## Where files go
 #
-# All paths are relative to the folder in which you start the command. In JupyterLab that is the folder of the notebook, `nbs/run`: use absolute paths there.
+# All paths are relative to the folder in which you start the command. In JupyterLab that is the folder of the notebook, so use absolute paths there.
 #
 # | what | where |
 # |---|---|
@@ -163,7 +164,7 @@ find_targets()
 # papermill nbs/run/local.ipynb out.ipynb -p dataset_dir data/NUAA-SIRST -p epochs 50 -p output_dir runs/mine
 # ```
 #
-# In Python, at a size that takes seconds; the second call finds a finished run and only reports it:
+# The same in Python, with images so small that it takes seconds. The second call finds the finished run and only reports it:
 
 # %%
 import tempfile

@@ -6,11 +6,11 @@
 # %% [markdown]
 # [English](first_run.ipynb)
 #
-# 每一步都有可看的结果。第 1 到 4 步不需要数据。不想安装、只用浏览器时，请看 [Colab 与 Kaggle](cloud.zh-CN.ipynb)。未翻译的页面为英文。
+# 第 1 到 4 步不需要数据。不想安装、只用浏览器时，请看 [Colab 与 Kaggle](cloud.zh-CN.ipynb)。未翻译的页面为英文。
 #
 # ## 1. 安装
 #
-# 需要 git 和 Python 3.11 或更新的版本。虚拟环境使 PyTorch 不影响你的其他项目。
+# 需要 git 和 Python 3.11 或更新的版本。我们安装到一个虚拟环境中，使 PyTorch 不影响你的其他项目。
 #
 # **Linux 与 macOS：**
 #
@@ -41,13 +41,13 @@
 # conda activate mshnet
 # ```
 #
-# `activate` 一行激活环境。每打开一个新终端都要再执行一次。PyPI 上的名称 `mshnet` 属于别人，所以请从这个文件夹安装。
+# 每打开一个新终端，都要再执行一次 `activate` 那一行。不要从 PyPI 安装 `mshnet`：那个名称属于另一个项目。
 #
 # | 系统 | 是否测试过 | 须知 |
 # |---|---|---|
-# | Linux，x86-64 | 是，在 CPU 上；在一块 NVIDIA H200 上训练跑到了结束 | pip 的 PyTorch 含 CUDA，有好几个 GB。没有 NVIDIA GPU 时 CPU 版就够了：在最后一行之前执行 `pip install torch --index-url https://download.pytorch.org/whl/cpu` |
-# | Windows | 否 | 如果 PowerShell 拒绝执行 `activate`，请用命令提示符。pip 的 PyTorch 是 CPU 版；有 NVIDIA GPU 时先安装 pytorch.org 给出的 CUDA 版。没有 `make`，也不需要。Windows 不能替换其他程序正打开的文件：这时训练以一行提示结束，再执行同一条命令即可恢复。`torch.compile` 需要编译器；没有时训练会警告，并且不编译 |
-# | macOS | 否 | 在 Apple 芯片（M1 及以后）上默认设备是 GPU（`--device mps`），用 float32。由 Rosetta 转译的 Intel 版 Python 没有 GPU：请安装 arm64 版。如果 GPU 太慢或结果不对，用 `--device cpu` |
+# | Linux，x86-64 | 是，在 CPU 上；在一块 NVIDIA H200 上运行过训练和预测 | pip 的 PyTorch 含 CUDA，有好几个 GB。没有 NVIDIA GPU 时 CPU 版就够了：在最后一行之前执行 `pip install torch --index-url https://download.pytorch.org/whl/cpu` |
+# | Windows | 否 | 如果 PowerShell 拒绝执行 `activate`，请用命令提示符。pip 的 PyTorch 是 CPU 版；有 NVIDIA GPU 时先安装 pytorch.org 给出的 CUDA 版。不需要 `make`。Windows 不能替换其他程序正打开的文件：请关闭那个程序，再执行同一条命令即可恢复 |
+# | macOS | 否 | 在 Apple 芯片（M1 及以后）上默认设备是 GPU（`--device mps`），用 float32。Intel 版 Python 通过 Rosetta 运行，不能使用 GPU：请安装 arm64 版。如果 GPU 太慢或结果不对，用 `--device cpu` |
 #
 # ## 2. 找到一个目标
 #
@@ -59,7 +59,7 @@
 #
 # ```
 # 1 frame of 1 file: 1 detection in 2 s
-# weights  pretrained; their card: mshnet/pretrained.md
+# weights  pretrained; their card: .../mshnet/pretrained.md
 # results  predictions/pretrained
 # ```
 #
@@ -69,11 +69,12 @@
 # | `masks/` | 检测结果，黑底白色，与帧同样大小 |
 # | `detections.csv` | 每个检测一行：中心、边框、面积、最高与平均概率 |
 # | `coco.json` | 同样的内容，供 COCO 工具使用 |
-# | `frames.csv`、`skipped.csv` | 所有的帧；不能读取的文件及其原因 |
+# | `frames.csv` | 每帧一行，及其检测数 |
+# | `skipped.csv` | 不能读取的文件及其原因 |
 #
 # ![一幅合成图像的一部分，标出八个检测，各有编号和概率](../../results/predict-large/part.png)
 #
-# 没有图像？不带参数时，`find_targets` 使用一幅真实图像：云层上方的一架无人机：
+# 没有图像时，不带参数调用 `find_targets`。它使用一幅真实图像，即云层上方的一架无人机：
 
 # %%
 from mshnet import find_targets
@@ -81,7 +82,7 @@ from mshnet import find_targets
 find_targets()
 
 # %% [markdown]
-# 在脚本中请加上 `.show()`。`mshnet.detect("frame.png")` 以字典列表返回检测结果。如果在你的图像上什么都找不到，或者找到太多，见[新的相机](new_camera.ipynb)。[模型卡片](../../mshnet/pretrained.md)说明这些权重检测得多好，在哪里会失败。
+# 在脚本中请加上 `.show()`。`mshnet.detect("frame.png")` 以字典列表返回检测结果。如果在你的图像上什么都找不到，或者找到太多，见[新的相机](new_camera.ipynb)。[模型卡](../../mshnet/pretrained.md)列出分数和已知的失败情况。
 #
 # ## 3. 检查机器
 #
@@ -89,7 +90,7 @@ find_targets()
 # mshnet doctor
 # ```
 #
-# 每一行都应是 `ok`。`warning` 可以等，`error` 不行；每一行都写出解决办法。退出状态按最差的一行为 0、1 或 2。
+# 每一行都应是 `ok`。每个 `warning` 和 `error` 都写出解决办法。训练之前请先改正 `error`；`warning` 可以等。全部正常时退出状态为 0，有警告时为 1，有错误时为 2。
 #
 # ## 4. 用合成场景训练
 #
@@ -97,21 +98,21 @@ find_targets()
 # mshnet train --preset quick --output-dir runs/trial
 # ```
 #
-# 完整大小的网络在合成天空的小图像上学习，在 2 个 CPU 核上几分钟即可。中途按 Ctrl-C 停下，再执行同一条命令：它会恢复。图在 `runs/trial/figures` 中。在 Linux 和 macOS 上，`make demo` 做同样的事，并显示在一个 notebook 中；在慢的 CPU 上它训练的 epoch 更少。
+# 这会用合成天空的小图像训练完整大小的网络，在 2 个 CPU 核上几分钟即可。按 Ctrl-C 停下，再执行同一条命令：它会恢复。图在 `runs/trial/figures` 中。在 Linux 和 macOS 上，`make demo` 在一个 notebook 中做同样的事；在慢的 CPU 上它训练的 epoch 更少。
 #
-# 分数应接近这个预设的[五个种子](../../results/SCORES.md)。各台机器上不会完全相同。
+# 你的分数应接近这个预设的[五个种子](../../results/SCORES.md)。各台机器上略有不同。
 #
-# 训练多少个 epoch？`quick` 训练 9 个；用较大的预设先看看自己的数据时用 20；要得到结果用 200，即默认值。
+# 预设 `quick` 训练 9 个 epoch。用自己的数据试验时用 20 个；要得到结果用 200 个，即默认值。
 #
 # ## 5. 检查数据集
 #
-# 下面用 `data/NUAA-SIRST` 代表你的数据集文件夹。没有数据集时请传入 `NUAA-SIRST`：它会被下载（[数据集](datasets.zh-CN.ipynb)）。若是你自己的图像，先[制作掩膜和列表](own_images.ipynb)。
+# 请把下面命令中的 `data/NUAA-SIRST` 换成你的数据集文件夹。没有数据集时，用名称 `NUAA-SIRST`，它会被[下载](datasets.zh-CN.ipynb)。若是你自己的图像，先[制作掩膜和列表](own_images.ipynb)。
 #
 # ```bash
 # mshnet data data/NUAA-SIRST
 # ```
 #
-# 它报告图像和目标的数量、大小，以及一切错误：大小不同的掩膜、没有图像的名称、同时出现在两个列表中的图像。状态 2 表示训练会拒绝这个数据集。
+# 它报告图像和目标的数量与大小，并列出错误，例如大小不同的掩膜、没有图像的名称、同时出现在两个列表中的图像。退出状态 2 表示训练会拒绝这个数据集。
 #
 # ## 6. 用它训练三个 epoch
 #
@@ -120,9 +121,9 @@ find_targets()
 # mshnet test --weight-path runs/small
 # ```
 #
-# 不要报告这些分数：图像故意取得太小。请看 `runs/small/figures/gallery.png`。如果看不到任何命中，掩膜可能与图像不符。epoch 这么少时，虚警可能出现在任何地方。
+# 不要报告这些分数：为了省时间，图像缩小到了 128x128 像素。请看 `runs/small/figures/gallery.png`。epoch 这么少时，出现虚警是正常的。但如果一个目标也没有检出，掩膜可能与图像不符。
 #
-# `runs/small/best.pt` 是用来评测的权重，默认为最后一个 epoch 的权重。
+# 评测的权重在 `runs/small/best.pt` 中。默认为最后一个 epoch 的权重。
 #
 # ## 7. 估计正式训练的时间
 #
@@ -130,7 +131,7 @@ find_targets()
 # mshnet bench --dataset-dir data/NUAA-SIRST
 # ```
 #
-# 把 `train` 的时间（一幅图像）乘以训练图像的数量，再乘以 200 个 epoch。每次评测还要加上每幅测试图像的 `score` 时间；`--eval-every 200` 只评测一次。[设备、速度、内存](devices.ipynb)列出实测的时间。
+# `train` 一行是一幅训练图像的时间，`score` 一行是一幅测试图像的时间。训练的时间是 `train` 乘以训练图像的数量，再乘以 200 个 epoch。每次评测再加上 `score` 乘以测试图像的数量。用 `--eval-every 200` 时只评测一次。[设备、速度、内存](devices.ipynb)列出实测的时间。
 #
 # ## 8. 正式训练
 #
@@ -138,11 +139,11 @@ find_targets()
 # mshnet train data/NUAA-SIRST
 # ```
 #
-# 200 个 epoch，在 256x256 下评测。如果机器的磁盘可能丢失（Colab、租用的机器），加上 `--mirror-dir DIR`，即一个在持久存储上的文件夹。如果只是进程可能中断，什么都不用加：同一条命令会[恢复](resume.ipynb)。
+# 这会训练 200 个 epoch，在 256x256 像素下评测。中断之后，同一条命令会[恢复](resume.ipynb)。如果机器的磁盘可能丢失（Colab、租用的机器），加上 `--mirror-dir DIR`，其中 DIR 是持久存储上的一个文件夹。
 #
 # ## 文件放在哪里
 #
-# 所有路径都相对于执行命令时所在的文件夹。在 JupyterLab 中，那是 notebook 所在的文件夹 `nbs/run`：在那里请用绝对路径。
+# 所有路径都相对于执行命令时所在的文件夹。在 JupyterLab 中，那是 notebook 所在的文件夹，所以在那里请用绝对路径。
 #
 # | 什么 | 哪里 |
 # |---|---|
@@ -163,7 +164,7 @@ find_targets()
 # papermill nbs/run/local.ipynb out.ipynb -p dataset_dir data/NUAA-SIRST -p epochs 50 -p output_dir runs/mine
 # ```
 #
-# 在 Python 中，取几秒即可完成的大小；第二次调用发现训练已完成，只作报告：
+# 在 Python 中也一样，图像小得只需几秒。第二次调用发现训练已完成，只作报告：
 
 # %%
 import tempfile

@@ -4,7 +4,7 @@
 # > For somebody who has used the official MSHNet scripts. At the end you can run the same commands here, know what differs and why, and can evaluate published weights.
 
 # %% [markdown]
-# The method and the official code are by Liu et al. (CVPR 2024). This library shares no code with theirs. With `--preset paper` and `--rule reference` it reproduces their forward pass, losses, gradients, transforms and scores: counts exactly, other numbers to float32 rounding ([tests](../../tests/test_golden.py)).
+# The method and the official code are by Liu et al. (CVPR 2024). This library shares no code with theirs. But with `--preset paper` and `--rule reference` its forward pass, losses, gradients, transforms and scores are the same: counts exactly, other numbers up to float32 rounding ([tests](../../tests/test_golden.py)).
 #
 # ## Commands and flags
 #
@@ -13,11 +13,11 @@
 # | `python main.py --mode train --dataset-dir D` | `mshnet train --dataset-dir D` |
 # | `python main.py --mode test --weight-path W --dataset-dir D` | `mshnet test --weight-path W --dataset-dir D` |
 # | `--batch-size --epochs --lr --warm-epoch --base-size --crop-size` | the same; `--batch-size` counts over all devices |
-# | `--if-checkpoint True` | nothing: the same command resumes; `--resume RUN` names a different run |
+# | `--if-checkpoint True` | not needed: the same command resumes; `--resume RUN` names a different run |
 # | `--multi-gpus True` | `--num-devices N`, or `torchrun` |
 # | TPU guides: `--use-tpu --num-cores 8 --global-batch-size 64` | the same (today's names: `--device xla --num-devices 8 --batch-size 64`) |
 #
-# For a retired flag the error names the replacement. The data set stays as it is: `images/`, `masks/` and the lists.
+# For a retired flag the error names the replacement. You can use the same data set folder: `images/`, `masks/` and the lists.
 #
 # ## The official recipe
 #
@@ -25,7 +25,7 @@
 # mshnet train --dataset-dir data/NUAA-SIRST --preset paper
 # ```
 #
-# Whole training list, float32, the last epoch kept, 400 epochs, batch 4, Adagrad at 0.05, six epochs in which the full-size head alone is trained. The random numbers differ (seeds, shuffling, crops), so no run repeats an official run number by number. To evaluate it as the script does:
+# This trains in float32 on the whole training list for 400 epochs, with batches of 4 and Adagrad at 0.05. In the first six epochs only the full-size head is trained. The weights of the last epoch are kept. The random numbers (seeds, shuffling, crops) differ from the official ones, so no run has exactly the scores of an official run. To evaluate the run as the official script does:
 #
 # ```bash
 # mshnet test --weight-path runs/NUAA-SIRST-*/best.pt --rule reference
@@ -33,39 +33,39 @@
 #
 # ## What is different, and why
 #
-# Without `--preset paper` the recipe is `steady`, because the official one fails with many seeds ([results](results.ipynb)).
+# Without `--preset paper` the recipe is `steady`, because the official one collapses with some seeds ([results](results.ipynb)).
 #
 # | | official | the default here | why |
 # |---|---|---|---|
 # | optimiser | Adagrad, rate 0.05 | AdamW, rate 0.001, linear warm-up, cosine to a hundredth, gradients clipped at 1, averaged weights (EMA 0.999) | Adagrad's first steps are so large that predictions collapse |
 # | loss | SLS, after six epochs of IoU | soft IoU plus binary cross-entropy, each image by itself | their gradient does not vanish where nothing or everything is predicted ([loss](../01_loss.ipynb)) |
-# | outputs that are supervised | the full-size head for six epochs, then all five | all five from the first step; the fusing layer starts as the full-size head, head biases at -4 | a new random layer on large features makes the prediction all-positive |
-# | training crops | long side resized to 0.5x to 2x of 256, crops of 256x256 | cut from the image as it is scored, 128x128, flipped and rotated; at least half of them hold a target, a quarter are partly covered by a large occluder | targets have the size at which they are evaluated; four times as many steps for the same number of pixels |
-# | selected epoch | the best on the **test** list | the last one | chosen on the test list a score looks better than it is. `--choose test` does it and records it with the score |
-# | matching for Pd and Fa | the first free prediction in label order | best pairs (`--rule exact`) | the order of labels has no influence. `--rule reference` repeats the script |
-# | Fa | a false alarm as large as some hit is not counted | all are counted | see [how the scores are defined](scores.ipynb) |
-# | arithmetic | float32 | bfloat16 where the chip has it, float16 on a T4 or V100 | faster; `--precision fp32` for the other |
-# | a run | weights in a folder by date | a folder named after its settings, with everything to resume | sessions end |
+# | outputs that are supervised | the full-size head for six epochs, then all five | all five from the first step; at the start the fused output equals the full-size head, and head biases are -4 | a random fusing layer, added after six epochs, can make the prediction all-positive |
+# | training crops | long side resized to 0.5x to 2x of 256, crops of 256x256 | crops of 128x128, cut from the image at the size at which it is evaluated, flipped and rotated; at least half of them hold a target, a quarter are partly covered by a large occluder | targets have the same size in training and evaluation; a crop has a quarter of the pixels |
+# | selected epoch | the best on the **test** list | the last one | a score that was chosen on the test list looks better than it is. `--choose test` does so, and records it with the score |
+# | matching for Pd and Fa | the first free prediction in label order | best pairs (`--rule exact`) | the order of labels must not matter. `--rule reference` does as the script |
+# | Fa | a false alarm with the same area as some hit is not counted | all are counted | see [how the scores are defined](scores.ipynb) |
+# | arithmetic | float32 | bfloat16 if the chip supports it, float16 on a T4 or V100 | faster; `--precision fp32` gives float32 |
+# | a run | weights in a folder by date | a folder named after its settings, with everything to resume | the same command can resume it |
 #
 # The evaluated images are the same: both sides are resized to 256.
 #
-# To keep the official network and loss but not its failures, start the fusing layer as the full-size head, train the new parts at a tenth of the learning rate, and start the heads far below zero:
+# To keep the official network and loss but reduce the collapses, change three things: the fused output starts as the full-size head, the late parts train at a tenth of the learning rate, and the heads start with a bias of -4:
 #
 # ```bash
 # mshnet train --dataset-dir data/NUAA-SIRST --preset paper --fusion-start full_size --join-rate 0.1 --head-bias -4
 # ```
 #
-# On NUAA-SIRST none of three seeds had collapsed after 30 epochs (one covered some images on the way). [Results](results.ipynb) compares them with runs without these settings, and with the default recipe, which is better.
+# On NUAA-SIRST none of three seeds had collapsed after 30 epochs, though one marked whole images as target for a while. The default recipe is better ([results](results.ipynb)).
 #
 # ## Published weights
 #
-# The [official repository](https://github.com/Lliu666/MSHNet) links its weights in the column Weights of its README (IRSTD-1k and NUDT-SIRST; none for NUAA-SIRST). Its files (`.tar`) load unchanged, with or without the prefix `module.` of several GPUs:
+# The README of the [official repository](https://github.com/Lliu666/MSHNet) links weights for IRSTD-1k and NUDT-SIRST, in the column Weights. This library does not download them, but it loads such files (`.tar`) unchanged, with or without the prefix `module.` of several GPUs:
 #
 # ```bash
 # mshnet test --weight-path MSHNet.tar --dataset-dir data/IRSTD-1k --rule reference
 # ```
 #
-# **Tested:** files of that form, made here, and the official network's parameter names. Not tested: the published files themselves, which were not available; this library does not download them. Loading a file never runs code in it; a file that needs to is refused.
+# **Tested** with files of the same form and with the parameter names of the official network. **Not tested** with the published files, which were not available to us. Loading a file never runs code from it: a file that contains code is refused.
 #
 # In Python:
 

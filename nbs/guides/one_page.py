@@ -1,14 +1,14 @@
 # %% [markdown]
 # # MSHNet in one page
 #
-# > Data, network, training, detections and score, from nothing to a picture, in 150 lines of plain PyTorch.
+# > For a student who knows PyTorch but not this field. In 150 lines of plain PyTorch we make data, build the network, train it, and score its detections.
 
 # %% [markdown]
-# You know PyTorch and have never looked for a target of four pixels. This page does all of it once, as simply as possible: a network learns in a minute or two to find a few bright pixels among clouds. Nothing here is imported from the library but the synthetic pictures. At the end a table says which of these lines the library replaces, and why.
+# Here a network learns, in a minute or two, to find a few bright pixels among clouds. We import only the synthetic images from the library and write the rest as simply as possible. A table at the end shows which lines the library replaces, and why.
 #
 # ## The task
 #
-# An infrared camera looks at the sky. Something far away, an aircraft or a drone, is a spot of a few pixels, and warm clouds are brighter and much larger. The answer is a mask: 1 for each pixel of a target, 0 for the rest. Less than one pixel in a hundred is a 1. Keep that number in mind; it decides about the loss.
+# An infrared camera looks at the sky. A distant aircraft or drone is a spot of a few pixels. Warm clouds are brighter and much larger. We want a mask: 1 for each pixel of a target, 0 for the rest. Only about one pixel in a hundred is a 1. Remember this number: it decides which loss we need.
 
 # %%
 import matplotlib.pyplot as plt
@@ -28,7 +28,7 @@ def make_scenes(count, seed):
     "Images [N,3,S,S], standardised, and masks [N,1,S,S] of 0 and 1."
     pairs = [scene(np.random.default_rng([seed, i]), SIZE) for i in range(count)]
     images, masks = (torch.from_numpy(np.stack(part)).float() for part in zip(*pairs, strict=True))
-    images = (images / 255 - 0.45) / 0.225  # about mean 0 and deviation 1
+    images = (images / 255 - 0.45) / 0.225  # mean about 0, standard deviation about 1
     return images[:, None].repeat(1, 3, 1, 1), masks[:, None]
 
 
@@ -48,24 +48,24 @@ print(f"{masks.mean():.2%} of the pixels are target")
 # %% [markdown]
 # ## The network
 #
-# MSHNet (Liu et al., CVPR 2024, arXiv:2403.19366) is a U-Net. On the way down the image is halved four times, so that a pixel of the last stage has seen the whole cloud. On the way up each stage gets the features of the same size from the way down, so that the place of the spot is not lost.
+# MSHNet (Liu et al., CVPR 2024, arXiv:2403.19366) is a U-Net. On the way down the image is halved four times, so that a pixel of the last stage sees a large part of the image. On the way up each stage also gets the features of the same size from the way down, which keep the exact place of the spot.
 #
-# Its block is that of a ResNet with two kinds of attention. **Channel attention** weighs each channel by its mean and maximum over the image. **Spatial attention** weighs each pixel by the mean and maximum over the channels.
+# Each block is a ResNet block with two kinds of attention. **Channel attention** multiplies each channel by a weight that is computed from the mean and maximum of the channels. **Spatial attention** multiplies each pixel by a weight that is computed from the mean and maximum over the channels.
 
 # %%
 class Block(nn.Module):
-    def __init__(self, wide_in, wide):
+    def __init__(self, in_channels, width):
         super().__init__()
         self.body = nn.Sequential(
-            nn.Conv2d(wide_in, wide, 3, padding=1), nn.BatchNorm2d(wide), nn.ReLU(),
-            nn.Conv2d(wide, wide, 3, padding=1), nn.BatchNorm2d(wide),
+            nn.Conv2d(in_channels, width, 3, padding=1), nn.BatchNorm2d(width), nn.ReLU(),
+            nn.Conv2d(width, width, 3, padding=1), nn.BatchNorm2d(width),
         )  # fmt: skip
         self.shortcut = nn.Identity()
-        if wide_in != wide:
-            self.shortcut = nn.Sequential(nn.Conv2d(wide_in, wide, 1), nn.BatchNorm2d(wide))
+        if in_channels != width:
+            self.shortcut = nn.Sequential(nn.Conv2d(in_channels, width, 1), nn.BatchNorm2d(width))
         self.channels = nn.Sequential(
-            nn.Conv2d(wide, wide // 16, 1, bias=False), nn.ReLU(),
-            nn.Conv2d(wide // 16, wide, 1, bias=False),
+            nn.Conv2d(width, width // 16, 1, bias=False), nn.ReLU(),
+            nn.Conv2d(width // 16, width, 1, bias=False),
         )  # fmt: skip
         self.pixels = nn.Conv2d(2, 1, 7, padding=3, bias=False)
 
@@ -79,40 +79,42 @@ class Block(nn.Module):
 
 
 # %% [markdown]
-# The name means *multi-scale heads*: each of the four stages on the way up predicts a mask of its own size. They are enlarged, and one more convolution joins them to the prediction. So a small target is found by the fine heads, a large one by the coarse ones, and each learns from the loss directly.
+# The name means *multi-scale heads*: each of the four stages on the way up predicts a mask at its resolution. We upsample the four masks, and one more convolution fuses them into the prediction. Fine heads can find small targets, coarse heads large ones, and each head gets its own loss.
 
 # %%
-def stage(wide_in, wide, blocks=2):
-    return nn.Sequential(Block(wide_in, wide), *(Block(wide, wide) for _ in range(blocks - 1)))
+def stage(in_channels, width, blocks=2):
+    return nn.Sequential(
+        Block(in_channels, width), *(Block(width, width) for _ in range(blocks - 1))
+    )
 
 
-def enlarge(x, factor=2):
+def upsample(x, factor=2):
     return F.interpolate(x, scale_factor=factor, mode="bilinear", align_corners=True)
 
 
 class MSHNet(nn.Module):
     def __init__(self):
         super().__init__()
-        wide = [16, 32, 64, 128, 256]
+        width = [16, 32, 64, 128, 256]
         self.start = nn.Conv2d(3, 16, 1)
-        self.down = nn.ModuleList([stage(16, 16, 1), *map(stage, wide[:-1], wide[1:])])
+        self.down = nn.ModuleList([stage(16, 16, 1), *map(stage, width[:-1], width[1:])])
         self.up = nn.ModuleList([stage(48, 16, 1), stage(96, 32), stage(192, 64), stage(384, 128)])
-        self.heads = nn.ModuleList(nn.Conv2d(w, 1, 1) for w in wide[:-1])
-        self.join = nn.Conv2d(4, 1, 3, padding=1)
-        for head in self.heads:  # begin with "2% of the pixels are target" and not with "half"
+        self.heads = nn.ModuleList(nn.Conv2d(w, 1, 1) for w in width[:-1])
+        self.fuse = nn.Conv2d(4, 1, 3, padding=1)
+        for head in self.heads:  # start with a probability of 0.02, not 0.5
             nn.init.constant_(head.bias, -4.0)
 
     def forward(self, x):
-        beside, x = [], self.start(x)
+        skips, x = [], self.start(x)
         for step in self.down[:-1]:
-            beside.append(step(x))
-            x = F.max_pool2d(beside[-1], 2)
+            skips.append(step(x))
+            x = F.max_pool2d(skips[-1], 2)
         x, outputs = self.down[-1](x), []
         for i in (3, 2, 1, 0):
-            x = self.up[i](torch.cat([beside[i], enlarge(x)], 1))
+            x = self.up[i](torch.cat([skips[i], upsample(x)], 1))
             outputs.insert(0, self.heads[i](x))
-        whole = torch.cat([outputs[0], *(enlarge(outputs[i], 2**i) for i in (1, 2, 3))], 1)
-        return outputs, self.join(whole)
+        stacked = torch.cat([outputs[0], *(upsample(outputs[i], 2**i) for i in (1, 2, 3))], 1)
+        return outputs, self.fuse(stacked)
 
 
 model = MSHNet()
@@ -126,7 +128,7 @@ for shape in [*(output.shape for output in outputs), logits.shape]:
 # %% [markdown]
 # ## The loss
 #
-# With one target pixel in a hundred, "no target anywhere" is right for 99% of the pixels. **Cross-entropy** alone therefore learns slowly. The **soft IoU** divides the overlap by the union of prediction and truth, so the empty background does not count. It is nearly flat where the prediction is far off, and there cross-entropy pulls. Their sum has neither weakness. All five outputs are trained, each on the mask of its own size.
+# With one target pixel in a hundred, "no target anywhere" is right for 99% of the pixels, so **cross-entropy** alone learns slowly. The **soft IoU** divides the overlap of prediction and mask by their union, so the empty background does not count. But its gradient nearly vanishes when the prediction is very wrong; there cross-entropy helps. We use the sum of both, for all five outputs, each with a mask of its size.
 
 # %%
 def loss_of(logits, mask):
@@ -148,7 +150,7 @@ def total_loss(outputs, logits, mask):
 # %% [markdown]
 # ## Training
 #
-# The loop is the usual one: AdamW, a learning rate that rises and falls, batches in a new order in each epoch. Pictures are mirrored by chance, because 96 are few.
+# The loop is the usual one: AdamW, a learning rate that rises and falls, batches in a new order in each epoch. Images are flipped at random, because 96 images are few.
 
 # %%
 EPOCHS, BATCH = 8, 8
@@ -178,8 +180,8 @@ print(f"loss {curve[0]:.2f} at first, {np.mean(curve[-12:]):.2f} in the last epo
 #
 # A pixel is a detection where its probability is above 0.5. Three numbers describe the result:
 #
-# - **IoU**: overlap by union, over the pixels of all images;
-# - **Pd**, probability of detection: the share of targets that a predicted object matches, with its centre less than 3 pixels away;
+# - **IoU**: overlap / union, over the pixels of all images.
+# - **Pd**, probability of detection: found targets / targets. A target is found if the centre of a predicted object is less than 3 pixels away.
 # - **Fa**, false alarms: pixels of predicted objects that match no target, per million pixels.
 
 # %%
@@ -216,7 +218,7 @@ for axis, image, f, t in zip(axes, test_images, found, truth, strict=False):
     axis.contour(t[0], [0.5], colors="tab:green", linewidths=1)
     axis.contour(f[0].float(), [0.5], colors="tab:red", linewidths=1)
     axis.axis("off")
-axes[0].set_title("green: truth, red: detected", loc="left")
+axes[0].set_title("green: ground truth, red: detected", loc="left")
 assert matched / targets > 0.7
 
 # %% [markdown]
@@ -224,18 +226,18 @@ assert matched / targets > 0.7
 #
 # | lines here | page | because |
 # |---|---|---|
-# | `make_scenes` | [data](../21_data.ipynb) | published sets have sixteen kinds of masks, lists and colours, and mistakes in them |
-# | `flip` | [augment](../22_augment.ipynb) | the change of an image depends on seed, epoch and image alone, so a run repeats exactly |
-# | `Block`, `MSHNet` | [model](../00_model.ipynb) | names of the layers as in the official weights, so that these load |
-# | `loss_of` | [loss](../01_loss.ipynb) | the paper's own loss can kill a training; the page shows how |
-# | the loop | [train](../37_train.ipynb) | a disconnect, a full disk or Ctrl-C loses nothing, and a TPU compiles one program |
+# | `make_scenes` | [data](../21_data.ipynb) | published data sets have many formats of masks and lists, and contain mistakes |
+# | `flip` | [augment](../22_augment.ipynb) | the augmentation depends only on seed, epoch and image, so a run repeats exactly |
+# | `Block`, `MSHNet` | [model](../00_model.ipynb) | the layers have the names of the official code, so that its weights load |
+# | `loss_of` | [loss](../01_loss.ipynb) | training with the paper's loss can collapse; the page shows how |
+# | the loop | [train](../37_train.ipynb) | it resumes after an interruption, and a TPU compiles each program only once |
 # | `match` | [metrics](../02_metrics.ipynb) | the first match need not be the best, and published scripts differ |
-# | `> 0.5` | [predict](../53_predict.ipynb) | frames of any size, in tiles, with tables of what was found |
+# | `> 0.5` | [predict](../53_predict.ipynb) | it predicts frames of any size, in tiles, and writes tables of the detections |
 #
 # ## Questions
 #
-# <details><summary>Why is the IoU far below 1 although nearly every target is found?</summary>A target here has about twenty pixels. One pixel too many around its edge nearly doubles it: the IoU of a perfect detection that is a pixel too wide is about a half.</details>
+# <details><summary>Why is the IoU far below 1 although nearly every target is found?</summary>A target here has about twenty pixels. One more pixel around its edge about doubles its area. So if a detection is one pixel too wide, its IoU is only about a half.</details>
 #
-# <details><summary>What would happen with a head bias of 0?</summary>Half of all pixels would be predicted at first, and the first steps would only learn that there is background. With the paper's loss it can fail for good: see the page on the loss.</details>
+# <details><summary>What would happen with a head bias of 0?</summary>At first each pixel would have a probability of about a half, and the first steps would only learn that most pixels are background. With the paper's loss, training can collapse: see the page on the loss.</details>
 #
-# <details><summary>Why does each head get a mask of its own size, made by a maximum?</summary>A mean would give a target of two pixels a value of 0.03 at stride 8, which rounds to nothing. The maximum keeps it.</details>
+# <details><summary>Why do we shrink the masks for the heads by a maximum, and not by a mean?</summary>At stride 8 a mean would give a target of two pixels a value of 0.03, almost nothing. The maximum keeps it at 1.</details>

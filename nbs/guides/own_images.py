@@ -10,7 +10,7 @@
 # mshnet predict images --output-dir predictions/first
 # ```
 #
-# If they are good enough, you need no labels. If not, `predictions/first/masks` holds a first draft of your masks, with the names of your images. Correcting a draft is faster than drawing, but look for targets that the draft missed: they are the ones that training must learn.
+# If the detections are good enough, you need no labels. If not, use `predictions/first/masks` as a first draft of your masks. Correcting a draft is faster than drawing. Look carefully for missed targets: they are the ones that training must learn.
 #
 # ## 2. Draw the masks
 #
@@ -52,21 +52,21 @@ for column, (image, mask) in zip(panels.T, pairs[1:4], strict=True):
         panel.set_axis_off()
 
 # %% [markdown]
-# The figure shows three of the images, and below them their masks: targets are 255, everything else is 0. The first image has no target, so its mask is black. Any program that writes such a PNG will do, such as GIMP, or a label tool that exports masks (CVAT, Label Studio, labelme).
+# The figure shows three of the images, and below them their masks: targets are 255, everything else is 0. The first image has no target, so its mask is black. You can draw masks with any program that writes such a PNG, such as GIMP, or with a label tool that exports masks (CVAT, Label Studio, labelme).
 #
 # | question | answer |
 # |---|---|
-# | Which pixels? | Those that are clearly brighter than their surroundings, about those above half of the contrast. Draw no box and no ring: a mask that is one pixel too wide on each side nearly triples the area of a target of 3x3 pixels |
-# | At which size? | At the original one. Draw with a hard pencil, zoomed in, without anti-aliasing; never resize a mask |
+# | Which pixels? | Those brighter than halfway between the background and the brightest pixel of the target. Draw no box and no ring: one pixel too much on each side nearly triples the area of a target of 3x3 pixels |
+# | At which size? | At the original size. Draw with a hard pencil, zoomed in, without anti-aliasing; never resize a mask |
 # | Two targets that touch? | They count as one object, also if they touch at a corner. Leave a row of 0 between them |
 # | A target of one pixel? | Mark that pixel. A target is found if the detection's centre is less than 3 pixels away |
 # | Lamps, hot roofs, clouds, birds? | Leave them black, unless you want to find them. They are what the network must learn to ignore |
 # | An image without a target? | Keep it, with a black mask. Without such images a network raises false alarms on empty frames |
-# | Only a label tool's boxes? | Boxes are not masks. They train a detector of boxes, whose IoU means nothing |
+# | Only boxes from a label tool? | Do not fill boxes to make masks: the network would learn to predict boxes |
 # | Which file format? | PNG or BMP. JPEG changes the values at the edges of a mask |
-# | Cold targets? | The weights have learnt bright targets. Invert the images (255 - value) of a camera that shows heat as black |
+# | Dark targets? | The pretrained weights know only bright targets. If your camera shows heat as black, invert the images (255 - value) |
 #
-# The frames of a video become images with the package `av`. Consecutive frames are almost equal, so take few of each clip:
+# These lines save frames of a video as images. Consecutive frames are almost equal, so take only a few of each clip:
 #
 # ```python
 # from pathlib import Path
@@ -86,9 +86,9 @@ for column, (image, mask) in zip(panels.T, pairs[1:4], strict=True):
 # mshnet data data/mine --split 0.5 --seed 0
 # ```
 #
-# This writes `train.txt` and `test.txt`, and never overwrites lists that exist. Half of the images are for training, chosen at random by the seed. With few images look at the counts: above, both frames without a target fell into the test list, so nothing teaches the network what an empty frame is. Use another seed then. Every score records the command that made its lists, and whether somebody edited them since.
+# This writes `train.txt` and `test.txt`. It never overwrites lists that exist. Half of the images are for training; the seed decides which. With few images, check the counts. Above, both frames without a target fell into the test list, so the network would never train on an empty frame. In such a case use a different seed. Every score records the command that made its lists, and whether the lists were edited later.
 #
-# The split is by image. If your images are frames of videos, write the lists yourself (one name without its suffix a line), and put all frames of a video into one list. Otherwise the test images are almost copies of training images, and the scores are too good.
+# The split is by image. If your images are frames of videos, write the lists yourself, with one name per line and without suffixes. Put all frames of a video into the same list. Otherwise the test images are almost copies of training images, and the scores are too good.
 #
 # ## 4. Check
 #
@@ -96,7 +96,7 @@ for column, (image, mask) in zip(panels.T, pairs[1:4], strict=True):
 # mshnet data data/mine
 # ```
 #
-# Repair what it reports: masks without images, inverted masks, targets that vanish at the evaluated size. Then look at training images with their targets marked. The marks must lie on the targets:
+# Correct what it reports: masks without images, inverted masks, targets that vanish at the evaluated size. Then look at training images with their targets marked. The marks must lie on the targets:
 #
 # ```python
 # from pathlib import Path
@@ -111,9 +111,9 @@ for column, (image, mask) in zip(panels.T, pairs[1:4], strict=True):
 #
 # ## 5. How many images?
 #
-# The number that you need was not measured in general. What we know: NUAA-SIRST's training list has 213 images, and the default recipe with `--crop native` gets a mean test IoU of 0.729 from it ([results](results.ipynb)). With 40 images, start from the pretrained weights (section 7). Variety counts more than number: different days, backgrounds and distances, and frames without targets.
+# We have not measured how many you need. One example: with the 213 training images of NUAA-SIRST, the default recipe with `--crop native` reaches a mean test IoU of 0.729 ([results](results.ipynb)). With 40 images, start from the pretrained weights (section 7). Take images of different days, backgrounds and distances, and frames without targets.
 #
-# ## 6. Train from the beginning
+# ## 6. Train from random weights
 #
 # ```bash
 # mshnet train data/mine
@@ -121,11 +121,11 @@ for column, (image, mask) in zip(panels.T, pairs[1:4], strict=True):
 #
 # | if | then |
 # |---|---|
-# | your images are much larger than 256x256, or `mshnet data` reports that targets vanish | `--base-size native`: images are trained on and evaluated at their own size |
-# | you have only some dozens of images | fine-tune instead (below) |
-# | most of your images have no target | `--target-share 0.9`: nine of ten crops hold a target, if their image has one |
-# | your images come from several cameras | `--augment robust`: also contrast, brightness, noise, sensor faults and scale |
-# | you want to compare two settings | hold out images of the training list for it: `--choose val`. Look at the test list once, at the end |
+# | your images are much larger than 256x256, or `mshnet data` reports that targets vanish | use `--base-size native`: train and evaluate images at their original size |
+# | you have only a few dozen images | fine-tune instead (section 7) |
+# | most of your images have no target | use `--target-share 0.9`: nine of ten crops from an image with targets hold one |
+# | your images come from several cameras | use `--augment robust`: it also varies contrast, brightness, noise, sensor faults and scale |
+# | you want to compare two settings | use `--choose val`, which holds out images of the training list. Look at the test list once, at the end |
 #
 # ## 7. Fine-tune the pretrained weights
 #
@@ -133,9 +133,9 @@ for column, (image, mask) in zip(panels.T, pairs[1:4], strict=True):
 # mshnet train data/mine --weight-path pretrained --lr 0.0003 --epochs 40
 # ```
 #
-# Training then starts from the pretrained weights in place of random ones; everything else stays the same.
+# Training then starts from the pretrained weights instead of random ones. Everything else stays the same.
 #
-# Does it help? We trained on 40 images of IRSTD-1k, a camera that the first edition of the weights did not know, and evaluated 100 other images at 256x256 ([folder](../../results/cross-camera/fine-tune)):
+# Does it help? We trained on 40 images of IRSTD-1k, a data set that the weights were not trained on, and evaluated 100 other images of it at 256x256 ([folder](../../results/cross-camera/fine-tune)):
 #
 # | weights | IoU | Pd | Fa |
 # |---|---|---|---|
@@ -143,11 +143,11 @@ for column, (image, mask) in zip(panels.T, pairs[1:4], strict=True):
 # | pretrained, fine-tuned for 9 epochs, learning rate 0.0003 | 0.541 | 0.799 | 31.9 |
 # | random start, 9 epochs, learning rate 0.001 | 0.122 | 0.283 | 0.3 |
 #
-# With few images, starting from the pretrained weights is far better than starting from random ones. Whether fine-tuning improves the pretrained weights, this small run does not show: it is one seed and only 90 steps, stopped before the end of its schedule. More targets were found, with more false pixels. More epochs, more images and other learning rates were not measured.
+# With few images, the pretrained weights are a far better start than random ones. Fine-tuning found more targets than the pretrained weights, with more false pixels. This small run cannot show whether that is an improvement: it is one seed and 90 steps, and it was stopped before the end of its schedule. More epochs, more images and other learning rates were not measured.
 #
-# - **Learning rate:** start below the default of 0.001, so that the first steps do not undo what the weights know. The best one depends on your images: try two on held-out training images (`--choose val`).
-# - **Epochs:** an epoch of 40 images is only ten steps. The run stores the averaged weights of its last epoch.
-# - **Other cameras in the same run:** `--augment robust` keeps the weights useful for more than one camera.
+# - **Learning rate:** start below the default of 0.001, so that the first steps do not destroy what the weights have learnt. The best value depends on your images: try two on held-out training images (`--choose val`).
+# - **Epochs:** an epoch of 40 images is only ten steps, so use dozens of epochs.
+# - **Several cameras:** add `--augment robust`, so that the weights remain useful for other cameras.
 # - **Your own run as the start:** `--weight-path runs/NAME`. [Published weights](from_official.ipynb) of MSHNet work, too.
 #
 # ## 8. Use the weights
@@ -157,7 +157,7 @@ for column, (image, mask) in zip(panels.T, pairs[1:4], strict=True):
 # mshnet predict images --weight-path runs/mine-weights
 # ```
 #
-# Replace `runs/mine-weights` by the run folder that training printed. In a notebook, `explore` lists the test images, worst first, with a slider for the threshold and a zoom:
+# Replace `runs/mine-weights` by the run folder that training printed. In a notebook, `explore` lists the test images, lowest IoU first, with a slider for the threshold and a zoom:
 #
 # ```python
 # from mshnet.explore import explore

@@ -1,10 +1,10 @@
 # %% [markdown]
 # # Results
 #
-# > For somebody who wants to know how good the recipes are, and on which evidence. At the end you have each measured score with the folder of its settings, machine, log and protocol.
+# > For somebody who wants to know how good the recipes are, and how that was measured. Each score links the folder with its settings, machine, log and protocol.
 
 # %% [markdown]
-# One protocol for all tables: test images at 256x256, the last epoch, threshold 0.5, optimal matching (`--rule exact`), no seed excluded or selected. Training took place on one thread of a 2-core CPU in bf16, with batches of 4 unless a row says otherwise. *Collapsed*: test IoU below 0.05, because the prediction is all-negative or all-positive. Fa is in false pixels per million. [How the scores are defined](scores.ipynb) explains the columns; [the page of scores](../../results/SCORES.md) has every seed, and [history.csv](../../results/history.csv) the runs whose folders are gone.
+# All tables have the same protocol: test images at 256x256, the last epoch, threshold 0.5, optimal matching (`--rule exact`). No seed was excluded or selected. We trained on one thread of a 2-core CPU in bf16, with batches of 4 unless a row names another size. A run has *collapsed* if its test IoU is below 0.05, because it predicts nothing or everything. [How the scores are defined](scores.ipynb) explains the columns. [SCORES](../../results/SCORES.md) lists every seed. *History* means a row of [history.csv](../../results/history.csv), which keeps the scores of runs whose folders were deleted.
 #
 # ## NUAA-SIRST, split 213/214
 #
@@ -16,12 +16,12 @@
 # | `paper --fusion-start full_size --join-rate 0.1 --head-bias -4` ([runs](../../results/nuaa-sirst-remedy-bias)) | 30 | 0.554, 0.650, 0.431 | 0.545 | 0.911 | 170.2 | 0 of 3 |
 # | an earlier default: scaled crops, no occluders (history: `nuaa-sirst-flips`) | 200 | 0.703, 0.730, 0.739 | - | - | - | 0 of 3 |
 #
-# - **`steady` today** cuts crops from the image as it is evaluated. On NUAA-SIRST that is different from `--crop native`, which was the default when these runs were made; it has not been run again.
-# - **How the recipe was chosen:** on held-out parts of the training lists. But three earlier versions were evaluated on this test list before ([log](../../experiments/steady.md)), so it has been opened four times.
-# - **A bug that helped?** Earlier versions of the occlusion augmentation pasted unlabelled copies of targets (now fixed). With the bug the three seeds had IoU 0.744, 0.738 and 0.750 (history: `nuaa-sirst-copies`). Whether the difference is chance is not known.
-# - **Few epochs:** after four epochs the test IoU of `steady` is 0.593, 0.511 and 0.465 (history: `nuaa-sirst-four-epochs`), of the earlier default 0.519, 0.572 and 0.585 (`nuaa-sirst-flips-four-epochs`). Occluders cost something at the beginning.
-# - **The presets `tpu` and `a100`:** 60 epochs with batches of 16 took ten minutes on one CPU thread.
-# - **Which split?** `--dataset-dir NUAA-SIRST` downloads the images and uses the same 213/214 lists. The data set's authors published other splits, 341/86 and 224/96 ([data sets](datasets.ipynb)). Never compare scores of two splits.
+# - **`steady` today** cuts crops from the image at the size at which it is evaluated. These runs used `--crop native`, the default at that time. On NUAA-SIRST the two differ, and today's default has not been run there.
+# - **How the recipe was chosen:** on held-out parts of the training lists. But three earlier versions were also evaluated on this test list ([log](../../experiments/steady.md)), so it has been opened four times.
+# - **A bug that helped?** Earlier versions of the occlusion augmentation pasted unlabelled copies of targets (now fixed). With this bug the three seeds had IoU 0.744, 0.738 and 0.750 (history: `nuaa-sirst-copies`). The difference may be chance.
+# - **Few epochs:** after four epochs the test IoU of `steady` is 0.593, 0.511 and 0.465 (history: `nuaa-sirst-four-epochs`), and that of the earlier default without occluders 0.519, 0.572 and 0.585 (history: `nuaa-sirst-flips-four-epochs`).
+# - **The preset `tpu`** took ten minutes for these 60 epochs on one CPU thread. The preset `a100` has the same recipe.
+# - **Which split?** `--dataset-dir NUAA-SIRST` uses the same 213/214 lists. The data set's authors published other splits, 341/86 and 224/96 ([data sets](datasets.ipynb)). Never compare scores of two splits.
 #
 # ## NUDT-SIRST, split 663/664
 #
@@ -33,12 +33,12 @@
 # | the [paper](https://arxiv.org/abs/2403.19366), published | 400 | 0.8055 | | | | | |
 #
 # - **Near-duplicates:** 43 of the 664 test images are almost equal to a training image. The last column leaves them out.
-# - **`paper` for 60 epochs, not 400:** we had one CPU. Every fifth epoch was evaluated. Seeds 1 and 2 predict targets nearly everywhere in epoch 9; seed 1 has recovered in epoch 14, seed 2 never does.
+# - **`paper` for 60 epochs, not 400:** we had only a CPU. Every fifth epoch was evaluated. In epoch 9, seeds 1 and 2 predict targets nearly everywhere. Seed 1 has recovered by epoch 14; seed 2 never recovers.
 # - **Without occluders** (`--clutter-share 0`) seed 0 of `steady` had IoU 0.822 (history: `nudt-sirst-turns`).
 #
 # ## IRSTD-1k
 #
-# The library reads it, and its lists are included. No run was evaluated on its test list with the table's protocol. [Your own images](own_images.ipynb) uses 140 of its training images to measure fine-tuning.
+# The library reads this data set and includes its lists. No run was evaluated on its test list. [Your own images](own_images.ipynb) uses 140 of its training images to measure fine-tuning.
 #
 # ## Synthetic scenes and pretrained weights
 #
@@ -51,13 +51,15 @@
 #
 # ## Why `paper` is not the default
 #
-# Training by the paper's recipe can collapse. After the warm-up, which trains one head, the fused prediction may turn all-negative or all-positive and stay there ([the loss](../01_loss.ipynb) explains the mechanism). In the runs above seed 0 predicts targets nearly everywhere in each evaluated epoch from 9 on. Seed 2 does so in epochs 9 and 14, recovers, and still changes much at the end: epoch 59 has 0.399, and epoch 54 had 0.628.
+# Training with the paper's recipe can collapse. After the warm-up, which trains only one head, the fused prediction may become all-negative or all-positive and stay so ([the loss](../01_loss.ipynb) explains the mechanism). On NUAA-SIRST, seed 0 predicts targets nearly everywhere from epoch 9 to the end. Seed 2 does so in epochs 9 and 14 and then recovers. Its IoU still changes much at the end: in epoch 59 it is 0.399, but in epoch 54 it was 0.628.
 #
-# Which seeds collapse depends on floating-point rounding: in float32 seed 0 (history: `nuaa-sirst-paper-fp32`) covers 93% of the pixels in epoch 6, predicts nothing from epoch 7 to 22, and has IoU 0.431 after 30 epochs. [Another run](../../results/nuaa-sirst-paper) reached IoU 0.61, but its seed was **selected** after the first epochs, so it does not count; its curves show a run that survives:
+# Floating-point rounding decides which seeds collapse. In float32, seed 0 (history: `nuaa-sirst-paper-fp32`) covers 93% of the pixels in epoch 6, predicts nothing from epoch 7 to 22, and has IoU 0.431 after 30 epochs.
+#
+# The figure shows a [run](../../results/nuaa-sirst-paper) that did not collapse and reached IoU 0.61. Its seed was **selected** after the first epochs, so it is not in the table:
 #
 # ![Loss and scores by epoch of a selected run of the paper's recipe](../../results/nuaa-sirst-paper/figures/learning.png)
 #
-# If the prediction collapses, the program suggests three settings that keep the network and the loss. Test IoU after 30 epochs:
+# If the prediction collapses, the program suggests three settings, which change neither the network nor the loss. Test IoU after 30 epochs:
 #
 # | recipe | seed 0 | seed 1 | seed 2 |
 # |---|---|---|---|
@@ -65,11 +67,11 @@
 # | `--fusion-start full_size --join-rate 0.1` (history: `nuaa-sirst-remedy`) | 0.457 | 0.315 | 0.003 |
 # | the same with `--head-bias -4` | [0.55](../../results/nuaa-sirst-remedy-bias/seed0) | [0.65](../../results/nuaa-sirst-remedy-bias/seed1) | [0.43](../../results/nuaa-sirst-remedy-bias/seed2) |
 #
-# With all three settings no run becomes all-positive in the warm-up. Seed 2 covers some images in epochs 14 and 19 and recovers by itself, so three seeds do not prove that none can collapse.
+# With all three settings no run became all-positive in the warm-up. But seed 2 marked some whole images as target in epochs 14 and 19 before it recovered, so other seeds may still collapse.
 #
 # ## Repeat a row
 #
-# Each folder has `config.json`, and [results](../../results/README.md) lists the command of each. Weights are not stored; the command makes them again:
+# Each folder has a README with its command ([list](../../results/README.md)). Weights are not stored; the command trains them again:
 #
 # ```bash
 # mshnet train --device cpu --crop native --dataset-dir data/NUAA-SIRST --eval-every 200 --seed 0
@@ -81,6 +83,6 @@
 # 1. Choose on held-out training images (`--choose val`), not on the test list.
 # 2. Train at least three seeds of each, and report all of them.
 # 3. `mshnet compare RUN RUN --output FILE.png` checks that the protocols agree, and plots trade-offs and Pd by target size with 95% intervals. It refuses scores that cannot be compared.
-# 4. If two recipes differ less than two seeds of one recipe, do not claim a difference.
+# 4. If two recipes differ less than two seeds of one recipe do, do not claim a difference.
 #
 # ![Two runs compared: Pd against Fa, precision against recall, Pd by area, scores and protocol](../../results/scenes-five-epochs/figures/compare.png)

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Sign language: from a video to its glosses
 #
-# > For readers who have videos (or hand tracks) of signed sentences and want their glosses. (You come from the MindSpore version of TFNet? Its options are [at the end](#options-of-the-original-script).)
+# > For readers who have videos (or hand tracks) of signed sentences and want their glosses. The options of the MindSpore version of TFNet are [at the end](#options-of-the-original-script).
 #
-# A *gloss* is the written name of a sign, such as JOHN or BOOK. Continuous sign language recognition reads the sequence of glosses from a video, although nobody has marked where a sign begins or ends. The network ([TFNet](https://arxiv.org/abs/2409.11960)) predicts a gloss or a blank for every fourth frame, and the CTC loss sums over all possible times.
+# A *gloss* is the written name of a sign, such as JOHN or BOOK. Continuous sign language recognition reads the sequence of glosses from a video. Nobody has marked where a sign begins or ends. The network ([TFNet](https://arxiv.org/abs/2409.11960)) predicts a gloss or a blank for every fourth frame. The CTC loss sums over all possible positions of the glosses.
 
 # %%
 import matplotlib.pyplot as plt
@@ -28,7 +28,7 @@ axes[1].legend(fontsize=7)
 plt.show()
 
 # %% [markdown]
-# A simulated sentence: frames of its video, its glosses, and the tracks of both hands. The network reads frames or tracks; the lines between the glosses are not known to it.
+# The figure shows a simulated sentence: frames of its video, its glosses, and the tracks of both hands. The network reads frames or tracks. It does not know the vertical lines between the glosses.
 #
 # ## Try it in one minute
 #
@@ -38,7 +38,7 @@ plt.show()
 # mshnet train --task signs --preset quick
 # ```
 #
-# A small TFNet learns twelve signs in a minute and a half of one CPU core. On 80 simulated test sentences the same recipe has a word error rate of 0.014, 0.021 and 0.046 (seeds [0](../../results/signs-simulated/seed0), [1](../../results/signs-simulated/seed1) and [2](../../results/signs-simulated/seed2)). The run folder then has `figures/`: the probability of each gloss over the frames.
+# A small TFNet learns twelve signs in a minute and a half on one CPU core. On 80 simulated test sentences this recipe has a word error rate of 0.014, 0.021 and 0.046 (seeds [0](../../results/signs-simulated/seed0), [1](../../results/signs-simulated/seed1) and [2](../../results/signs-simulated/seed2)). The run folder then has `figures/`: the probability of each gloss over the frames.
 #
 # ## Your data
 #
@@ -76,15 +76,15 @@ plt.show()
 # mshnet train --task signs --dataset-dir boston104
 # ```
 #
-# On the 161 training sentences of RWTH-BOSTON-104 this takes 98 s on an idle machine with two threads, and reaches a word error rate of 0.17 to 0.20. If the session ends, run the same command again.
+# On the 161 training sentences of RWTH-BOSTON-104 this takes 98 s with two threads, and reaches a word error rate of 0.17 to 0.20. After an interruption, the same command resumes.
 #
-# The published recipe for videos needs a GPU: 73,274,003 parameters, batch size 2, 55 epochs, a learning rate of 1e-4 that falls twice. We had neither the videos nor a GPU, so it was never trained here; the published word error rate on CE-CSL, 41.9%, is not checked:
+# The published recipe for videos needs a GPU. It has 73,274,003 parameters, a batch size of 2, 55 epochs, and a learning rate of 1e-4 that falls twice. We had neither the videos nor a GPU, so we never trained it. We could not check the published word error rate on CE-CSL, 41.9%:
 #
 # ```bash
 # mshnet train --task signs --preset paper --dataset-dir data/CE-CSL --weight-path start.pt
 # ```
 #
-# `start.pt` holds a ResNet-34 trained on ImageNet, as in the publication. Download it from torchvision, then run the lines below. Without it the network starts from random weights and will need more data.
+# As in the publication, `start.pt` has the weights of a ResNet-34 that was trained on ImageNet. Download `resnet34.pth` from torchvision, then run the lines below. Without `--weight-path` the network starts from random weights and will need more data.
 #
 # ```python
 # import torch
@@ -99,7 +99,7 @@ plt.show()
 #
 # ## How good is it?
 #
-# The word error rate (WER) is the number of substitutions, deletions and insertions divided by the number of true glosses. RWTH-BOSTON-104, 40 test sentences, read once for each seed:
+# The word error rate (WER) is the number of substitutions, deletions and insertions divided by the number of true glosses. The table has the 40 test sentences of RWTH-BOSTON-104, evaluated once for each seed:
 #
 # | method | WER | of 26 sentences that occur in training | of 14 new ones |
 # |---|---|---|---|
@@ -111,23 +111,23 @@ plt.show()
 #
 # - Most test sentences occur word for word in the training list, so memorised sentences score well. Read the last column.
 # - The input is hand positions without hand shapes, so no published number is comparable.
-# - All choices were made on a held-out part of the training sentences. [The simple methods](../../results/signs-yardsticks) need no training; the runs are in [boston104](../../results/boston104/seed0).
-# - Of TFNet itself we checked outputs, losses, gradients and labels against the published code, and training on simulated videos.
+# - All settings were chosen on a held-out part of the training sentences. The runs are in [boston104](../../results/boston104/seed0), the simple methods in [their folder](../../results/signs-yardsticks).
+# - For TFNet itself, we compared outputs, losses, gradients and labels with the published code, and trained it on simulated videos.
 #
-# The score line has substitutions, deletions and insertions apart. `sentence_wer` is the mean over sentences, as the published scripts compute it. A sixth of CE-CSL's glosses are punctuation marks, which are easy; `bare_wer` leaves them out. [Glosses](../signs/00_glosses.ipynb) shows how errors are counted.
+# `scores.json` also has the numbers of substitutions, deletions and insertions. `sentence_wer` is the mean over sentences, as the published scripts compute it. A sixth of CE-CSL's glosses are punctuation marks, which are easy; `bare_wer` leaves them out. [Glosses](../signs/00_glosses.ipynb) shows how errors are counted.
 #
 # ## Options
 #
 # | option | effect |
 # |---|---|
 # | `--network vac` | the lighter baseline of one branch |
-# | `--decoder greedy`, `--bigram-weight 0` | without the beam search; without the pairs of training glosses |
+# | `--decoder greedy`, `--bigram-weight 0` | without the beam search; without the frequencies of gloss pairs in the training list |
 # | `--micro-batch 1` | compute a batch clip by clip, so only one clip has to fit into memory |
 # | `--distil published` | gradients also flow into the teacher, which can end in NaN; the default of `paper` stops them |
 # | `--compile on` | compile the network; `off` shows the line of an error |
 # | `--buckets 4` | on a TPU: batches have one of four lengths, so four programs are compiled; spliced clips can cost one more |
 #
-# Flags by GPU memory, beside `--preset paper --micro-batch 1 --warmup-steps -1 --clip-grad 1 --choose val --patience 10`. Four times the batch gets twice the learning rate:
+# For a GPU, add the flags for its memory to `--preset paper --micro-batch 1 --warmup-steps -1 --clip-grad 1 --choose val --patience 10`. For four times the batch, they double the learning rate:
 #
 # | memory | flags |
 # |---|---|
@@ -145,7 +145,7 @@ plt.show()
 # mshnet doctor --task signs
 # ```
 #
-# `predict` writes the glosses with their frames, and for each clip a figure of the probability of each gloss over time. `details.json` of a run has every test sentence with its alignment. The pages behind this one: [CTC](../signs/02_ctc.ipynb), [networks](../signs/04_networks.ipynb), [the task](../signs/05_signing.ipynb), [reading](../signs/06_reading.ipynb).
+# `predict` writes the glosses with their frames, and for each clip a figure of the probability of each gloss over time. `details.json` of a run has every test sentence with its alignment. The details are in these notebooks: [CTC](../signs/02_ctc.ipynb), [networks](../signs/04_networks.ipynb), [the task](../signs/05_signing.ipynb), [reading](../signs/06_reading.ipynb).
 #
 # ## Options of the original script
 #
@@ -167,4 +167,4 @@ plt.show()
 # | `gpu_optimization.enable_graph_mode` | `--compile on`, `off` |
 # | `logs_gpu`, `best_model`, `current_model` | `train.log`, `best.pt`, `last.pt` of the run folder |
 #
-# In that version the blank had the number of the last gloss, which could never be read, and a loss that was NaN became 1. Here the blank is 0, and a NaN loss stops the run.
+# In the MindSpore version the blank had the same number as the last gloss, so that gloss could never be predicted, and a NaN loss was replaced by 1. Here the blank is 0, and a NaN loss stops the run.

@@ -1,14 +1,14 @@
 # %% [markdown]
 # # Write your own task
 #
-# > For a PyTorch programmer with a network, loss or problem of their own. At the end it trains, resumes and is evaluated by this library, after one small class.
+# > For a PyTorch programmer with a network, a loss or a problem of their own. At the end this library trains, resumes and evaluates it. You write one small class.
 
 # %% [markdown]
-# Three things can be yours, from the smallest to the largest: the network, the loss, the problem.
+# You can replace the network, the loss, or the whole problem. We begin with the smallest change.
 #
-# ## A network of your own
+# ## Your own network
 #
-# A detector's network is chosen by its name. It is called as `model(image, deep=True)` and returns `(aux, logits)`. `logits` is evaluated. `aux` is a list of extra outputs for deep supervision, at strides 1, 2, 4, ...; it may be empty. Register your network, and every command and figure of this process uses it.
+# The library calls a detector's network as `model(image, deep=True)`. The network returns `(aux, logits)`. `logits` is evaluated. `aux` is a list of extra outputs for deep supervision, at strides 1, 2, 4, ...; it may be empty. Register your network under a name, and choose it with the setting `network`:
 
 # %%
 import tempfile
@@ -45,11 +45,11 @@ run = train(Config(**settings, output_dir=f"{folder.name}/plain"))
 print("\n".join(f"epoch {e['epoch']}: loss {e['loss']:.3f}, {e['line']}" for e in run.history))
 
 # %% [markdown]
-# Four epochs make no detector. But the loss falls, and the run has its folder and its protocol. (`mshnet train` also draws the gallery.) In your own program, register the network before you call `train`, `evaluate`, `predict` or `export`.
+# Four epochs are too few for a detector, but the loss falls. The run has its folder and its protocol, as every run. In your own program, register the network before you call `train`, `evaluate`, `predict` or `export`.
 #
-# ## A loss of your own
+# ## Your own loss
 #
-# Subclass `Detection` and replace `loss`. If it returns a dictionary of named losses, training minimises their sum and logs each of them.
+# Subclass `Detection` and override `loss`. If it returns a dictionary of named losses, training minimises their sum and logs each of them.
 
 # %%
 from torch.nn import functional as F
@@ -75,18 +75,18 @@ run.history[-1]["losses"]
 # %% [markdown]
 # ## A different problem
 #
-# Training reaches a problem only through a [`Task`](../36_task.ipynb). Six methods have no default:
+# For a different problem, write a subclass of [`Task`](../36_task.ipynb): the training loop calls nothing else. Six methods have no default:
 #
 # | method | returns |
 # |---|---|
 # | `splits(names)` | the splits of the data: `len`, `names`, `name`, `source`, `hash` |
-# | `batch(data, rows, epoch)` | a `NamedTuple` of tensors; `epoch` is None in an evaluation, row -1 is padding |
+# | `batch(data, rows, epoch)` | a `NamedTuple` of tensors for these rows; row -1 means padding, and `epoch` is None in an evaluation |
 # | `model()` | the network with the weights of the seed |
 # | `loss(model, batch, phase)` | the mean loss, or named parts of it |
 # | `predict(model, batch, phase)` | what is evaluated: a tensor, or tensors in a tuple or dictionary |
 # | `tally()` | an object with `add(prediction, batch)`, `gather(ranks)` and `scores()` |
 #
-# The other methods have a default that you may override: `plan`, `phase`, `rate`, `optimizer`, `for_scoring`, `identity`, `protocol`, `evaluate`, `report`, `advice`, `better`. Settings of your own are fields of a subclass of `Settings`. They become part of the run's name, of the check of a resumed run, and of the command line.
+# The other methods have a default that you may override, such as `phase`, `rate`, `optimizer`, `protocol`, `evaluate` and `report`. Your own settings are fields of a subclass of `Settings`. They become flags of the command line and part of the run's name, and a resumed run checks them.
 #
 # In this example the network recognises which of a few tones is in a noisy signal:
 
@@ -113,11 +113,11 @@ class ToneBatch(NamedTuple):
 
     signal: torch.Tensor  # [B,64]
     tone: torch.Tensor  # [B]
-    real: torch.Tensor  # [B] bool; False for filler
+    real: torch.Tensor  # [B] bool; False for padding
 
 
 class Sounds(NamedTuple):
-    "One part of the data."
+    "A split of the data."
 
     name: str
     source: str
@@ -130,7 +130,7 @@ class Sounds(NamedTuple):
 
     @property
     def hash(self):
-        "Digits that stand for the names and the tones."
+        "A hash of the names and the tones."
         return digits([*self.names, str(self.tone.tolist())])
 
     def __len__(self):
@@ -145,7 +145,7 @@ class Accuracy:
         self.right = self.all = 0
 
     def add(self, logits, batch):
-        "Count a batch, without its filler."
+        "Count a batch, without its padding."
         self.right += int((logits.argmax(1) == batch.tone)[batch.real].sum())
         self.all += int(batch.real.sum())
 
@@ -154,7 +154,7 @@ class Accuracy:
         self.right, self.all = (sum(ranks.all_gather(count)) for count in (self.right, self.all))
 
     def scores(self):
-        "The share of correct answers."
+        "The fraction of correct answers."
         return Values(accuracy=self.right / self.all)
 
 
@@ -200,9 +200,9 @@ config = ToneSettings(epochs=10, device="cpu", output_dir=f"{folder.name}/tones"
 print(train(config))
 
 # %% [markdown]
-# In a module of your own, use its name in place of `__main__`. `evaluate` evaluates the run again, the command `compare` shows such runs side by side, and `export` writes their weights as safetensors. From the shell only built-in tasks are known; to use yours, register it in Python and call `mshnet.cli.main([...])`.
+# In your own module, use its name instead of `__main__`. `evaluate` evaluates the run again, `compare` compares such runs, and `export` writes their weights as safetensors. The shell command knows only built-in tasks. To use yours, register it in Python and call `mshnet.cli.main([...])`.
 #
-# A method that is missing is reported by its name:
+# If a method is missing, the error names it:
 
 # %%
 try:
@@ -213,10 +213,10 @@ except LookupError as error:
 # %% [markdown]
 # ## What to keep in mind
 #
-# - **The same operations in every step.** On a TPU and under `torch.compile` a step is a program: no Python number that changes, no shape that changes, no `.item()` or host copy inside a step. Make constants with `torch.full` on the batch's device.
-# - **The seed.** `model()` gives the same weights for the same seed. Random numbers of a sample come from `self.rng(row, epoch)`, on the CPU.
-# - **The batch.** All its tensors share their first dimension, which is split across devices. Pad sequences to one length, or to a few.
-# - **Log-probabilities.** A prediction may contain -inf. NaN and +inf end the run, because the weights are then unusable.
+# - **The same operations in every step.** On a TPU and with `torch.compile`, a step is compiled. If a shape or a Python number changes between steps, it is compiled again. A call of `.item()` makes the device wait. Make constants with `torch.full` on the batch's device.
+# - **The seed.** `model()` must give the same weights for the same seed. Use `self.rng(row, epoch)` for the random numbers of a sample, on the CPU.
+# - **The batch.** The first dimension of all its tensors is the batch dimension, which is split across devices. Pad sequences to one length, or to a few.
+# - **Special values.** A prediction may contain -inf (a log-probability). NaN and +inf end the run, because the weights are then unusable.
 # - **Figures.** Define `report(folder)` to save your own figures in the run folder.
 # - **Several GPUs.** Start your script with `torchrun`; `--num-devices` works only for the commands of the library.
 

@@ -5,7 +5,7 @@
 #
 # [English](tpu.ipynb)
 #
-# 在 Colab 中打开 [tpu_setup](../run/tpu_setup.ipynb)（一块 v5e 芯片），或在 Kaggle 上打开 [kaggle_tpu](../run/kaggle_tpu.ipynb)（八块），从头运行到尾，这样就可以了。本页其余部分供出错时阅读。`--task eit`、`events` 和 `signs` 也适用本页。
+# 在 Colab 中打开 [tpu_setup](../run/tpu_setup.ipynb)（一块 v5e 芯片），或在 Kaggle 上打开 [kaggle_tpu](../run/kaggle_tpu.ipynb)（八块），从头运行到尾。如果一切正常，就不需要本页。本页适用于所有任务，包括 `--task eit`、`events` 和 `signs`。
 #
 # **未验证：** 我们没有条件使用真实的 TPU。这里的一切都在 torch_xla 自己的 CPU 运行时上运行，使用一个和八个虚拟设备（`make test-xla`）。这说明程序是正确的、只编译一次、由所有设备共享；但不能说明真实芯片的速度、内存或舍入，也不能说明 Colab 和 Kaggle 本身。
 #
@@ -15,7 +15,7 @@
 # mshnet doctor --device xla --batch-size 16
 # ```
 #
-# 或者运行 notebook 的“机器”单元格。`accelerator` 一行说明有几块芯片、是哪一代、各有多少内存；如果缺少 torch_xla，或它是为另一版 torch 构建的，`build` 一行就是错误。
+# notebook 的“机器”单元格做同样的事。`accelerator` 一行说明有几块芯片、是哪一代、各有多少内存。如果缺少 torch_xla，或它与你的 torch 版本不匹配，`build` 一行就是错误。
 #
 # ## 无法启动
 #
@@ -24,21 +24,21 @@
 # | `this machine has no TPU` | 会话用的是别的加速器 | Colab：Runtime，Change runtime type，v5e-1 TPU。Kaggle：Session options，Accelerator，TPU v5e-8 |
 # | `torch ... and torch_xla ... do not belong together` | 在镜像自带的 torch 之上又装了别的 | 删除运行时，新开一个，并且不要在那里用 `pip install` 安装 torch、`torch_xla`、`numpy` 或 `IPython` |
 # | `the TPU is held by ...` | 同一时间只有一个程序能使用 TPU | 停止另一个 notebook，或重启它的内核 |
-# | `the runtime waits for other workers` | 设置了旧式 TPU 的两个变量；确知已经过时的会自动为你删除 | 重启内核，并在做任何其他事情之前，用 `os.environ.pop` 删除 `TPU_PROCESS_ADDRESSES` 和 `CLOUD_TPU_TASK_ID` |
-# | `PJRT_DEVICE=... is another kind of runtime` | 别的教程留下的 | 删除它 |
+# | `the runtime waits for other workers` | 设置了旧式 TPU 的两个环境变量 | 重启内核，并在做任何其他事情之前，用 `os.environ.pop` 删除 `TPU_PROCESS_ADDRESSES` 和 `CLOUD_TPU_TASK_ID` |
+# | `PJRT_DEVICE=... is another kind of runtime` | 别的教程要求设置了这个变量 | 删除它 |
 # | `this process has trained on another device before` | torch_xla 必须在第一次反向传播之前加载 | 重启内核，先用 TPU |
 #
-# 旧教程中的调用（`cloud-tpu-client`、`xmp.spawn(nprocs=8)`、`xm.xla_device`、`xm.mark_step`）这里都不需要：一个进程驱动全部芯片。
+# 旧教程使用 `cloud-tpu-client`、`xmp.spawn(nprocs=8)`、`xm.xla_device` 或 `xm.mark_step`。这里都不需要：一个进程驱动全部芯片。
 #
 # ## 几块芯片，多大的批次
 #
-# `batch_size` 始终是一步中*所有*芯片上图像的总数。它必须是芯片数的整数倍；否则错误信息会给出最接近的大小。预设 `tpu` 取 16 张图像、学习率 0.002，即默认批大小的四倍、默认学习率的两倍。在 CPU 上，三个种子在 NUAA-SIRST 上训练 60 个 epoch 后测试 IoU 为 0.69 到 0.70（[结果](results.ipynb)）。批归一化对所有芯片求均值，所以结果与芯片数无关。
+# `batch_size` 始终是一步中*所有*芯片上图像的总数。它必须是芯片数的整数倍；否则错误信息会给出最接近的大小。预设 `tpu` 使用默认批大小的四倍和默认学习率的两倍，即 16 和 0.002。在 CPU 上，它的三个种子在 NUAA-SIRST 上训练 60 个 epoch 后测试 IoU 为 0.69 到 0.70（[结果](results.ipynb)）。批归一化对所有芯片求均值，所以结果与芯片数无关。
 #
-# Colab 提供一块芯片，Kaggle 八块。`--num-devices 4` 使用较少的芯片（旧教程的参数 `--use-tpu --num-cores 8 --global-batch-size 64` 与 `--device xla --num-devices 8 --batch-size 64` 含义相同）。在 SPMD 下，无论芯片有几块，`xr.world_size()` 都是 1；训练开始时 `device` 一行的数目才是对的。
+# Colab 提供一块芯片，Kaggle 八块。`--num-devices 4` 使用较少的芯片。（旧教程的参数 `--use-tpu --num-cores 8 --global-batch-size 64` 即 `--device xla --num-devices 8 --batch-size 64`。）芯片数请看训练开始时的 `device` 一行：这里 `xr.world_size()` 始终是 1（SPMD）。
 #
 # ## 第一步需要一分钟
 #
-# TPU 运行的是编译好的程序。其中两个编译较久：训练的一步和评测的一步（结尾的计数还包括几个把张量放到芯片上的小程序）。预设 `paper` 有第三个，因为它在预热阶段只训练一个输出头。每个程序在第一次用到时编译，训练会报告。下面的日志来自 CPU；TPU 需要更久：
+# TPU 运行的是编译好的程序。其中两个编译较久：训练的一步和评测的一步。预设 `paper` 有第三个，因为它在预热阶段只训练一个输出头。每个程序在第一次用到时编译，训练会报告。下面的日志来自 CPU；在 TPU 上预计更久：
 #
 # ```
 #   compiling the full step, which happens once: 5 s so far
@@ -46,11 +46,15 @@
 #   first step 22 s after the start
 # ```
 #
-# 所以第一个 epoch 慢；使用 `paper` 时，预热之后的第一个 epoch 也慢。其他的不应该慢。按原始尺寸评测（`--base-size native`）时，每种补齐后的尺寸编译一个程序：NUDT-SIRST 和 IRSTD-1k 各 1 个，NUAA-SIRST 的测试列表有 69 个。如果某个程序被再次编译，会有警告，并在可能时说明原因。编译好的程序保存在训练文件夹旁的 `xla_cache` 中，供下次会话使用；训练结束时报告在那里找到了几个。它们在真实的 TPU 上应能节省编译时间；我们未能验证。（在 CPU 运行时上，另一个进程无法读取它们，会重新编译。）
+# 所以第一个 epoch 慢；使用 `paper` 时，预热之后的第一个 epoch 也慢。之后的 epoch 不应该慢。如果某个程序被再次编译，会有警告，并在可能时说明原因。（结尾的计数还包括几个把张量放到芯片上的小程序。）
+#
+# 按原始尺寸评测（`--base-size native`）时，每种补齐后的尺寸编译一个程序：NUDT-SIRST 1 个，IRSTD-1k 1 个，NUAA-SIRST 的测试列表 69 个。
+#
+# 编译好的程序保存在训练文件夹旁的 `xla_cache` 中。下次会话应能从那里载入，而不必重新编译。我们未能验证这一点：没有 TPU 可用，而在 CPU 运行时上另一个进程无法读取它们。
 #
 # ## 内存不足
 #
-# 一步在每块芯片上需要两部分：(1) 权重、梯度和优化器的累加量，各四字节，再加上一份 bfloat16 的权重；(2) 前向计算为反向传播保留的内容。第二部分随批大小和裁剪的面积增长。在 CPU 上以 bfloat16 统计，每个像素约 1,540 字节：256x256 的裁剪为 0.1 GB，默认的 128x128 裁剪为它的四分之一。
+# 一步在每块芯片上需要两部分内存：(1) 权重、梯度和优化器的状态，每个数四字节，再加上一份 bfloat16 的权重；(2) 反向传播需要的激活值。第二部分随批大小和裁剪的面积增长。在 CPU 上以 bfloat16 统计，每个像素约 1,540 字节。256x256 的裁剪为 0.1 GB，默认的 128x128 裁剪为它的四分之一。
 
 # %%
 from mshnet.xla import TPU_CHIPS
@@ -58,19 +62,19 @@ from mshnet.xla import TPU_CHIPS
 print("a chip has:", ", ".join(f"{name} {gb} GB" for name, gb in TPU_CHIPS.values() if gb))
 
 # %% [markdown]
-# 真实的芯片可能不同。XLA 可能保留得更少（有些内容它会算两次），TPU 也可能需要更多：它按 8 乘 128 个数的块存放张量，而这个网络最宽的层只有 16 个通道，可能会被填充。我们未能测量。如果内存不够，把 `batch_size` 减半，或取较小的 `crop_size`：内存随它的平方增长。
+# 真实的芯片可能需要得更少或更多；我们未能测量。XLA 可能保留较少的激活值，并把其中一些计算两次。但 TPU 按 8 乘 128 个数的块存放张量，所以可能会填充只有 16 个通道的层。如果内存不够，把 `batch_size` 减半，或取较小的 `crop_size`：内存随它的平方增长。
 #
 # ## 数据加载慢
 #
-# 批次由 CPU 的线程准备（`--num-workers`）。128x128 的裁剪在任何缩放之前完成，约需一毫秒。芯片是否要等待它们，没有测量过。切勿从挂载的 Drive 上训练：先把数据集复制到会话的磁盘。
+# 批次由 CPU 的线程准备（`--num-workers`）。128x128 的裁剪约需一毫秒。芯片是否要等待批次，没有测量过。切勿从挂载的 Drive 上训练：先把数据集复制到会话的磁盘。
 #
 # ## 保存失败
 #
-# 检查点是普通的 CPU 张量，由主机写入：`last.pt`、`previous.pt` 和 `best.pt`，各 65 MB（使用预设 `paper` 时为 33 MB），在训练的文件夹中。需要注意的是磁盘：在 Kaggle 上只有 `/kaggle/working` 会保留，在 Colab 上会话之后什么都不保留。在 TPU 上写的检查点可以在 GPU 或 CPU 上继续，反之亦然，并沿用训练开始时的精度：用 `--resume` 指定它，或带上整个文件夹。
+# 检查点（`last.pt`、`previous.pt` 和 `best.pt`）是训练文件夹中普通的 CPU 张量，各 65 MB（使用预设 `paper` 时为 33 MB）。磁盘可能丢失：在 Kaggle 上只有 `/kaggle/working` 会保留，在 Colab 上会话之后什么都不保留。在 TPU 上开始的训练可以在 GPU 或 CPU 上恢复，反之亦然：用 `--resume` 指定它，或复制整个文件夹。精度保持不变。
 #
 # ## 观察训练
 #
-# 每个 epoch 一行；`log.jsonl` 中有同样的数字，编译计数在 `xla` 之下；安装了 TensorBoard 时也可用；`status.json` 供程序读取。只有在日志行（`log_every`）和评测时才读取设备；`log_every` 越小，同步越频繁。
+# 每个 epoch 打印一行。`log.jsonl` 中有同样的数字，编译次数在 `xla` 之下。安装了 TensorBoard 时也写它的文件；`status.json` 供程序读取。只有在日志行和评测时才从设备复制结果，所以 `log_every` 越小，设备等待越频繁。
 #
 # 供专家使用：环境变量 `XLA_FLAGS=--xla_dump_to=DIR` 让 XLA 把每个编译好的程序写入 DIR。
 #

@@ -12,7 +12,7 @@
 # mshnet doctor --dataset-dir data/NUAA-SIRST
 # ```
 #
-# An error that you can correct prints one line with the value and the remedy, and ends with status 2. A traceback is a bug: please report it. Below, `...` stands for names and numbers. Lines that state their whole remedy are not repeated here. [TPU](tpu.ipynb) has the lines that begin with `device=xla`.
+# If you can correct an error, the program prints one line with the value and the remedy, and ends with status 2. A traceback is a bug: please report it. In the tables, `...` stands for names and numbers. Messages that already contain the whole remedy are not listed. [TPU](tpu.ipynb) has the messages that begin with `device=xla`.
 #
 # ## A setting is rejected
 #
@@ -21,9 +21,9 @@
 # | `unknown setting ...; did you mean ...?` | a misspelt name. `mshnet train --help` lists all names; a notebook's settings cell and papermill's `-p` take the same ones |
 # | `...=... is not possible: use ...` | the value is outside its range, which the line names |
 # | `... is retired: use ...` | a flag of the official script; the line names the flag of today |
-# | `unexpected argument ...; see mshnet ... --help` | a pattern such as `runs/NUAA-SIRST-*` fits several runs, where one is meant: pass its name. Or the flag of a data set or of weights is missing: the line names it |
+# | `unexpected argument ...; see mshnet ... --help` | a pattern such as `runs/NUAA-SIRST-*` matches several runs: pass the name of one. Or a path needs a flag before it: the line names the flag |
 # | papermill prints "Passed unknown parameter" | the setting works, although papermill does not see it in the settings cell. An unknown name raises an error in the next cell |
-# | the first cell of a notebook stops: mshnet has no address yet | this copy is not published, and there is no wheel. `make wheel` builds one: upload it, attach it ([Colab and Kaggle](cloud.ipynb)) or put it next to the notebook. If it is in `MyDrive`, mount the Drive first. Or publish the copy ([CONTRIBUTING](../../CONTRIBUTING.md)) |
+# | the first cell of a notebook stops: mshnet has no address yet | the project is not published, and the cell found no wheel. Build a wheel with `make wheel`, and upload it, attach it ([Colab and Kaggle](cloud.ipynb)) or put it next to the notebook. If it is in `MyDrive`, mount the Drive first. Or publish your copy ([CONTRIBUTING](../../CONTRIBUTING.md)) |
 # | the shell does not know `mshnet` | activate the environment in which it is installed ([install](first_run.ipynb)) |
 # | `mshnet ... has no option ...; leave it out` | the flag is for another command, such as `--epochs` for `mshnet test` |
 # | `preset=... is not known` | there are steady (the default), paper, quick, a100 and tpu |
@@ -52,12 +52,12 @@
 # | `unreadable ...: ...`, `name without ...: ...` | `mshnet data DIR` lists all of them; `--on-bad-image skip` leaves them out |
 # | `name in both lists, remove it from one: ...` | an image cannot train and test: scores would look too good. Write two lists of one origin |
 # | `targets cover more than a fifth of the image (is the mask inverted?): ...` | targets must be white on black. Inverted masks train to a high IoU that means nothing |
-# | `list of grey masks without a target (save targets as 255): ...` | no value in the masks of this list reaches half of the largest one of the data set: the scales of two sources were mixed |
-# | `mask with the numbers of objects, in which all above 0 is target: ...`, `coloured mask, in which every colour but black is target: ...` | nothing, if that is meant |
+# | `list of grey masks without a target (save targets as 255): ...` | the masks of this list have much smaller grey values than the other masks: save targets as 255 in all of them |
+# | `mask with the numbers of objects, in which all above 0 is target: ...`, `coloured mask, in which every colour but black is target: ...` | nothing, if your masks are made so |
 # | `image with a side below ... or with more than ... pixels, which cannot be scored at its own size (use --base-size 256): ...` | use `--base-size 256`, or crop these images |
 # | `no target in any mask of a list, so Pd is undefined: ...` | look at the masks: are they black, or do they belong to other images? |
 # | `... of ... targets vanish or merge at ...` | they are too small for that size: a larger `--base-size` |
-# | no message, but the marks are offset from the targets | the masks have another size or belong to other images: look at `mshnet data` and at the figure `samples` |
+# | no message, but the marks are offset from the targets | the masks have a different size or belong to other images: look at `mshnet data` and at the figure `samples` |
 #
 # ## The device
 #
@@ -82,10 +82,10 @@
 # | `the run ends within the warm-up, so the fused head is never trained` | the warm-up is longer than the run: `--warm-epoch 0`, or -1 for none (the default) |
 # | scores are far below the paper's | are the list, the rule and the selected epoch the same? See [how the scores are defined](scores.ipynb). Seeds also differ: compare three |
 # | the first epoch is slow | on a TPU every step is compiled once |
-# | every epoch is slow | the doctor's line `accelerator`: is it the device that you meant? Are the data on a network disk or on Drive? `mshnet bench` reports what a step waits for |
+# | every epoch is slow | does the doctor's line `accelerator` name the device that you want? Are the data on a network disk or on Drive? `mshnet bench` shows how much of the time the data take |
 # | many false alarms, or nothing, on your own camera | [a new camera](new_camera.ipynb) |
 # | Chinese names are boxes in figures | install a font, such as Noto Sans CJK or WenQuanYi Zen Hei, delete matplotlib's cache (`matplotlib.get_cachedir()`) and start Python again |
-# | the score differs from the last time | two runs of one seed agree to the last bit on one type of CPU, with one torch and one number of threads; `--deterministic` for GPUs |
+# | the score differs from the last time | two runs with the same seed agree to the last bit only on the same type of CPU, with the same torch and number of threads; on a GPU also use `--deterministic` |
 #
 # ## A run does not resume
 #
@@ -96,8 +96,8 @@
 # | `...: not a checkpoint to resume from (weights go to --weight-path)` | published weights are not a run: start from them with `--weight-path` |
 # | `...: cannot be written (...); the old file is unchanged` | the disk is full or read-only. Repair that, then run the same command again to resume |
 # | `...: ..., and previous.pt cannot replace it; begin a new run with the weights of epoch ...` | both checkpoints are damaged; the line has the flags |
-# | status 75 | the session's hours were over before the last epoch: run the same command again |
-# | `stopped  ...; nothing is lost. Resume with the same command, or with` | no error: somebody stopped the run, or the session's hours were over |
+# | status 75 | the time limit was reached before the last epoch: run the same command again |
+# | `stopped  ...; nothing is lost. Resume with the same command, or with` | no error: somebody stopped the run, or it reached its time limit |
 #
 # ## Google Drive and backups
 #
@@ -183,4 +183,4 @@ from mshnet.cli import main
 main(["train", "--epochz", "3"])
 
 # %% [markdown]
-# The number is the exit status. The line itself goes to the error stream.
+# This cell has a mistake, to show what an error looks like. In Python, `main` returns the exit status; the message is printed to the error stream.

@@ -12,7 +12,7 @@
 # mshnet doctor --dataset-dir data/NUAA-SIRST
 # ```
 #
-# 你能改正的错误只打印一行，写出值和解决办法，并以状态 2 结束。出现 traceback 则是程序的错误：请报告。下面 `...` 代表名称和数字。已写出全部解决办法的提示不在此重复。以 `device=xla` 开头的提示见 [TPU](tpu.zh-CN.ipynb)。
+# 如果错误是你能改正的，程序只打印一行，写出值和解决办法，并以状态 2 结束。出现 traceback 则是程序的错误：请报告。表中 `...` 代表名称和数字。已写出全部解决办法的提示不在此列出。以 `device=xla` 开头的提示见 [TPU](tpu.zh-CN.ipynb)。
 #
 # ## 设置被拒绝
 #
@@ -21,9 +21,9 @@
 # | `unknown setting ...; did you mean ...?` | 名称拼写错误。`mshnet train --help` 列出所有名称；notebook 的设置单元格和 papermill 的 `-p` 使用同样的名称 |
 # | `...=... is not possible: use ...` | 值超出范围，提示中写有范围 |
 # | `... is retired: use ...` | 官方脚本的参数；提示给出今天的参数 |
-# | `unexpected argument ...; see mshnet ... --help` | `runs/NUAA-SIRST-*` 这样的模式对应多次训练，而这里只能是一次：请写出它的名称。或者数据集、权重缺少参数名：提示会给出 |
+# | `unexpected argument ...; see mshnet ... --help` | `runs/NUAA-SIRST-*` 这样的模式对应多次训练：请写出其中一次的名称。或者路径前面缺少参数名：提示会给出 |
 # | papermill 打印 "Passed unknown parameter" | 设置仍然有效，只是 papermill 在设置单元格中看不到它。未知的名称会在下一个单元格报错 |
-# | notebook 的第一个单元格停下：mshnet has no address yet | 这份副本没有发布，也没有 wheel。`make wheel` 生成一个：上传它、附加它（[Colab 与 Kaggle](cloud.zh-CN.ipynb)）或放在 notebook 旁边。如果在 `MyDrive` 中，请先挂载 Drive。或者发布这份副本（[CONTRIBUTING](../../CONTRIBUTING.md)） |
+# | notebook 的第一个单元格停下：mshnet has no address yet | 本项目没有发布，单元格也没有找到 wheel。用 `make wheel` 生成一个，然后上传它、附加它（[Colab 与 Kaggle](cloud.zh-CN.ipynb)）或放在 notebook 旁边。如果在 `MyDrive` 中，请先挂载 Drive。或者发布这份副本（[CONTRIBUTING](../../CONTRIBUTING.md)） |
 # | shell 找不到 `mshnet` | 激活安装它的环境（[安装](first_run.zh-CN.ipynb)） |
 # | `mshnet ... has no option ...; leave it out` | 这个参数属于另一条命令，例如 `mshnet test` 的 `--epochs` |
 # | `preset=... is not known` | 可选的有 steady（默认）、paper、quick、a100 和 tpu |
@@ -52,8 +52,8 @@
 # | `unreadable ...: ...`, `name without ...: ...` | `mshnet data DIR` 列出全部；`--on-bad-image skip` 会略去它们 |
 # | `name in both lists, remove it from one: ...` | 一幅图像不能既用于训练又用于测试：分数会显得太好。请使用同一来源的两个列表 |
 # | `targets cover more than a fifth of the image (is the mask inverted?): ...` | 目标应为黑底白色。用反转的掩膜训练会得到很高但没有意义的 IoU |
-# | `list of grey masks without a target (save targets as 255): ...` | 这个列表的掩膜中，没有一个值达到数据集最大值的一半：混用了两种来源的尺度 |
-# | `mask with the numbers of objects, in which all above 0 is target: ...`, `coloured mask, in which every colour but black is target: ...` | 如果本意如此，什么都不用做 |
+# | `list of grey masks without a target (save targets as 255): ...` | 这个列表的掩膜的灰度值比其他掩膜小得多：请把所有掩膜中的目标都保存为 255 |
+# | `mask with the numbers of objects, in which all above 0 is target: ...`, `coloured mask, in which every colour but black is target: ...` | 如果你的掩膜就是这样制作的，什么都不用做 |
 # | `image with a side below ... or with more than ... pixels, which cannot be scored at its own size (use --base-size 256): ...` | 用 `--base-size 256`，或裁剪这些图像 |
 # | `no target in any mask of a list, so Pd is undefined: ...` | 请看掩膜：是全黑的，还是属于别的图像？ |
 # | `... of ... targets vanish or merge at ...` | 在这个尺寸下它们太小：用更大的 `--base-size` |
@@ -96,8 +96,8 @@
 # | `...: not a checkpoint to resume from (weights go to --weight-path)` | 公开的权重不是一次训练：用 `--weight-path` 从它们开始 |
 # | `...: cannot be written (...); the old file is unchanged` | 磁盘已满或只读。解决后再执行同一条命令即可恢复 |
 # | `...: ..., and previous.pt cannot replace it; begin a new run with the weights of epoch ...` | 两个检查点都已损坏；提示给出参数 |
-# | 状态 75 | 最后一个 epoch 之前会话的时间用完了：再执行同一条命令 |
-# | `stopped  ...; nothing is lost. Resume with the same command, or with` | 不是错误：有人停止了训练，或会话的时间用完了 |
+# | 状态 75 | 最后一个 epoch 之前达到了时间限制：再执行同一条命令 |
+# | `stopped  ...; nothing is lost. Resume with the same command, or with` | 不是错误：有人停止了训练，或达到了时间限制 |
 #
 # ## Google Drive 与备份
 #
@@ -183,4 +183,4 @@ from mshnet.cli import main
 main(["train", "--epochz", "3"])
 
 # %% [markdown]
-# 这个数是退出状态。提示本身写到错误流。
+# 这个单元格中有一个错误，用来说明提示的样子。在 Python 中，`main` 返回退出状态；提示打印到错误流。
