@@ -427,6 +427,7 @@ RETIRED = {
     "lr_rule": "is retired: use --lr; with 4 times the batch twice the learning rate",
     "mirror_rate": "is retired: files are copied to --mirror-dir as fast as the disk takes them",
     "baseline": "is retired: python results/baseline/beside.py",
+    "largest_batch": "is retired: `mshnet bench --batch-size N` measures the memory of N and 4 N",
     "rate": "is retired: multiply the measured time by the price of your device",
     "profile": "is retired: use `with torch.profiler.profile():` around train(config)",
     "debug_xla": "is retired: set XLA_FLAGS=--xla_dump_to=DIR before the start",

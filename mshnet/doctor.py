@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['LEVELS', 'Line', 'Report', 'doctor']
 
-# %% ../nbs/56_doctor.ipynb #c-import-os
+# %% ../nbs/56_doctor.ipynb #c-import-contextlib
+import contextlib
 import os
 import platform
 import shutil
@@ -25,7 +26,6 @@ from .places import installed, session_hours, site_of, where
 from .recipe import Config
 from .run import PACKAGES
 from .task import make_task
-from .train import all_gpus
 from .xla import XLA_PACKAGES, tpu_chips, why_no_xla
 
 # %% ../nbs/56_doctor.ipynb #Line
@@ -57,20 +57,13 @@ class Report(NamedTuple):
         return "\n".join(map(str, self.lines))
 
 # %% ../nbs/56_doctor.ipynb #_find_nvidia
-def _find_nvidia(timeout: float = 5.0) -> tuple[list[str], str]:
-    "The NVIDIA GPUs, and the error of `nvidia-smi`."
+def _find_nvidia() -> list[str]:
+    "The NVIDIA GPUs of the system; none without its tool, or if that fails."
     words = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
-    try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=timeout)
-    except FileNotFoundError:
-        return [], ""
-    except (OSError, subprocess.SubprocessError) as error:
-        return [], first_line(error)
-    if "No devices were found" in done.stdout:
-        return [], ""
-    if done.returncode:
-        return [], first_line(done.stdout + done.stderr)
-    return done.stdout.splitlines(), ""
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        done = subprocess.run(words, capture_output=True, text=True, timeout=5, check=True)
+        return done.stdout.splitlines()
+    return []
 
 
 class _Checkup:
@@ -130,23 +123,7 @@ def _accelerator(checkup: _Checkup) -> _Finding:
         return "ok", f"{device.why} (torch finds no GPU; a first look needs none)"
     return "ok", device.why
 
-# %% ../nbs/56_doctor.ipynb #_unused_gpu
-def _unused_gpu() -> tuple[str, str]:
-    "The NVIDIA GPUs of the system, and the remedy if torch does not see them."
-    found, problem = _find_nvidia()
-    gpus = ", ".join(dict.fromkeys(found))
-    if problem:
-        return "", f"nvidia-smi: {problem}; restart the machine, then install the driver again"
-    if not found or torch.cuda.is_available():
-        return gpus or "none", ""
-    why = "does not get it; restart the machine, then install torch again if it stays so"
-    if not torch.version.cuda:
-        why = "is built without CUDA; install the build for CUDA that pytorch.org names instead"
-    elif (hidden := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
-        why = f"may not use it: CUDA_VISIBLE_DEVICES={hidden!r}; remove that variable"
-    return gpus, f"this machine has {gpus}, but torch {torch.__version__} {why}"
-
-
+# %% ../nbs/56_doctor.ipynb #_build
 def _build(checkup: _Checkup) -> _Finding:
     "Whether this torch was built for what this machine has."
     asked, version = checkup.config.device.partition(":")[0], installed(XLA_PACKAGES[0])
@@ -154,11 +131,15 @@ def _build(checkup: _Checkup) -> _Finding:
     why = why_no_xla(environ, chips, torch.__version__, version) if chips or version else ""
     if why and asked in ("auto", "xla"):
         return "error", why
-    gpus, problem = _unused_gpu()
-    if problem and asked in ("auto", "cuda"):
-        return "warning" if asked == "auto" else "error", problem
+    gpus = ", ".join(dict.fromkeys(_find_nvidia()))
+    if gpus and not torch.cuda.is_available() and asked in ("auto", "cuda"):
+        why = "does not get it; restart the machine, then install torch again if it stays so"
+        if not torch.version.cuda:
+            why = "is built without CUDA; install the build for CUDA that pytorch.org names instead"
+        text = f"this machine has {gpus}, but torch {torch.__version__} {why}"
+        return "warning" if asked == "auto" else "error", text
     cuda = f"CUDA {torch.version.cuda}" if torch.version.cuda else "no CUDA"
-    return "ok", f"torch {torch.__version__}, {cuda}; NVIDIA GPUs: {gpus}"
+    return "ok", f"torch {torch.__version__}, {cuda}; NVIDIA GPUs: {gpus or 'none'}"
 
 # %% ../nbs/56_doctor.ipynb #_versions
 def _versions(checkup: _Checkup) -> _Finding:
@@ -171,19 +152,14 @@ def _versions(checkup: _Checkup) -> _Finding:
 
 # %% ../nbs/56_doctor.ipynb #_memory
 def _memory(checkup: _Checkup) -> _Finding:
-    "The free memory, and whether the devices can share a batch."
-    config, device = checkup.config, checkup.device
-    world = max(device.world if device else 1, all_gpus(config).num_devices)
-    if config.batch_size % world:
-        text = f"batch_size={config.batch_size} cannot be shared by {world} devices"
-        return "warning", f"{text}; use a multiple of {world}"
-    free = device.free() / 2**30 if device else 0.0
+    "The free memory."
+    free = checkup.device.free() / 2**30 if checkup.device else 0.0
     if not 0 < free < float("inf"):
         return "ok", "how much is free is not known"
-    text = f"{free:.1f} GB free{' on each device' if world > 1 else ''}"
     if free < 1:
-        return "warning", f"{text}; free some, or use a smaller --batch-size or --micro-batch"
-    return "ok", f"{text}; `mshnet bench --largest-batch` tries which batch fits"
+        todo = "free some, or use a smaller --batch-size or --micro-batch"
+        return "warning", f"{free:.1f} GB free; {todo}"
+    return "ok", f"{free:.1f} GB free; `mshnet bench` measures what a batch takes"
 
 # %% ../nbs/56_doctor.ipynb #_room
 def _room(folder: Path) -> tuple[float, str]:
@@ -241,14 +217,13 @@ def _session(checkup: _Checkup) -> _Finding:
     if site.mirror:
         free, reason = _room(site.mirror)
         if reason:
-            where_to = f"mirror_dir={str(site.mirror)!r}"
-            return "error", f"{where_to} cannot be written ({reason}); use another"
+            text = f"mirror_dir={str(site.mirror)!r} cannot be written ({reason}); use another"
+            return "error", text
         return "ok", f"{time}; copies go to {site.mirror}: {free:.0f} GB free"
-    wanted = site.note.removeprefix("mirror").strip() if checkup.config.mirror_dir else ""
-    if wanted and colab:
-        return "ok", f"{time}; {wanted}; training asks for your permission to mount it"
-    if wanted:
-        return "warning", f"{time}; {wanted}; use --mirror-dir DIR"
+    if checkup.config.mirror_dir:  # it is not mounted
+        wanted = site.note.removeprefix("mirror").strip()
+        todo = "training asks for your permission to mount it" if colab else "use --mirror-dir DIR"
+        return "ok" if colab else "warning", f"{time}; {wanted}; {todo}"
     if colab:
         return "warning", f"{time}, and the run goes with it; use --mirror-dir drive"
     return "ok", f"{time}; no copies (--mirror-dir DIR copies the run there meanwhile)"

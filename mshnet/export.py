@@ -30,7 +30,6 @@ from .evaluate import logits_of
 from .files import cannot_be_written, write_atomic, write_json
 from .model import MSHNet
 from .places import installed
-from .run import Folder
 from .scenes import scene
 from .session import working
 from .task import Trained, trained_model
@@ -108,20 +107,6 @@ FORMATS = {"onnx": ".onnx", "safetensors": ".safetensors"}
 EXAMPLE = "uint8 [1,3,32,32]: (7 row + 13 column + 31 channel + row column) mod 256, all from 0"
 
 
-_READER = """
-import json, numpy as np, onnxruntime
-note, session = json.load(open("NAME.json")), onnxruntime.InferenceSession("NAME")
-channel, row, column = np.ogrid[:3, :32, :32]
-image = ((7 * row + 13 * column + 31 * channel + row * column) % 256).astype(np.uint8)
-height, width = image.shape[1:]  # of an RGB picture [3,height,width], uint8
-padding = (0, 0), (0, -height % 16), (0, -width % 16)
-probability, logits = session.run(None, {"image": np.pad(image, padding, "reflect")[None]})
-target = probability[0, 0, :height, :width] > note["threshold"]
-example = note["example"]["logits every 8 pixels"]
-print("difference from the example:", abs(logits[0, 0, ::8, ::8].ravel() - example).max())
-""".strip()  # NAME: the ONNX file
-
-
 def _note_path(path: Path) -> Path:
     "The file of the note."
     return path.with_name(f"{path.name}.json")
@@ -150,7 +135,6 @@ def _note(source: Path, trained: Trained, format: str) -> dict[str, Any]:
         "phase": trained.phase,
         "chosen": trained.origin.chosen,
         "config": _own_record(trained).get("config"),
-        "result": _result(source, trained),
     }
     if trained.task != "detect":
         return note
@@ -166,15 +150,6 @@ def _note(source: Path, trained: Trained, format: str) -> dict[str, Any]:
         "threshold": trained.threshold,  # of the probability
         "example": {"image": EXAMPLE, "logits every 8 pixels": [round(v, 5) for v in values]},
     }
-
-
-def _result(source: Path, trained: Trained) -> dict[str, Any] | None:
-    "Scores and protocol of the run, if they belong to these weights."
-    result = Folder(source.parent).read_json("scores.json")
-    protocol = result.get("protocol")
-    own = {name: getattr(trained.origin, name) for name in ("chosen", "seed", "trained_on")}
-    ours = isinstance(protocol, dict) and all(protocol.get(k, v) == v for k, v in own.items())
-    return result if ours and trained.record else None
 
 # %% ../nbs/52_export.ipynb #_scenes
 TOLERANCE = 1e-3
@@ -226,15 +201,17 @@ def _read_back(path: Path, format: str, trained: Trained) -> float:  # in tolera
 # %% ../nbs/52_export.ipynb #_target
 def _target(source: Path, format: str, output: str | Path) -> tuple[str, Path]:
     "The format and the file to write; UserError if they do not fit."
-    named = {suffix: name for name, suffix in FORMATS.items()}.get(Path(output).suffix, "onnx")
-    format = format or named
+    suffix = Path(output).suffix
+    format = format or ("safetensors" if suffix == FORMATS["safetensors"] else "onnx")
     if format not in FORMATS:
         hint = did_you_mean(format, list(FORMATS))
         raise UserError(f"format={format!r} is not possible: use {', '.join(FORMATS)}{hint}")
-    suffix = FORMATS[format]
-    path = Path(output).expanduser() if output else folder_beside(source) / f"{source.stem}{suffix}"
-    if path.suffix != suffix:
-        raise UserError(f"output={str(output)!r}: a file of format {format} ends in {suffix}")
+    path = folder_beside(source) / f"{source.stem}{FORMATS[format]}"
+    path = Path(output or path).expanduser()
+    if path.suffix != FORMATS[format]:
+        raise UserError(
+            f"output={str(output)!r}: a file of format {format} ends in {FORMATS[format]}"
+        )
     if not path.parent.is_dir():
         raise UserError(f"output={str(output)!r}: there is no folder {path.parent}; make it first")
     if path.exists() and path.samefile(source):
@@ -273,8 +250,6 @@ def export(
     note = _note(source, trained, format)
     if format == "onnx":
         _expect_packages(*PACKAGES)
-        name = json.dumps(path.name, ensure_ascii=False)[1:-1]
-        note["reader"] = _READER.replace("NAME", name).splitlines()
     with cannot_be_written(path), tempfile.TemporaryDirectory(dir=path.parent, prefix=".") as place:
         draft = Path(place) / path.name
         with working(f"write {format}"):

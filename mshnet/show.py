@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['MONOSPACE', 'COLORS', 'Count', 'Amount', 'CURVES', 'T', 'Sign', 'HIT', 'MISS', 'FALSE_ALARM', 'Picture', 'png',
-           'save_picture', 'style', 'draw_line', 'learning_curves', 'run_config', 'not_drawn', 'Record', 'TargetRecord',
-           'Details', 'read_scores_file', 'read_details', 'draw_trade_off', 'trade_offs', 'draw_panel', 'draw_judged',
-           'shortened', 'draw_legend', 'even_steps', 'View', 'view_image', 'gallery', 'draw_run', 'samples']
+           'save_picture', 'draw_line', 'learning_curves', 'run_config', 'not_drawn', 'Record', 'TargetRecord',
+           'Details', 'read_scores_file', 'read_details', 'trade_offs', 'draw_panel', 'draw_judged', 'shortened',
+           'draw_legend', 'even_steps', 'View', 'view_image', 'gallery', 'draw_run', 'samples']
 
 # %% ../nbs/50_show.ipynb #c-import-io
 import io
@@ -77,26 +77,24 @@ MONOSPACE = ["monospace", *_FOUND]
 if not _FOUND:
     warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # one line per sign
 
-# %% ../nbs/50_show.ipynb #style
+# %% ../nbs/50_show.ipynb #draw_line
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
-
-
-def style(place: int) -> dict[str, Any]:  # place: of a line among those shown
-    "Colour, marker and pattern of a line."
-    pattern = ("-", "--", ":", "-.")[place % 4]
-    return {"color": COLORS[place % 7], "marker": "osD^vP*"[place % 7], "linestyle": pattern}
 
 
 def draw_line(
     axes: Axes,
     x: np.ndarray,
     y: np.ndarray,  # NaN: a gap
-    place: int = 0,  # which style
+    place: int = 0,  # among the lines of the figure: its colour, marker and pattern
     label: str = "",
     at: int | slice | None = None,  # the points that get a marker; None: none
 ) -> None:
     "Draw a curve in the style of its place."
-    color, sign, pattern = style(place).values()
+    color, sign, pattern = (
+        COLORS[place % 7],
+        "osD^vP*"[place % 7],
+        ("-", "--", ":", "-.")[place % 4],
+    )
     axes.plot(x, y, pattern, color=color, linewidth=1.4, label=label)
     if at is not None:
         axes.plot(x[at], y[at], sign, color=color, markersize=8 if isinstance(at, int) else 5)
@@ -115,20 +113,23 @@ def learning_curves(
         figure.text(0.5, 0.5, "no epoch yet", ha="center", va="center")
         return save_picture(figure, path)
     top, below = figure.subplots(2, 1, sharex=True)
-    epochs = np.array([e["epoch"] for e in history])
-    at = slice(None) if len(history) <= _FEW else None
-    draw_line(top, epochs, np.array([e["loss"] for e in history]), at=at)
+
+    def draw(axes: Axes, rows: list[Any], values: list[Any], place: int, label: str) -> None:
+        epochs, at = (
+            np.array([e["epoch"] for e in rows]),
+            slice(None) if len(rows) <= _FEW else None,
+        )
+        draw_line(axes, epochs, np.array(values, float), place, label, at)
+
+    draw(top, history, [e["loss"] for e in history], 0, "")
     top.set_ylabel("training loss")
     scored = [e for e in history if "scores" in e]
-    epochs = np.array([e["epoch"] for e in scored])
-    at = slice(None) if len(scored) <= _FEW else None
     shown = {"iou": "IoU", "niou": "nIoU", "pd": "Pd"}
     if scored and "iou" not in scored[-1]["scores"]:  # of another task
         rates = [k for k, v in scored[-1]["scores"].items() if isinstance(v, float)]
         shown = {name: name for name in rates[:3]}  # counts have no place on this axis
     for i, (key, label) in enumerate(shown.items()):
-        found = np.array([e["scores"][key] for e in scored], float)
-        draw_line(below, epochs, found, i, label, at)
+        draw(below, scored, [e["scores"][key] for e in scored], i, label)
     below.set(xlabel="epoch", ylim=(-0.05, max(1.05, below.get_ylim()[1])))
     below.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     below.set_ylabel(f"score, {scored[-1]['split']}" if scored else "")
@@ -245,47 +246,44 @@ def read_details(folder: Path) -> Details:
     path = folder / "details.json"
     return read_scores_file(path, Details) if path.exists() else Details()
 
-# %% ../nbs/50_show.ipynb #draw_trade_off
-def draw_trade_off(
-    axes: Axes,
-    scorings: Sequence[Details],
-    of: str,  # "objects": Pd against Fa; "pixels": precision against recall
-) -> None:
-    "Draw a curve for each scoring, with a marker at probability 0.5."
+# %% ../nbs/50_show.ipynb #_draw_trade_off
+def _draw_trade_off(axes: Axes, scorings: dict[str, Details], of: str) -> None:
+    "Draw a curve for each scoring, with its name and a marker at probability 0.5."
     x, y = ("fa", "pd") if of == "objects" else ("recall", "precision")
-    curves = {i: curve for i, details in enumerate(scorings) if (curve := details.curve(of))}
-    for i, curve in curves.items():
-        if of == "pixels":
-            curve["precision"][curve["recall"] == 0] = math.nan
-        some = curve["threshold"] > 0
-        dot = int(np.argmin(np.abs(curve["threshold"][some] - 0.5)))
-        draw_line(axes, curve[x][some], curve[y][some], i, at=dot)
-    if not curves:
-        axes.text(0.5, 0.5, "no curves", ha="center", transform=axes.transAxes)
+    for i, (name, details) in enumerate(scorings.items()):
+        if curve := details.curve(of):
+            seen = curve["threshold"] > 0
+            if of == "pixels":
+                curve["precision"][curve["recall"] == 0] = math.nan
+            dot = int(np.argmin(np.abs(curve["threshold"][seen] - 0.5)))
+            draw_line(axes, curve[x][seen], curve[y][seen], i, name, at=dot)
     axes.set(ylim=(-0.03, 1.03), xlim=(-0.03, 1.03))
     axes.grid(alpha=0.3, which="both")
+    if axes.lines:
+        axes.legend(fontsize=8)
     if of == "objects":
         axes.set_xscale("symlog", linthresh=1)
-        seen = [100, *(fa for curve in curves.values() for fa in curve["fa"])]
-        axes.set_xlim(np.nanmin(seen) / 3, 3 * np.nanmax(seen))
+        rates = np.concatenate([[100], *(line.get_xdata() for line in axes.lines)])
+        axes.set_xlim(np.nanmin(rates) / 3, 3 * np.nanmax(rates))
         axes.set(xlabel="Fa, false pixels per million", ylabel="Pd, fraction of targets found")
     else:
         axes.set(xlabel="recall of target pixels", ylabel="precision")
 
 
 def trade_offs(
-    folder: Path,  # of a run
+    folder: str | Path,  # of a run, which gets the picture
+    *others: str | Path,  # runs to compare it with
 ) -> Picture | str:
     "Pd against Fa, and precision against recall, with a marker at probability 0.5."
-    folder = Path(folder)
-    if line := not_drawn("trade_offs", run_config(folder)):
+    runs = [Path(folder), *map(Path, others)]
+    if line := not_drawn("trade_offs", run_config(runs[0])):
         return line
-    details, figure = read_details(folder), Figure(figsize=(9, 3.8), layout="constrained")
+    names = [str(run) for run in runs] if others else ["marker: threshold 0.5"]
+    details = dict(zip(names, map(read_details, runs), strict=True))
+    figure = Figure(figsize=(9, 3.8), layout="constrained")
     for axes, of in zip(figure.subplots(1, 2), ("objects", "pixels"), strict=True):
-        draw_trade_off(axes, [details], of)
-        if axes.lines:
-            axes.legend(axes.lines[1:], ["threshold 0.5"], fontsize=8)
-    return save_picture(figure, folder / "figures" / "trade_offs.png")
+        _draw_trade_off(axes, details, of)
+    return save_picture(figure, runs[0] / "figures" / "trade_offs.png")
 
 # %% ../nbs/50_show.ipynb #_mark
 Sign = dict[str, Any]

@@ -38,7 +38,6 @@ from mshnet.evaluate import logits_of
 from mshnet.files import cannot_be_written, write_atomic, write_json
 from mshnet.model import MSHNet
 from mshnet.places import installed
-from mshnet.run import Folder
 from mshnet.scenes import scene
 from mshnet.session import working
 from mshnet.task import Trained, trained_model
@@ -148,31 +147,17 @@ def _own_record(trained: Trained) -> dict[str, Any]:
 # %% [markdown]
 # ## The note beside a file
 #
-# `best.onnx` comes with `best.onnx.json`. The note describes input and output, the threshold, how the network was trained and which epoch was chosen, and the scores of the run with their protocol if they are known. Programs in every language read JSON, and so do people. Two entries protect the reader:
+# `best.onnx` comes with `best.onnx.json`. The note describes input and output, the threshold, how the network was trained and which epoch was chosen. Programs in every language read JSON, and so do people. Two entries protect the reader:
 #
 # - **The digest.** A flipped bit on a disk changes a weight, and onnxruntime does not notice. The note holds the SHA-256 of the file.
 # - **The example.** An image that any program can make from a formula, and some of its logits. The author of a reader sees at once whether it is right.
 #
-# With an ONNX file the note also holds a reader: ten lines of numpy and onnxruntime that need nothing of ours. They compute the example, and report their difference from its logits. For a picture of yours, replace the lines of `channel` and `image`, and leave out the last two. Sides that are not multiples of 16 get the mirror image at the right and below, as in `mshnet predict`. Our tests execute exactly these lines.
+# The guide [into your own program](guides/deploy.ipynb) has the lines that read an ONNX file in Python and in C++.
 
 # %%
 #| export
 FORMATS = {"onnx": ".onnx", "safetensors": ".safetensors"}
 EXAMPLE = "uint8 [1,3,32,32]: (7 row + 13 column + 31 channel + row column) mod 256, all from 0"
-
-
-_READER = """
-import json, numpy as np, onnxruntime
-note, session = json.load(open("NAME.json")), onnxruntime.InferenceSession("NAME")
-channel, row, column = np.ogrid[:3, :32, :32]
-image = ((7 * row + 13 * column + 31 * channel + row * column) % 256).astype(np.uint8)
-height, width = image.shape[1:]  # of an RGB picture [3,height,width], uint8
-padding = (0, 0), (0, -height % 16), (0, -width % 16)
-probability, logits = session.run(None, {"image": np.pad(image, padding, "reflect")[None]})
-target = probability[0, 0, :height, :width] > note["threshold"]
-example = note["example"]["logits every 8 pixels"]
-print("difference from the example:", abs(logits[0, 0, ::8, ::8].ravel() - example).max())
-""".strip()  # NAME: the ONNX file
 
 
 def _note_path(path: Path) -> Path:
@@ -203,7 +188,6 @@ def _note(source: Path, trained: Trained, format: str) -> dict[str, Any]:
         "phase": trained.phase,
         "chosen": trained.origin.chosen,
         "config": _own_record(trained).get("config"),
-        "result": _result(source, trained),
     }
     if trained.task != "detect":
         return note
@@ -221,19 +205,9 @@ def _note(source: Path, trained: Trained, format: str) -> dict[str, Any]:
     }
 
 
-def _result(source: Path, trained: Trained) -> dict[str, Any] | None:
-    "Scores and protocol of the run, if they belong to these weights."
-    result = Folder(source.parent).read_json("scores.json")
-    protocol = result.get("protocol")
-    own = {name: getattr(trained.origin, name) for name in ("chosen", "seed", "trained_on")}
-    ours = isinstance(protocol, dict) and all(protocol.get(k, v) == v for k, v in own.items())
-    return result if ours and trained.record else None
-
-
 # %%
 note = _note(Path("weights.pt"), trained, "onnx")
 print(json.dumps({k: v for k, v in note.items() if k != "example"}, indent=1))
-print(_READER.replace("NAME", "best.onnx"))
 
 # %% [markdown]
 # ## The check
@@ -300,15 +274,17 @@ def _read_back(path: Path, format: str, trained: Trained) -> float:  # in tolera
 #| export
 def _target(source: Path, format: str, output: str | Path) -> tuple[str, Path]:
     "The format and the file to write; UserError if they do not fit."
-    named = {suffix: name for name, suffix in FORMATS.items()}.get(Path(output).suffix, "onnx")
-    format = format or named
+    suffix = Path(output).suffix
+    format = format or ("safetensors" if suffix == FORMATS["safetensors"] else "onnx")
     if format not in FORMATS:
         hint = did_you_mean(format, list(FORMATS))
         raise UserError(f"format={format!r} is not possible: use {', '.join(FORMATS)}{hint}")
-    suffix = FORMATS[format]
-    path = Path(output).expanduser() if output else folder_beside(source) / f"{source.stem}{suffix}"
-    if path.suffix != suffix:
-        raise UserError(f"output={str(output)!r}: a file of format {format} ends in {suffix}")
+    path = folder_beside(source) / f"{source.stem}{FORMATS[format]}"
+    path = Path(output or path).expanduser()
+    if path.suffix != FORMATS[format]:
+        raise UserError(
+            f"output={str(output)!r}: a file of format {format} ends in {FORMATS[format]}"
+        )
     if not path.parent.is_dir():
         raise UserError(f"output={str(output)!r}: there is no folder {path.parent}; make it first")
     if path.exists() and path.samefile(source):
@@ -352,8 +328,6 @@ def export(
     note = _note(source, trained, format)
     if format == "onnx":
         _expect_packages(*PACKAGES)
-        name = json.dumps(path.name, ensure_ascii=False)[1:-1]
-        note["reader"] = _READER.replace("NAME", name).splitlines()
     with cannot_be_written(path), tempfile.TemporaryDirectory(dir=path.parent, prefix=".") as place:
         draft = Path(place) / path.name
         with working(f"write {format}"):

@@ -19,7 +19,6 @@ from mshnet.scenes import scene
 import contextlib
 import csv
 import functools
-import heapq
 import io
 import itertools
 import json
@@ -29,7 +28,7 @@ import sys
 import time
 import warnings
 from collections import Counter, deque
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.resources import files as files_of
 from numbers import Real
@@ -52,13 +51,12 @@ from mshnet.files import (
     cannot_be_written,
     digest,
     find_inputs,
-    replacing,
     stamp,
     write_atomic,
     write_json,
     write_table,
 )
-from mshnet.frames import READABLE, VIDEOS, Frame, frames_of, read_frames
+from mshnet.frames import READABLE, Frame, frames_of, read_frames
 from mshnet.metrics import Objects, crop
 from mshnet.places import where
 from mshnet.run import Folder, Stop, Stopped, environment
@@ -375,7 +373,7 @@ Image.fromarray((255 * prob).astype(np.uint8))
 # %%
 #| export
 EXAMPLE = Path(str(files_of("mshnet"))) / "examples" / "drone.png"  # a real frame, CC0
-KINDS = ("masks", "overlays", "probabilities", "videos")  # of results, each in a folder
+KINDS = ("masks", "overlays", "probabilities")  # of results, each in a folder
 
 
 @functools.lru_cache(maxsize=1)
@@ -425,19 +423,19 @@ def _expect_possible(
     tile: int = TILE,
     threshold: float | None = None,
     min_area: int = 1,
-    kinds: Iterable[str] = (),
+    kinds: Sequence[str] = (),
 ) -> None:
     "UserError for an impossible setting."
-    least = threshold is None or (isinstance(threshold, Real) and 0 <= threshold <= 1)
-    some = f"some of {','.join(KINDS)}, or none; coco.json has the boxes"
-    for possible, what, remedy in (
-        (tile in range(128, 8193, UNIT), f"{tile=}", "a multiple of 16, from 128 to 8192"),
-        (least, f"{threshold=}", "a number from 0 to 1"),
-        (min_area >= 1, f"{min_area=}", "a number of pixels, at least 1"),
-        (set(kinds) <= set(KINDS), f"save={','.join(kinds)!r}", some),
-    ):
-        if not possible:
-            raise UserError(f"{what} is not possible: use {remedy}")
+    if tile not in range(128, 8193, UNIT):
+        raise UserError(f"{tile=} is not possible: use a multiple of 16, from 128 to 8192")
+    if threshold is not None and not (isinstance(threshold, Real) and 0 <= threshold <= 1):
+        raise UserError(f"{threshold=} is not possible: use a number from 0 to 1")
+    if min_area < 1:
+        raise UserError(f"{min_area=} is not possible: use a number of pixels, at least 1")
+    if not {*kinds} <= {*KINDS}:
+        some = f"some of {','.join(KINDS)}, or none"
+        todo = f"use {some}; coco.json has the boxes, and ffmpeg joins overlays to a video"
+        raise UserError(f"save={','.join(kinds)!r} is not possible: {todo}")
 
 
 def _detect_in(
@@ -527,7 +525,7 @@ find_targets(device="cpu")
 # %% [markdown]
 # ## What is written
 #
-# Each frame gets a mask of 0 and 255 and an overlay. On request it gets its probabilities as a 16-bit image, in which 32,768 and more means above 0.5. A video gets a video of its overlays. `detections.csv` has a line per detection; rows and columns count from 0 at the centre of the top-left pixel. `coco.json` holds the same for COCO's tools, with the pixels of each detection. `frames.csv` lists all frames, `skipped.csv` the files that cannot be read.
+# Each frame gets a mask of 0 and 255 and an overlay. On request it gets its probabilities as a 16-bit image, in which 32,768 and more means above 0.5. `detections.csv` has a line per detection; rows and columns count from 0 at the centre of the top-left pixel. `coco.json` holds the same for COCO's tools, with the pixels of each detection. `frames.csv` lists all frames, `skipped.csv` the files that cannot be read.
 
 # %%
 #| export
@@ -536,35 +534,10 @@ def _levels(prob: np.ndarray) -> Image.Image:
     return Image.fromarray((np.ceil(prob * 65536) - 1).clip(0, 65535).astype(np.uint16))
 
 
-@contextlib.contextmanager
-def _film(path: Path, source: Path, size: Sequence[int]) -> Iterator[Callable[[Any], None]]:
-    "Write a video of pictures of one size, at the rate of another video."
-    import av
-
-    with av.open(str(source)) as read:
-        rate = read.streams.video[0].average_rate or 25
-    codec = "libx264" if "libx264" in av.codecs_available else "mpeg4"
-    width, height = (n // 2 * 2 for n in size)  # as the codec requires
-    with (
-        cannot_be_written(path),
-        replacing(path, durable=False) as target,
-        av.open(target, "w", format="mp4") as made,
-    ):
-        stream: Any = made.add_stream(codec, rate=rate, width=width, height=height)
-        stream.pix_fmt = "yuv420p"
-
-        def add(picture: Image.Image) -> None:
-            image = av.VideoFrame.from_image(picture.crop((0, 0, width, height)))
-            made.mux(stream.encode(image))
-
-        yield add
-        made.mux(stream.encode())
-
-
 # %% [markdown]
 # ### Names
 #
-# The results of a frame have the name of its file, with the number of the frame if there are several. If two inputs have the same file name, the name of their folder precedes it. If a name is still taken, it gets a number. Capitals do not count, because some disks ignore them. Names depend on the list of files alone, so that several processes find the same ones. A name that is not UTF-8, such as one that a Chinese Windows wrote, is kept for the pictures; in tables each byte that makes no sense becomes `\\xba`.
+# The results of a frame have the name of its file, with the number of the frame if there are several. If two inputs have the same file name, the name of their folder precedes it. If a name is still taken, it gets a number; so does `clip` beside a file `clip_00001`, which may be a frame of it. Capitals do not count, because some disks ignore them. Names depend on the list of files alone, so that several processes find the same ones. A name that is not UTF-8, such as one that a Chinese Windows wrote, is kept for the pictures; in tables each byte that makes no sense becomes `\\xba`.
 
 # %%
 #| export
@@ -576,41 +549,31 @@ def _spelled(name: str | Path) -> str:
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
-def _free(stem: str, taken: set[str]) -> str:
-    "A stem, with a number if it is taken; it is taken from now on."
-    tries = itertools.chain([stem], (f"{stem}_{i}" for i in itertools.count(2)))
-    name = next(name for name in tries if name.casefold() not in taken)
-    taken.add(name.casefold())
-    return name
-
-
-def _names(files: Sequence[Path]) -> dict[Path, tuple[str, str]]:
-    "Two names for the results of each file: one for a single frame, one for the first of many."
-    stems, taken, single = Counter(f.stem.casefold() for f in files), set[str](), list[str]()
-    for file in files:
+def _names(files: Sequence[Path]) -> dict[Path, str]:
+    "The name of the results of each file; those of its frames have a number behind it."
+    stems, taken, names = Counter(f.stem.casefold() for f in files), set[str](), dict[Path, str]()
+    for file in sorted(files, key=lambda file: not re.search(r"\d{5}$", file.stem)):
         stem = file.stem
         if stems[stem.casefold()] > 1:
             stem = f"{file.absolute().parent.name}_{stem}"
         while len(os.fsencode(stem)) > _LONGEST:
             stem = stem[:-1]
-        single.append(_free(stem, taken))
-    # s_00001.png is there: page 1 of s.tif needs another name
-    numbered = {found[1] for name in taken if (found := re.fullmatch(r"(.+)_\d{5,}", name))}
-    taken |= numbered
-    several = [_free(name, taken) if name.casefold() in numbered else name for name in single]
-    return dict(zip(files, zip(single, several, strict=True), strict=True))
+        tries = itertools.chain([stem], (f"{stem}_{i}" for i in itertools.count(2)))
+        names[file] = next(name for name in tries if name.casefold() not in taken)
+        taken |= {names[file].casefold(), re.sub(r"_\d{5,}$", "", names[file]).casefold()}
+    return {file: names[file] for file in files}
 
 
 # %% [markdown]
 # ### Finished files
 #
-# A prediction of thousands of files may be interrupted. Each frame that is done gets a line in `frames.jsonl`. The same command skips the files whose last frame has a line, and predicts the others from their beginning. A file that was replaced is predicted anew, because the lines have its size and its time of change. All tables are made of these lines, at the end or after an interrupt. `summary.json` records how the results were made, and whether the prediction is running, finished, stopped or failed.
+# A prediction of thousands of files may be interrupted. Each file has a record in `records/`, with a line for each frame that is done. The same command skips the files whose record is complete, and predicts the others from their beginning. A file that was replaced is predicted anew, because the lines have its size and its time of change. All tables are made of these records, at the end or after an interrupt. `summary.json` records how the results were made, and whether the prediction is running, finished, stopped or failed.
 #
-# A frame takes no memory after its line is written. While processes work, each has a file of lines of its own, and the lines are merged in the order of the inputs.
+# A frame takes no memory after its line is written. Processes that share the work write different records.
 
 # %%
 #| export
-_LINES = "frames.jsonl"  # while processes work: frames.RANK.jsonl
+_RECORDS = "records"  # the folder with a file of lines for each input
 _TABLES = {
     "detections.csv": "file,frame,name,object,row,col,top,left,bottom,right,area,peak,mean,track",
     "frames.csv": "file,frame,name,height,width,detections",
@@ -619,12 +582,10 @@ _TABLES = {
 _MOST_WARNINGS = 20  # skipped files that are printed; all are in skipped.csv
 
 
-def _read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    "The lines of a file; half a line, of a process that was killed, is left out."
-    with open(path, "rb") as file:
-        for line in file:
-            with contextlib.suppress(ValueError):
-                yield json.loads(line)
+def _read_record(path: Path) -> Iterator[dict[str, Any]]:
+    "The lines of a record, up to half a line of a process that was killed."
+    with contextlib.suppress(FileNotFoundError, ValueError), open(path, "rb") as file:
+        yield from map(json.loads, file)
 
 
 def _target(row: dict[str, Any], size: Sequence[int], **ids: int) -> str:
@@ -668,58 +629,45 @@ def _write_tables(folder: Path, lines: Iterable[dict[str, Any]]) -> dict[str, An
 
 
 class _Results:
-    "A folder of results: pictures and a line of each frame, and at the end the tables."
+    "A folder of results: pictures and a record of each file, and at the end the tables."
 
     def __init__(self, folder: Path, files: Sequence[Path], record: dict[str, Any]) -> None:
         self.folder, self.record = folder, record  # the latter for summary.json
         self.kinds, self.min_area = record["asked"]["save"], record["asked"]["min_area"]
         self.names, self.began = _names(files), time.monotonic()
-        self.stamps = {
-            file: (_spelled(file), *map(_spelled, self.names[file]), *(stamp(file) or ())[:2])
-            for file in files
-        }
-        self.order = {stamp: i for i, stamp in enumerate(self.stamps.values())}
-        last = (line for line in self.lines() if line["last"] and not line["error"])
-        self.done = {tuple(line["stamp"]) for line in last}
-        self.left = [file for file in files if self.stamps[file] not in self.done]
-        self._begin()
+        self.stamps = {file: [_spelled(file), *(stamp(file) or ())[:2]] for file in files}
+        done = {file for file in files if self._is_done(file)}
+        self.left = [file for file in files if file not in done]
+        if done:
+            print(f"resume  {folder}: {counted(len(done), 'file')} done", file=sys.stderr)
+        self._clean({self._place(file) for file in done})
+        self.summarise("running")
 
-    def _place(self, line: dict[str, Any]) -> tuple[int, int]:
-        "Where a line stands: by its file, then its frame."
-        return self.order[tuple(line["stamp"])], line["frame"]
+    def _place(self, file: Path) -> Path:
+        "The record of a file."
+        return self.folder / _RECORDS / f"{self.names[file]}.jsonl"
 
-    def lines(self) -> Iterator[dict[str, Any]]:
-        "The lines of the files as they are now, each frame once, in the order of the files."
-        parts = map(_read_lines, sorted(self.folder.glob("frames*.jsonl")))
-        known = [filter(lambda x: tuple(x["stamp"]) in self.order, part) for part in parts]
-        merged = heapq.merge(*known, key=self._place)
-        yield from (next(same) for _, same in itertools.groupby(merged, self._place))
+    def _is_done(self, file: Path) -> bool:
+        "Whether a file, as it is now, was predicted to its end."
+        return any(
+            line["last"] and not line["error"] and line["stamp"] == self.stamps[file]
+            for line in _read_record(self._place(file))
+        )
 
-    def merge(self, kept: Container[tuple[Any, ...]]) -> None:
-        "Put the lines of all processes into one file, those of the kept files."
+    def _clean(self, records: set[Path]) -> None:
+        "Make the folders, and remove from them what does not belong to these records."
+        names = {line["name"] for record in records for line in _read_record(record)}
         with cannot_be_written(self.folder):
-            with replacing(self.folder / _LINES) as file:
-                for line in self.lines():
-                    if tuple(line["stamp"]) in kept:
-                        file.write(f"{json.dumps(line)}\n".encode())
-            for part in self.folder.glob("frames.*.jsonl"):
-                part.unlink()
-
-    def _begin(self) -> None:
-        "Drop what is left of files that are not finished."
-        if self.done:
-            done = counted(len(self.done), "file")
-            print(f"resume  {self.folder}: {done} done", file=sys.stderr)
-        self.merge(self.done)
-        names = {line["name"] for line in self.lines()} | {stamp[2] for stamp in self.done}
-        with cannot_be_written(self.folder):
-            for kind in self.kinds:
+            for kind in (_RECORDS, *self.kinds):
                 (self.folder / kind).mkdir(parents=True, exist_ok=True)
                 for path in sorted((self.folder / kind).iterdir()):
-                    own = path.suffix in (".png", ".mp4", ".tmp")
-                    if own and _spelled(path.stem) not in names:
+                    kept = path in records if kind == _RECORDS else _spelled(path.stem) in names
+                    if path.suffix in (".png", ".jsonl", ".tmp") and not kept:
                         path.unlink()
-        self.summarise("running")
+
+    def lines(self) -> Iterator[dict[str, Any]]:
+        "The lines of all frames that are done, in the order of the files."
+        return itertools.chain.from_iterable(_read_record(self._place(f)) for f in self.names)
 
     @contextlib.contextmanager
     def part(self, rank: int, count: int) -> Iterator[list[Path]]:  # process RANK of COUNT
@@ -728,25 +676,18 @@ class _Results:
             todo = "name an --output-dir on a disk that all machines share"
             raise UserError(f"{self.folder}: is not on this machine; {todo}")
         state = "failed"
-        lines = self.folder / f"frames.{rank}.jsonl"
-        with cannot_be_written(lines):
-            self.file = open(lines, "a", encoding="utf-8")  # noqa: SIM115 - closed below
         try:
-            with contextlib.ExitStack() as self.film:  # the video of the file at hand
-                yield self.left[rank::count]
+            yield self.left[rank::count]
             state = ""
         except KeyboardInterrupt:
             state = "stopped"
             raise
         finally:
-            with contextlib.suppress(OSError):  # a full disk; each line was flushed
-                self.file.close()
             if state and not rank:
                 self.summarise(state)
 
     def finish(self) -> Written:
         "Write the tables of all files, and report those that were skipped."
-        self.merge(self.order)
         counts = self.summarise("finished")
         for file, error in itertools.islice(counts["skipped"].items(), _MOST_WARNINGS):
             warnings.warn(f"{file}: {error}; skipped", stacklevel=2)
@@ -756,7 +697,7 @@ class _Results:
 
     def summarise(self, state: str) -> dict[str, Any]:
         "Write the tables and summary.json; the latter's content."
-        counts = {"files": len(self.order), **_write_tables(self.folder, self.lines())}
+        counts = {"files": len(self.names), **_write_tables(self.folder, self.lines())}
         if self.record["asked"]["tracks"]:
             rows = list(confirmed_tracks(self.lines()))
             write_table(self.folder / "tracks.csv", [COLUMNS.split(","), *rows])
@@ -769,23 +710,22 @@ class _Results:
     def write(self, frame: Frame, prob: np.ndarray) -> int:
         "Write a frame's pictures, then its line; return the number of detections."
         found = detections(prob, self.record["threshold"], self.min_area)
-        single, several = self.names[frame.file]
-        name = single if frame.single else f"{several}_{frame.number:05d}"
+        name = self.names[frame.file]
+        if not frame.single:
+            name = f"{name}_{frame.number:05d}"
         tracks = self._follow(frame, found)
         if not frame.error:
             labels = [f"track {t['track']}" if t["confirmed"] else "?" for t in tracks if t]
             self._draw(frame, name, prob, found, labels)
-        if frame.last:
-            self.film.close()
         rows = zip(found.rows(), found.runs(prob.shape), tracks, strict=True)
         line = {
             **{"stamp": self.stamps[frame.file], "frame": frame.number, "last": frame.last},
             **{"error": frame.error, "name": _spelled(name), "size": prob.shape},
             "objects": [{**row, "runs": runs, **track} for row, runs, track in rows],
         }
-        with cannot_be_written(self.folder):
-            self.file.write(f"{json.dumps(line)}\n")
-            self.file.flush()
+        record = self._place(frame.file)
+        with cannot_be_written(record), open(record, "a" if frame.number else "w") as file:
+            file.write(f"{json.dumps(line)}\n")
         return len(found)
 
     def _follow(self, frame: Frame, found: Detections) -> list[dict[str, Any]]:
@@ -801,24 +741,16 @@ class _Results:
         self, frame: Frame, name: str, prob: np.ndarray, found: Detections, labels: Sequence[str]
     ) -> None:
         "Write the pictures of a frame."
-        film = "videos" in self.kinds and frame.file.suffix.lower() in VIDEOS
-        wanted = film or "overlays" in self.kinds
-        marked: Any = overlay(frame.pixels, found, labels) if wanted else None
-        makers: dict[str, Callable[[], Any]] = {
+        makers: dict[str, Callable[[], Image.Image]] = {
             "masks": lambda: Image.fromarray(found.mask(prob.shape)),
-            "overlays": lambda: marked,
+            "overlays": lambda: overlay(frame.pixels, found, labels),
             "probabilities": lambda: _levels(prob),
         }
-        for kind in (kind for kind in makers if kind in self.kinds):
+        for kind in self.kinds:
             content = io.BytesIO()
             makers[kind]().save(content, "PNG", compress_level=3)
             path = self.folder / kind / f"{name}.png"
             write_atomic(path, content.getvalue(), durable=False)
-        if film:
-            if not frame.number:
-                path = self.folder / "videos" / f"{self.names[frame.file][1]}.mp4"
-                self.add = self.film.enter_context(_film(path, frame.file, marked.size))
-            self.add(marked)
 
 
 # %% [markdown]
@@ -847,18 +779,16 @@ def _output_folder(weights: Path, output_dir: str | Path, asked: dict[str, Any])
 
     if output_dir:
         outside_of_data(output_dir)
-        folder = Path(os.path.expanduser(output_dir))
-        if not fits(folder):
-            raise UserError(
-                f"output_dir={str(folder)!r}: holds something else than this prediction; use "
-                "another --output-dir"
-            )
+        folders = [Path(os.path.expanduser(output_dir))]
+    else:
+        in_run = weights.stem in ("best", "last", "previous")
+        name = weights.resolve().parent.name if in_run else weights.stem
+        top = where().runs.with_name("predictions")
+        folders = [top / name, *(top / f"{name}-{i}" for i in range(2, 1000))]
+    for folder in filter(fits, folders):
         return folder
-    in_run = weights.stem in ("best", "last", "previous")
-    name = weights.resolve().parent.name if in_run else weights.stem
-    top = where().runs.with_name("predictions")
-    folders = (top / (f"{name}-{i}" if i > 1 else name) for i in itertools.count(1))
-    return next(filter(fits, folders))
+    text = "holds something else than this prediction; use another --output-dir"
+    raise UserError(f"output_dir={str(folders[-1])!r}: {text}")
 
 
 # %% [markdown]
@@ -907,7 +837,7 @@ def predict_files(
     device: str = "auto",
     precision: str = "auto",
     tile: int = TILE,  # longest side that is predicted in one piece
-    save: str = "masks,overlays,videos",  # what to write: some of KINDS, or none
+    save: str = "masks,overlays",  # what to write: some of KINDS, or none
     num_workers: int = -1,  # 0: no reading ahead; -1: by the device
     threshold: float | None = None,  # of the probability; None: the one stored with the weights
     min_area: int = 1,  # pixels of the smallest detection

@@ -17,7 +17,6 @@ from fastcore.test import expect_fail, test_eq
 import argparse
 import contextlib
 import errno
-import glob
 import os
 import re
 import sys
@@ -100,7 +99,7 @@ _ARGUMENTS: dict[str, tuple[str, str, str | None, str]] = {  # name, metavar, na
     "pack": ("run", "RUN", None, "folder of the run"),
     "predict": ("inputs", "INPUT", "*", "image, video, folder, or glob in quotes"),
 }
-_KINDS = "masks,overlays,videos"
+_KINDS = "masks,overlays"
 _OPTIONS: dict[str, dict[str, tuple[type, str]]] = {  # a bool is a switch
     "data": {
         "split": (float, "write missing lists: the fraction of images to train with (--seed)"),
@@ -109,14 +108,12 @@ _OPTIONS: dict[str, dict[str, tuple[type, str]]] = {  # a bool is a switch
     "bench": {
         "repeats": (int, "repetitions of each measurement; the median counts (default 5)"),
         "images": (int, "images of each repetition (default 32)"),
-        "largest_batch": (bool, "only find the largest batch that fits"),
     },
     "export": {
         "format": (str, "onnx (default) or safetensors"),
         "output": (str, "file to write (default: beside the weights, named after them)"),
     },
     "compare": {
-        "output": (str, "FILE.md or FILE.png to write"),
         "anyway": (bool, "compare scores that are not comparable, with a warning"),
     },
     "pack": {
@@ -162,18 +159,6 @@ _DAILY = [
 _METAVARS = {"device": "DEVICE", "resume": "RUN", "output": "FILE", "write": "DIR"}
 _METAVARS |= {"save": "NAMES", "format": "FORMAT", "task": "NAME"}
 _PRESETS = {"steady": "the default recipe", "paper": "the recipe of the paper"}
-_TEXTS = {  # of settings that each command uses in its own way
-    "weight_path train": "weights to start from: a file, a run folder, or pretrained",
-    "weight_path test": "weights to evaluate: a file or a run folder (default: pretrained)",
-    "weight_path predict": "weights to predict with: a file or a run folder (default: pretrained)",
-    "weight_path export": "weights to write: a file, a run folder, or pretrained",
-    "batch_size predict": "samples per step (default 4)",
-    "num_devices predict": "processes that share the files, on a GPU each or on CPU cores",
-    "output_dir train": "run folder (default: named after the settings, in runs/)",
-    "output_dir test": "folder of the scores (default: none are written)",
-    "output_dir predict": "folder of the results (default: predictions/NAME)",
-    "output_dir bench": "folder of the measurements (default: runs/bench)",
-}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -203,11 +188,11 @@ def _metavar(name: str, kind: Any) -> str:
 
 def _text_of(name: str, settings: type[Settings], command: str) -> str:
     "The help of a setting."
-    if text := _TEXTS.get(f"{name} {command}"):
-        return text
     field, task = settings.model_fields[name], settings.model_fields["task"].default
     if name == "task":
         return f"what is trained: {', '.join(TASKS)} (default: that of the run or the weights)"
+    if name == "num_devices" and command == "predict":
+        return "processes that share the files, on a GPU each or on CPU cores"
     if name == "dataset_dir" and task != "detect":
         return f"folder of the data set (default: {settings.synthetic_name} data)"
     text = (field.description or "").replace("%", "%%")
@@ -368,6 +353,8 @@ def _misfit(word: str, command: str, settings: type[Settings]) -> str:
     if not word.startswith("-"):
         return f"unexpected argument {word!r}; {see}"
     name = word.lstrip("-").split("=")[0].replace("-", "_")
+    if (command, name) == ("compare", "output"):
+        return "output is retired: mshnet compare RUN RUN > FILE.md; trade_offs draws the curves"
     if name in settings.model_fields:
         if not word.startswith("--"):
             return f"{word}: a flag begins with two dashes; use -{word}"
@@ -505,7 +492,7 @@ def _predict(config: Config, inputs: list[str], words: Sequence[str], **how: Any
 
 
 # %% [markdown]
-# The next four commands report. The status of `data` and `doctor` gives the result to a script. `compare` reads the files of runs. It needs neither their data nor a device. A pattern such as `runs/NUAA-SIRST-*` also fits packed runs and runs that still train, so `compare` skips what has no scores where two others have them.
+# The next four commands report. The status of `data` and `doctor` gives the result to a script. `compare` reads the files of runs. It needs neither their data nor a device.
 
 # %%
 #| export
@@ -537,38 +524,21 @@ def _doctor(config: Config) -> int:
     return found.status
 
 
-def _bench(config: Config, largest_batch: bool = False, **how: int) -> int:
-    "Print the measurements, or the largest batch."
+def _bench(config: Config, **how: int) -> int:
+    "Print the measurements."
     from mshnet import bench
 
-    if largest_batch:
-        print(bench.largest_text(bench.largest_batch(config)))
-        return 0
     if config.output_dir:
         _result_folder(config.output_dir)
     print(bench.table(bench.bench(config, **how)))
     return 0
 
 
-def _scored(names: list[str]) -> list[str]:
-    "The runs, also those that fit a pattern; if two have scores, a warning names those without."
-    runs = [run for name in names for run in sorted(glob.glob(name)) or [name]]
-    scored = [run for run in runs if os.path.exists(os.path.join(run, "scores.json"))]
-    without = [run for run in runs if run not in scored and os.path.exists(run)]
-    if not without or len(scored) < 2:
-        return runs
-    warnings.warn(f"skipped, without scores: {', '.join(without)}", stacklevel=2)
-    return [run for run in runs if run not in without]
+def _compare(config: Config, runs: list[str], anyway: bool = False) -> int:
+    "Print runs side by side."
+    from mshnet.compare import compare
 
-
-def _compare(config: Config, runs: list[str], output: str = "", anyway: bool = False) -> int:
-    "Print runs side by side, and write the comparison if an output is given."
-    from mshnet.compare import compare, write_comparison
-
-    found = compare(_scored(runs), anyway)
-    if output:
-        _note(str(write_comparison(found, output)))
-    print(found)
+    print(compare(runs, anyway))
     return 0
 
 

@@ -88,8 +88,7 @@ def summary(out):
 
 def results(out):
     "The content of all results but the records."
-    records = ("summary.json", "frames.jsonl", ".lock")
-    files = [p for p in out.rglob("*") if p.is_file() and p.name not in records]
+    files = [p for p in out.rglob("*") if p.is_file() and p.name not in ("summary.json", ".lock")]
     return {p.relative_to(out): p.read_bytes() for p in files}
 
 
@@ -642,29 +641,6 @@ def test_what_a_shell_glob_brings_along_is_left_out(
         assert "4 frames of 4 files: " in printed
 
 
-def test_a_video_gets_a_video_of_its_overlays(tmp_path, weights, by_pixels):
-    "As long as the source, at its rate, with a box around the moving target."
-    av = pytest.importorskip("av", reason="needs the extra video")
-    from imageio.v3 import imwrite
-
-    clip = np.full((12, 300, 401, 3), 20, np.uint8)
-    for i in range(12):
-        clip[i, 100:106, 20 + 20 * i : 26 + 20 * i] = 250
-    path = tmp_path / "clip.avi"
-    imwrite(path, clip, plugin="pyav", codec="ffv1", fps=5)
-    out = tmp_path / "out"
-    assert "12 frames of 1 file: 12 detections" in str(predict_files(weights, path, out))
-    with av.open(str(out / "videos" / "clip.mp4")) as made:
-        stream = made.streams.video[0]
-        pictures = [x.to_ndarray(format="rgb24") for x in made.decode(stream)]
-    assert (len(pictures), stream.average_rate) == (12, 5)
-    stills = [np.asarray(Image.open(out / "overlays" / f"clip_{i:05}.png")) for i in (0, 11)]
-    for still, picture in zip(stills, (pictures[0], pictures[-1]), strict=True):
-        height, width, _ = picture.shape
-        assert np.abs(still[:height, :width].astype(int) - picture).mean() < 3
-        assert (picture[..., 0].astype(int) - picture[..., 2] > 60).any(), "no orange box"
-
-
 # Interrupted, and resumed
 
 
@@ -700,7 +676,7 @@ def test_an_interrupted_prediction_skips_its_finished_files(
     assert summary(out)["state"] == "stopped"
     assert len(table(out / "frames.csv")) == at - (at > 3)  # 3.png cannot be read
     if how == "killed":
-        with open(out / "frames.jsonl", "ab") as lines:
+        with open(out / "records" / f"{4 if at == 6 else 8}.jsonl", "ab") as lines:
             lines.write(b'{"stamp": ["/data/9')
     first = written[:]
     monkeypatch.setattr(_Results, "write", lambda *x: written.append(x[1]) or write(*x))
@@ -758,6 +734,7 @@ MISTAKES = {
     "no hits": (["{dir}/*.bmp"], "nothing fits this pattern"),
     "format": (["{dir}/a.png", "--save", "masks,gif"], "masks,overlays,probabilities"),
     "retired": (["{dir}/a.png", "--save", "yolo"], "coco.json has the boxes"),
+    "a video": (["{dir}/a.png", "--save", "videos"], "ffmpeg joins overlays to a video"),
     "tile": (
         ["{dir}/a.png", "--tile", "1000"],
         "tile=1000 is not possible: use a multiple of 16",
@@ -770,7 +747,7 @@ MISTAKES = {
     "flag": (["{dir}/a.png", "--treshold", "0.3"], "did you mean 'threshold'?"),
     "broken link": (["{dir}/gone.png"], "name files that end in .png"),
     "missing weights": (["{dir}/a.png", "--weight-path", "{dir}/x.pt"], "there is no such file"),
-    "ONNX": (["{dir}/a.png", "--weight-path", "{dir}/x.onnx"], "use onnxruntime, x.onnx.json"),
+    "ONNX": (["{dir}/a.png", "--weight-path", "{dir}/x.onnx"], "use onnxruntime: the guide"),
     "no weights in it": (["{dir}/a.png", "--weight-path", "{dir}/a.png"], "not a torch file"),
 }
 

@@ -38,10 +38,9 @@
 #
 # ```bash
 # mshnet bench --dataset-dir data/NUAA-SIRST
-# mshnet bench --largest-batch --dataset-dir data/NUAA-SIRST
 # ```
 #
-# The first command takes some minutes. It measures the recipe that the settings name: `--preset paper` is a different measurement than the default, and so is `--precision fp32`. `--largest-batch` finds the largest batch that fits. With `--output-dir results/bench-mine` the result is stored, and the cell below shows it in a clone.
+# This takes some minutes. It measures the recipe that the settings name: `--preset paper` is a different measurement than the default, and so is `--precision fp32`. Memory is measured for the batch and for one four times as large. With `--output-dir results/bench-mine` the result is stored, and the cell below shows it in a clone.
 #
 # | word in a table | meaning |
 # |---|---|

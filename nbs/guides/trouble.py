@@ -69,7 +69,7 @@
 # | `this machine has a TPU, but torch_xla is not installed` | use the service's own TPU image; see [TPU](tpu.ipynb) |
 # | `precision=...: not on ...; use ...` | leave it at `auto` |
 # | `this chip only emulates bf16; use --precision fp32 (or auto)` | `--precision bf16` on a T4, say: leave it out |
-# | `...=...: does not fit into the memory of ...; use ...` | a smaller batch, or `--on-out-of-memory halve`; `mshnet bench --largest-batch` finds the largest batch that fits |
+# | `...=...: does not fit into the memory of ...; use ...` | a smaller batch, or `--on-out-of-memory halve`; `mshnet bench` measures the memory of a batch and of one four times as large |
 # | `batch_size=... cannot be shared by ... devices: use ...` | a multiple of their number |
 #
 # ## It trains, but

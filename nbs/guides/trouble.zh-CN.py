@@ -69,7 +69,7 @@
 # | `this machine has a TPU, but torch_xla is not installed` | 使用该服务自带的 TPU 镜像；见 [TPU](tpu.zh-CN.ipynb) |
 # | `precision=...: not on ...; use ...` | 保持 `auto` |
 # | `this chip only emulates bf16; use --precision fp32 (or auto)` | 例如在 T4 上用了 `--precision bf16`：去掉它 |
-# | `...=...: does not fit into the memory of ...; use ...` | 用更小的批次，或 `--on-out-of-memory halve`；`mshnet bench --largest-batch` 找出放得下的最大批次 |
+# | `...=...: does not fit into the memory of ...; use ...` | 用更小的批次，或 `--on-out-of-memory halve`；`mshnet bench` 测量该批次及其四倍大小所需的内存 |
 # | `batch_size=... cannot be shared by ... devices: use ...` | 取设备数的整数倍 |
 #
 # ## 能训练，但是
