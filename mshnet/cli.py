@@ -44,7 +44,7 @@ _DEVICE = ["device", "precision", "num_devices"]
 _SCORING = ["task", "weight_path", "output_dir", "batch_size", "num_workers"]
 _FLAGS: dict[str, list[str]] = {  # the settings that are flags; of `train`: all
     "test": [*_SCORING, *_READING, *_DEVICE, "preset", "on_bad_image"],
-    "predict": ["task", "weight_path", "output_dir", "num_workers", "device", "precision"],
+    "predict": ["task", "weight_path", "output_dir", "device", "precision"],
     "data": ["task", *_READING, "seed", "on_bad_image"],
     "doctor": [
         *("task", *_READING, *_DEVICE, "preset", "batch_size", "micro_batch", "crop_size"),
@@ -65,7 +65,7 @@ COMMANDS = {
     "doctor": "check this machine, and report what is wrong and what to do about it",
     "bench": "measure training, evaluation and memory on this device",
     "export": "write weights as a file for other programs, and check it (extra: export)",
-    "compare": "compare runs: scores, protocols, curves, and what went wrong",
+    "compare": "compare runs: scores, protocols, and what went wrong",
     "pack": "archive a run (tar.gz)",
 }
 
@@ -77,7 +77,6 @@ _ARGUMENTS: dict[str, tuple[str, str, str | None, str]] = {  # name, metavar, na
     "pack": ("run", "RUN", None, "folder of the run"),
     "predict": ("inputs", "INPUT", "*", "image, video, folder, or glob in quotes"),
 }
-_KINDS = "masks,overlays"
 _OPTIONS: dict[str, dict[str, tuple[type, str]]] = {  # a bool is a switch
     "data": {
         "split": (float, "write missing lists: the fraction of images to train with (--seed)"),
@@ -88,8 +87,7 @@ _OPTIONS: dict[str, dict[str, tuple[type, str]]] = {  # a bool is a switch
         "images": (int, "images of each repetition (default 32)"),
     },
     "export": {
-        "format": (str, "onnx (default) or safetensors"),
-        "output": (str, "file to write (default: beside the weights, named after them)"),
+        "output": (str, "FILE.onnx or FILE.safetensors (default: ONNX beside the weights)"),
     },
     "compare": {
         "anyway": (bool, "compare scores that are not comparable, with a warning"),
@@ -103,8 +101,7 @@ _OPTIONS: dict[str, dict[str, tuple[type, str]]] = {  # a bool is a switch
         "threshold": (float, "least probability of a detection (default: that of the weights)"),
         "min_area": (int, "pixels of the smallest detection (default 1)"),
         "tracks": (bool, "number the targets of a clip: tracks.csv (pip install 'mshnet[video]')"),
-        "recursive": (bool, "also predict what lies in folders below an INPUT"),
-        "save": (str, f"some of {_KINDS},probabilities, or none (default {_KINDS})"),
+        "save": (str, "masks, overlays or none (default masks,overlays)"),
     },
 }
 _EXAMPLES = """\
@@ -127,8 +124,7 @@ _DAILY = [
     *("device", "num_devices", "max_hours", "mirror_dir"),
 ]
 _METAVARS = {"device": "DEVICE", "resume": "RUN", "output": "FILE", "write": "DIR"}
-_METAVARS |= {"save": "NAMES", "format": "FORMAT", "task": "NAME"}
-_PRESETS = {"steady": "the default recipe", "paper": "the recipe of the paper"}
+_METAVARS |= {"save": "NAMES", "task": "NAME"}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -248,9 +244,7 @@ def _presets(settings: type[Settings]) -> str:
     "The presets of a task, each with what it changes."
     lines = ["presets:"]
     for name, values in settings.presets.items():
-        differs = ", ".join(f"{key} {value}" for key, value in values.items())
-        usual = _PRESETS.get(name, "" if differs else "the default recipe")
-        text = ": ".join(filter(None, [usual, differs]))
+        text = ", ".join(f"{key} {value}" for key, value in values.items()) or "the default recipe"
         lines.append(f"  {name:10} {textwrap.shorten(text, 66, placeholder=' ...')}")
     return "\n".join(lines)
 
@@ -409,18 +403,13 @@ def _predict(config: Config, inputs: list[str], words: Sequence[str], **how: Any
         if not processes_to_start(config):
             raise UserError("num_devices: one process drives all chips of a TPU; leave it out")
         return max(map(abs, run_in_processes(config, words)), default=0)
-    names = ["output_dir", "device", "precision"]
-    if config.task == "detect":
-        names, predict = [*names, "num_workers"], predict_files
-    elif how or started_processes() > 1:
-        what = _flag(next(iter(how))) if how else "torchrun"
-        raise UserError(f"task {config.task} has no option {what}; leave it out")
-    else:
-        names += [
-            "batch_size",
-            *config.model_fields_set.intersection(config.flags.get("predict", ())),
-        ]
-        predict = make_task(config).predict_files
+    names, predict = ["output_dir", "device", "precision"], predict_files
+    if config.task != "detect":
+        if how or started_processes() > 1:
+            what = _flag(next(iter(how))) if how else "torchrun"
+            raise UserError(f"task {config.task} has no option {what}; leave it out")
+        own = config.model_fields_set.intersection(config.flags.get("predict", ()))
+        names, predict = [*names, "batch_size", *own], make_task(config).predict_files
     settings = {name: getattr(config, name) for name in names}
     summary = predict(config.weight_path, inputs, **settings, **how)
     print(f"{summary}\nweights  {_which_weights(config)}\nresults  {summary.folder}")

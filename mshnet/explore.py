@@ -35,7 +35,7 @@ from mshnet.show import (
     draw_judged,
     draw_legend,
     draw_panel,
-    not_drawn,
+    expect_detection,
     png,
     read_details,
     run_config,
@@ -199,11 +199,10 @@ class Explorer:
         view, threshold = self.views.view(self.image.value), round(self.threshold.value, 2)
         self.picture.value = explored(view, threshold, self.spot.index or 0, self.rule)
 
-    def choose(self, change: Any = None, spot: int = 0) -> None:
+    def choose(self, change: Any = None) -> None:
         "Show a different image."
         self.spot.unobserve_all("index")
         self.spot.options = list(spots(self.views.view(self.image.value)))
-        self.spot.index = spot
         self.spot.observe(self.draw, "index")
         self.draw()
 
@@ -222,41 +221,32 @@ def explore(
     images: str | Split = "test",  # "test", "val" or "train" of the run's data, or a split
     threshold: float = 0.5,
     place: int = 0,  # in the list of images, from 0, the worst
-    spot: int = 0,  # which is shown magnified: the number of a target, from 0
     device: str = "cpu",  # one image at a time is no work for a TPU
     output: str | Path = "",  # folder for figures/explore.png; empty: that of the weights
-) -> Any:  # a widget, or a Picture; a line for weights of another task
+) -> Any:  # a widget, or a Picture
     """Walk through images, worst first: truth, probability, hits, misses and false alarms.
 
     The picture for "pretrained" goes into the current folder. Raises UserError without weights or
-    images, and for a place, spot or threshold that is out of range.
+    images, for weights of another task, and for a place or threshold that is out of range.
     """
     if not 0 <= threshold <= 1:
         raise UserError(f"threshold={threshold}: a probability; use a number from 0 to 1")
     path = Path(weights).expanduser()
     file, config = weights_file(path), settings_from(settings_of_weights(str(path)))
-    if line := not_drawn("explore", config):
-        return line
+    expect_detection("explore", config)
     views = Views(open_split(file, images, config), Detector(file, device), config)
     rows = read_details(file.parent).images if images == "test" and path.is_dir() else []
     known = {row.name: row.iou for row in rows}
     lines = worst_first(views, known if known.keys() == set(views.names) else None)
-    _expect_index("place", place, len(lines))
-    view = views.view(lines[place][1])
-    _expect_index("spot", spot, len(spots(view)))
+    if not 0 <= place < len(lines):
+        raise UserError(f"place={place}: there are {len(lines)} to see; use 0 to {len(lines) - 1}")
     if movable():
         hands = Explorer(views, lines, threshold, place, config.rule)
-        hands.choose(spot=spot)
+        hands.choose()
         return hands.box
     folder = Path(output).expanduser() if output else folder_beside(file)
-    still = explored(view, threshold, spot, config.rule)
+    still = explored(views.view(lines[place][1]), threshold, rule=config.rule)
     return save_picture(still, folder / "figures" / "explore.png")
-
-
-def _expect_index(name: str, value: int, count: int) -> None:
-    "UserError unless a number is that of one of several."
-    if not 0 <= value < count:
-        raise UserError(f"{name}={value}: there are {count} to see; use 0 to {count - 1}")
 
 # %% ../nbs/51_explore.ipynb #__getattr__
 def __getattr__(name: str) -> NoReturn:

@@ -36,7 +36,7 @@ from .augment import UNIT, pad_mirrored
 from .core import UserError, counted, shown
 from .data import outside_of_data, pixels_of
 from .device import is_out_of_memory
-from .evaluate import Detector, OtherTask, expect_bytes
+from .evaluate import Detector, expect_bytes
 from mshnet.files import (
     SUMMARY,
     cannot_be_written,
@@ -261,7 +261,7 @@ def predict_frame(
 
 # %% ../nbs/53_predict.ipynb #_last_opened
 EXAMPLE = Path(str(files_of("mshnet"))) / "examples" / "drone.png"  # a real frame, CC0
-KINDS = ("masks", "overlays", "probabilities")  # of results, each in a folder
+KINDS = ("masks", "overlays")  # of results, each in a folder
 
 
 @functools.lru_cache(maxsize=1)
@@ -321,8 +321,9 @@ def _expect_possible(
     if min_area < 1:
         raise UserError(f"{min_area=} is not possible: use a number of pixels, at least 1")
     if not {*kinds} <= {*KINDS}:
-        some = f"some of {','.join(KINDS)}, or none"
-        todo = f"use {some}; coco.json has the boxes, and ffmpeg joins overlays to a video"
+        todo = (
+            "use masks, overlays or none; coco.json has the boxes, ffmpeg joins overlays to a video"
+        )
         raise UserError(f"save={','.join(kinds)!r} is not possible: {todo}")
 
 
@@ -358,16 +359,13 @@ def find_targets(
     weights: str | os.PathLike[str] = PRETRAINED,
     threshold: float | None = None,
     device: str = "auto",
-) -> Image.Image | str:
-    "A picture with the detected targets marked; one line for weights of another task."
+) -> Image.Image:
+    "A picture with the detected targets marked."
     name = shown(image) if isinstance(image, str) else "the image"
     if isinstance(image, str) and not image:
         image, name = EXAMPLE, f"{EXAMPLE.name}, an example"
     pixels = _pixels_in(image)
-    try:
-        found, least = _detect_in(pixels, weights, threshold, device)
-    except OtherTask as other:  # in a runner, which continues
-        return f"find_targets: is for task detect; `mshnet predict` takes files for {other.task}"
+    found, least = _detect_in(pixels, weights, threshold, device)
     print(f"{counted(len(found), 'target')} in {name}, probability above {least:.2g}")
     return overlay(pixels, found)
 
@@ -391,11 +389,6 @@ def predict(
     if isinstance(images, list | tuple):
         return list(predict_frames(detector, map(_pixels_in, images)))
     return predict_frame(detector, _pixels_in(images))
-
-# %% ../nbs/53_predict.ipynb #_levels
-def _levels(prob: np.ndarray) -> Image.Image:
-    "Probabilities as 16-bit grey."
-    return Image.fromarray((np.ceil(prob * 65536) - 1).clip(0, 65535).astype(np.uint16))
 
 # %% ../nbs/53_predict.ipynb #_spelled
 _LONGEST = 230  # bytes of a name; systems allow 255, of which some are added to it
@@ -592,7 +585,6 @@ class _Results:
         makers: dict[str, Callable[[], Image.Image]] = {
             "masks": lambda: Image.fromarray(found.mask(prob.shape)),
             "overlays": lambda: overlay(frame.pixels, found, labels),
-            "probabilities": lambda: _levels(prob),
         }
         for kind in self.kinds:
             content = io.BytesIO()
@@ -632,12 +624,12 @@ def _output_folder(weights: Path, output_dir: str | Path, asked: dict[str, Any])
     raise UserError(f"output_dir={str(folders[-1])!r}: {text}")
 
 # %% ../nbs/53_predict.ipynb #_predict_part
-def _predict_part(results: _Results, detector: Detector, workers: int, tile: int) -> None:
+def _predict_part(results: _Results, detector: Detector, tile: int) -> None:
     "Predict this process's files and show progress; Stopped after a request to stop."
     ranks, waiting, found, skipped = detector.device.ranks, deque[Frame](), 0, 0
 
     def pixels() -> Iterator[np.ndarray]:
-        for frame in read_frames(files, workers):
+        for frame in read_frames(files, workers=int(_images_per_pass(detector) > 1)):
             waiting.append(frame)
             yield frame.pixels
 
@@ -670,10 +662,8 @@ def predict_files(
     precision: str = "auto",
     tile: int = TILE,  # longest side that is predicted in one piece
     save: str = "masks,overlays",  # what to write: some of KINDS, or none
-    num_workers: int = -1,  # 0: no reading ahead; -1: by the device
     threshold: float | None = None,  # of the probability; None: the one stored with the weights
     min_area: int = 1,  # pixels of the smallest detection
-    recursive: bool = False,  # also the folders below an input
     tracks: bool = False,  # link the detections of a clip, for tracks.csv and the overlay
 ) -> Written:
     "Predict files, and write masks, tables and overlays; files finished before are skipped."
@@ -683,11 +673,10 @@ def predict_files(
     how["tracks"] = tracks
     if tracks:
         Tracker()  # its library is missed before the work, not after it
-    files = find_inputs(inputs, READABLE, recursive)  # a mistyped input is reported first
+    files = find_inputs(inputs, READABLE)  # a mistyped input is reported first
     path = weights_file(weights or PRETRAINED)
     detector = Detector(path, device, precision)
     record = _record(detector, path, inputs, {"precision": precision, "save": kinds, **how})
-    workers = num_workers if num_workers >= 0 else int(_images_per_pass(detector) > 1)
 
     def begin() -> _Results:
         folder = _output_folder(path, output_dir, record["asked"])
@@ -697,5 +686,5 @@ def predict_files(
     with contextlib.ExitStack() as held, warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="PIL")  # we report errors of files ourselves
         results = detector.device.ranks.rank_zero(begin)
-        _predict_part(results, detector, workers, tile)
+        _predict_part(results, detector, tile)
         return detector.device.ranks.rank_zero(results.finish)

@@ -518,11 +518,12 @@ RETIRED = {
     "mirror_rate": "is retired: files are copied to --mirror-dir as fast as the disk takes them",
     "baseline": "is retired: python results/baseline/beside.py",
     "largest_batch": "is retired: `mshnet bench --batch-size N` measures the memory of N and 4 N",
+    "recursive": "is retired: name a pattern, such as 'DIR/**'",
     "rate": "is retired: multiply the measured time by the price of your device",
     "profile": "is retired: use `with torch.profiler.profile():` around train(config)",
     "debug_xla": "is retired: set XLA_FLAGS=--xla_dump_to=DIR before the start",
     "json": "is retired: in Python, mshnet.doctor.doctor(config).lines has the same lines",
-    "format": "is retired: `mshnet pack` writes tar.gz; only `mshnet export` has formats",
+    "format": "is retired: `mshnet pack` writes tar.gz, `mshnet export` what --output ends in",
     "backbone_weights": "is retired: use --weight-path FILE; the guide on sign language has the "
     "lines that make this file of ImageNet weights",
     "method": "is retired: pictures are drawn by diffusion; `--samples 1` draws one",

@@ -28,7 +28,7 @@ from matplotlib import font_manager, rcParams
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
-from pydantic import BaseModel, Field, ValidationError, field_validator
+from pydantic import BaseModel, Field, ValidationError
 
 from mshnet.augment import unpadded
 from mshnet.core import Settings, UserError, read_json, settings_from
@@ -199,7 +199,7 @@ learning_curves(run.folder)
 
 
 # %% [markdown]
-# The other pictures are of detection. A run of another task has its own, which its `report` draws into the same folder. A runner of such a task may call the same functions: `gallery` shows the gallery of that task, and the others return a line.
+# The other pictures are of detection. A run of another task has its own, which its `report` draws into the same folder, and `gallery` shows the gallery of that task.
 
 # %%
 #| export
@@ -209,10 +209,11 @@ def run_config(folder: Path) -> Config:
     return found
 
 
-def not_drawn(picture: str, config: Settings) -> str:  # empty for detection
-    "The line in place of a picture that only detection has."
-    line = f"{picture}: is for task detect; the gallery shows the pictures of {config.task}"
-    return line if config.task != "detect" else ""
+def expect_detection(picture: str, config: Settings) -> None:
+    "UserError for a picture that only detection has."
+    if config.task != "detect":
+        todo = f"the gallery shows the pictures of {config.task}"
+        raise UserError(f"{picture}: is for task detect; {todo}")
 
 
 # %% [markdown]
@@ -276,20 +277,15 @@ class Details(Record):
     targets: list[TargetRecord] | None = None
     settings: dict[str, Any] = {}
 
-    @field_validator("curves")
-    @classmethod
-    def complete(cls, curves: dict[str, Any] | None) -> dict[str, Any] | None:
-        "ValueError unless the lists of each curve are complete and equally long."
-        for name, lists in CURVES.items() if curves is not None else ():
-            curve = (curves or {}).get(name) or {}
-            if len({len(curve.get(k, ())) for k in lists}) > 1 or not any(curve.get(lists[0], ())):
-                raise ValueError(f"{name}: lists are missing, or their lengths differ")
-        return curves
-
     def curve(self, name: str) -> dict[str, np.ndarray] | None:
         "One of the curves, NaN for undefined values; None if it was not recorded."
         found = (self.curves or {}).get(name)
-        return {k: np.array(found[k], float) for k in CURVES[name]} if found else None
+        if found is None:
+            return None
+        lists = {k: np.array(found.get(k, []), float) for k in CURVES[name]}
+        if len({len(values) for values in lists.values()}) > 1:
+            raise UserError(f"curve of {name}: lists are missing, or their lengths differ")
+        return lists
 
 
 T = TypeVar("T", bound=Record)
@@ -316,8 +312,8 @@ def read_details(folder: Path) -> Details:
 # %%
 details = read_details(run.folder)
 test_eq((len(details.images), len(details.curve("pixels")["recall"])), (4, 100))
-with expect_fail(ValidationError, contains="lengths differ"):
-    Details(curves={"pixels": {"threshold": [0.5], "precision": [1], "recall": []}})
+with expect_fail(UserError, contains="lengths differ"):
+    Details(curves={"pixels": {"threshold": [0.5], "precision": [1], "recall": []}}).curve("pixels")
 details.images[0], details.targets[0]
 
 
@@ -354,11 +350,10 @@ def _draw_trade_off(axes: Axes, scorings: dict[str, Details], of: str) -> None:
 def trade_offs(
     folder: str | Path,  # of a run, which gets the picture
     *others: str | Path,  # runs to compare it with
-) -> Picture | str:
+) -> Picture:
     "Pd against Fa, and precision against recall, with a marker at probability 0.5."
     runs = [Path(folder), *map(Path, others)]
-    if line := not_drawn("trade_offs", run_config(runs[0])):
-        return line
+    expect_detection("trade_offs", run_config(runs[0]))
     names = [str(run) for run in runs] if others else ["marker: threshold 0.5"]
     details = dict(zip(names, map(read_details, runs), strict=True))
     figure = Figure(figsize=(9, 3.8), layout="constrained")
@@ -533,10 +528,9 @@ def samples(
     config: Any,
     folder: Path,  # of a run
     count: int = 5,
-) -> Picture | str:
+) -> Picture:
     "Training images with their targets marked."
-    if line := not_drawn("samples", config):
-        return line
+    expect_detection("samples", config)
     split = splits(config)["train"]
     steps = even_steps(len(split), count)
     figure = Figure(figsize=(2.3 * len(steps), 5), layout="compressed")
@@ -551,7 +545,6 @@ def samples(
 
 
 # %%
-print(not_drawn("samples", settings_from({"task": "events"})))
 samples(config, run.folder)
 
 # %%

@@ -31,7 +31,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
-from mshnet.core import UserError, did_you_mean, first_line, settings_class
+from mshnet.core import UserError, first_line, settings_class
 from mshnet.cpu import use_plain_passes
 from mshnet.detection import MEAN, STD, fuse_bn, normalise
 from mshnet.evaluate import logits_of
@@ -109,14 +109,14 @@ def _onnx_bytes(trained: Trained) -> bytes:
     return bytes(proto.SerializeToString())
 
 
-def _expect_packages(*names: str) -> None:
+def _expect_packages() -> None:
     "UserError with the line that installs a missing or broken package."
-    for name in names:
-        try:
+    try:
+        for name in PACKAGES:
             importlib.import_module(name)
-        except ImportError as error:
-            todo = f"run: pip install --upgrade {' '.join(names)}"
-            raise UserError(f"ONNX: needs {name} ({first_line(error)}); {todo}") from None
+    except ImportError as error:
+        todo = f"run: pip install --upgrade {' '.join(PACKAGES)}"
+        raise UserError(f"ONNX: needs {name} ({first_line(error)}); {todo}") from None
 
 
 # %% [markdown]
@@ -156,7 +156,6 @@ def _own_record(trained: Trained) -> dict[str, Any]:
 
 # %%
 #| export
-FORMATS = {"onnx": ".onnx", "safetensors": ".safetensors"}
 EXAMPLE = "uint8 [1,3,32,32]: (7 row + 13 column + 31 channel + row column) mod 256, all from 0"
 
 
@@ -268,28 +267,23 @@ def _read_back(path: Path, format: str, trained: Trained) -> float:  # in tolera
 # %% [markdown]
 # ## Exporting
 #
-# The suffix of the file or `format` selects the format. Readers go by the suffix, so the two must agree.
+# The suffix of the file selects the format. Weights of a task other than detection are exported as safetensors alone.
 
 # %%
 #| export
-def _target(source: Path, format: str, output: str | Path) -> tuple[str, Path]:
-    "The format and the file to write; UserError if they do not fit."
-    suffix = Path(output).suffix
-    format = format or ("safetensors" if suffix == FORMATS["safetensors"] else "onnx")
-    if format not in FORMATS:
-        hint = did_you_mean(format, list(FORMATS))
-        raise UserError(f"format={format!r} is not possible: use {', '.join(FORMATS)}{hint}")
-    path = folder_beside(source) / f"{source.stem}{FORMATS[format]}"
-    path = Path(output or path).expanduser()
-    if path.suffix != FORMATS[format]:
-        raise UserError(
-            f"output={str(output)!r}: a file of format {format} ends in {FORMATS[format]}"
-        )
+def _target(source: Path, output: str | Path, task: str) -> Path:
+    "The file to write; UserError if it is not possible."
+    suffixes = (".onnx", ".safetensors") if task == "detect" else (".safetensors",)
+    usual = folder_beside(source) / f"{source.stem}{suffixes[0]}"
+    path = Path(output or usual).expanduser()
+    if path.suffix not in suffixes:
+        some = " or ".join(f"FILE{suffix}" for suffix in suffixes)
+        raise UserError(f"output={str(output)!r} is not possible for task {task}: use {some}")
     if not path.parent.is_dir():
         raise UserError(f"output={str(output)!r}: there is no folder {path.parent}; make it first")
     if path.exists() and path.samefile(source):
         raise UserError(f"{path}: is the file of the weights; use another --output")
-    return format, path
+    return path
 
 
 @dataclass(frozen=True)
@@ -313,21 +307,16 @@ class Exported:
 #| export
 def export(
     weights: str | Path,  # a run's folder or checkpoint, or published weights
-    format: str = "",  # onnx (default) or safetensors
-    output: str | Path = "",  # file to write; empty: beside the weights, named after them
+    output: str | Path = "",  # FILE.onnx or FILE.safetensors; empty: beside the weights
 ) -> Exported:
     "Write weights as a file for other programs; UserError if it does not pass its check."
     source = weights_file(weights)
     trained = trained_model(source)
-    format, path = _target(source, format, output)
-    if format == "onnx" and trained.task != "detect":
-        raise UserError(
-            f"format=onnx: weights of task {trained.task} are exported as safetensors alone; "
-            "use --format safetensors"
-        )
+    path = _target(source, output, trained.task)
+    format = path.suffix[1:]
     note = _note(source, trained, format)
     if format == "onnx":
-        _expect_packages(*PACKAGES)
+        _expect_packages()
     with cannot_be_written(path), tempfile.TemporaryDirectory(dir=path.parent, prefix=".") as place:
         draft = Path(place) / path.name
         with working(f"write {format}"):
@@ -339,7 +328,7 @@ def export(
         if not difference <= 1:
             raise UserError(
                 f"{path}: not kept, it differs from PyTorch by {difference:.2g} times what is "
-                "allowed; try another --format, or other versions of onnx and onnxruntime"
+                "allowed; export the other format, or use other versions of onnx and onnxruntime"
             )
         os.replace(draft, path)
         os.replace(_note_path(draft), _note_path(path))
@@ -349,7 +338,7 @@ def export(
 # %%
 with tempfile.TemporaryDirectory() as tmp:
     torch.save({"state_dict": model.state_dict()}, f"{tmp}/weights.pt")
-    done: Exported = export(f"{tmp}/weights.pt", "safetensors")
+    done: Exported = export(f"{tmp}/weights.pt", f"{tmp}/weights.safetensors")
     test_eq(done.difference, 0)
     data = safetensors_bytes(trained_model(f"{tmp}/weights.pt"))
     test_eq(len(data), done.path.stat().st_size)

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # doctor
 #
-# > What machine is this, what can it do, and what is wrong with it? Eight checks, one line each, with the remedy.
+# > What machine is this, what can it do, and what is wrong with it? Seven checks, one line each, with the remedy.
 
 # %%
 #| default_exp doctor
@@ -160,12 +160,16 @@ print(*_machine(checkup), *_accelerator(checkup))
 #
 # A build of torch without CUDA sees no GPU. A driver of an earlier generation of CUDA than torch, and a GPU that this torch holds no programs for, are in the warnings of torch, which the line `accelerator` repeats. (We tested missing GPUs with imitations, because no such machine was available.)
 #
-# The settings decide how bad a problem is. A run on the CPU ignores a GPU that torch cannot use. With `--device auto` the run is slow, and with the device named there is no run at all.
+# The settings decide how bad a problem is. A run on the CPU ignores a GPU that torch cannot use. With `--device auto` the run is slow, and with the device named there is no run at all. If another torch was installed meanwhile, a notebook keeps the old one loaded until its kernel restarts.
 
 # %%
 #| export
 def _build(checkup: _Checkup) -> _Finding:
-    "Whether this torch was built for what this machine has."
+    "Whether this torch was built for what this machine has, and is the one that is installed."
+    have = {name: version for name in PACKAGES if (version := installed(name))}
+    if have.get("torch", torch.__version__).split("+")[0] != torch.__version__.split("+")[0]:
+        text = f"torch {torch.__version__} is loaded, {have['torch']} is installed"
+        return "error", f"{text}; restart the kernel"
     asked, version = checkup.config.device.partition(":")[0], installed(XLA_PACKAGES[0])
     chips, environ = len(tpu_chips()), {**os.environ, "PJRT_DEVICE": "CPU"}  # for the versions
     why = why_no_xla(environ, chips, torch.__version__, version) if chips or version else ""
@@ -179,23 +183,8 @@ def _build(checkup: _Checkup) -> _Finding:
         text = f"this machine has {gpus}, but torch {torch.__version__} {why}"
         return "warning" if asked == "auto" else "error", text
     cuda = f"CUDA {torch.version.cuda}" if torch.version.cuda else "no CUDA"
-    return "ok", f"torch {torch.__version__}, {cuda}; NVIDIA GPUs: {gpus or 'none'}"
-
-
-# %% [markdown]
-# ## Versions that belong together
-#
-# If a package was installed over another one, a notebook keeps the old version loaded until its kernel restarts.
-
-# %%
-#| export
-def _versions(checkup: _Checkup) -> _Finding:
-    "Versions of the packages that matter, and whether the torch that is loaded is installed."
-    have = {name: version for name in PACKAGES if (version := installed(name))}
     text = ", ".join(f"{name} {version}" for name, version in have.items())
-    if have.get("torch", torch.__version__).split("+")[0] == torch.__version__.split("+")[0]:
-        return "ok", text
-    return "error", f"{text}; torch {torch.__version__} is loaded; restart the kernel"
+    return "ok", f"{text}, {cuda}; NVIDIA GPUs: {gpus or 'none'}"
 
 
 # %% [markdown]
@@ -304,7 +293,7 @@ for check in (_disk, _data, _session):
 
 # %%
 #| export
-_ALL = (_machine, _accelerator, _build, _versions, _memory, _disk, _data, _session)
+_ALL = (_machine, _accelerator, _build, _memory, _disk, _data, _session)
 _CHECKS: dict[str, Callable[[_Checkup], _Finding]] = {check.__name__[1:]: check for check in _ALL}
 
 
@@ -324,7 +313,7 @@ def doctor(config: Settings) -> Report:
 # %%
 found: Report = doctor(Config(scenes=8, device="cpu"))
 first: Line = found.lines[0]
-test_eq((first.subject, len(found.lines)), ("machine", 8))
+test_eq((first.subject, len(found.lines)), ("machine", 7))
 print(found)
 
 # %% [markdown]

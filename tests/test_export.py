@@ -122,8 +122,7 @@ def test_weights_of_the_warm_up_leave_with_their_single_head(run, tmp_path):
 def test_published_weights_know_no_past(run, tmp_path):
     "Their note says so."
     torch.save({"state_dict": MSHNet().state_dict()}, tmp_path / "best.pt")
-    done = export(tmp_path, "safetensors")
-    assert done.path == tmp_path / "best.safetensors"
+    done = export(tmp_path, tmp_path / "a.safetensors")
     assert trained_model(done.path).phase == "full"
     assert "how they were chosen: not known" in read_note(done.path)["chosen"]
 
@@ -178,14 +177,12 @@ def test_a_damaged_file_is_found(run, onnx_file, tmp_path, where):
         ),
         ("predict --weight-path old.onnx w.png", "use onnxruntime: the guide"),
         ("export --weight-path other.pt", "weights of another model"),
-        ("export --weight-path w.pt --output a.pt2", "a file of format onnx ends in .onnx"),
-        ("export --weight-path w.pt --format tflite", "use onnx, safetensors"),
-        ("export --weight-path w.pt --format onx", "did you mean 'onnx'?"),
-        ("export --weight-path w.pt --format safetensors --output a.onnx", "ends in .safet"),
+        ("export --weight-path w.pt --output a.pt2", "use FILE.onnx or FILE.safetensors"),
+        ("export --weight-path w.pt --format tflite", "`mshnet export` what --output ends in"),
         ("export --weight-path w.pt --output no/a.onnx", "there is no folder no"),
-        ("export --weight-path w.safetensors --format safetensors", "is the file of the weights"),
+        ("export --weight-path w.safetensors --output w.safetensors", "is the file of the weights"),
         ("export --weight-path w.pt --epochs 3", "mshnet export has no option --epochs"),
-        ("export --weight-path nan.pt --format safetensors", "nan.pt: weights that predict NaN"),
+        ("export --weight-path nan.pt --output n.safetensors", "nan.pt: weights that predict NaN"),
         ("pack run --format safetensors", "mshnet export"),
     ],
 )

@@ -37,7 +37,6 @@ from mshnet.model import MSHNet
 from mshnet.predict import (
     _cut,
     _fades,
-    _levels,
     _Results,
     detect,
     detections,
@@ -458,7 +457,7 @@ def test_tables_coco_masks_and_overlays(tmp_path, weights, by_pixels):
     Image.fromarray(image).save(tmp_path / "some.png")
     Image.fromarray(image * 0).save(tmp_path / "empty.png")
     out = tmp_path / "out"
-    done = predict_files(weights, tmp_path, out, save="probabilities,masks,overlays")
+    done = predict_files(weights, tmp_path, out, save="masks,overlays")
     rows, frames = table(out / "detections.csv"), table(out / "frames.csv")
     assert str(done).startswith(f"2 frames of 2 files: {len(rows)} detections in ")
     assert [r["detections"] for r in frames] == ["0", str(len(rows))]
@@ -479,18 +478,10 @@ def test_tables_coco_masks_and_overlays(tmp_path, weights, by_pixels):
         )
         assert mask.sum() == found["area"] == int(row["area"])
         total += mask
-    mask, kept = (np.asarray(Image.open(out / k / "some.png")) for k in ("masks", "probabilities"))
+    mask = np.asarray(Image.open(out / "masks" / "some.png"))
     assert np.array_equal(mask, total * 255) and np.array_equal(total, image > 127)
-    assert np.array_equal(kept >= 32768, image > 127)
     assert Image.open(out / "overlays" / "empty.png").size == (33 * 31, 19 * 31)
     assert (summary(out)["state"], summary(out)["skipped"]) == ("finished", {})
-
-
-def test_probabilities_keep_the_threshold():
-    "A value of 32,768 or more is a probability above 0.5, and nothing else is; 1 fits."
-    around = np.nextafter(np.float32(0.5), np.float32([0, 0.5, 1]))
-    kept = np.asarray(_levels(np.float32([[0, *around, 1, 1 + 1e-6]])))
-    assert kept.tolist() == [[0, 32767, 32767, 32768, 65535, 65535]]
 
 
 def test_names_are_whole_and_never_collide(tmp_path, weights, by_pixels):
@@ -559,7 +550,7 @@ def test_a_finished_file_is_skipped_until_it_changes(tmp_path, weights, by_pixel
     monkeypatch.setattr(mshnet.predict, "read_frames", lambda *x: read.extend(x[0]) or real(*x))
     predict_files(weights, tmp_path, out)
     first = results(out)
-    predict_files(weights, tmp_path, out, num_workers=1)
+    predict_files(weights, tmp_path, out)
     assert len(read) == 5 and results(out) == first
     Image.fromarray(np.full((40, 40), 20, np.uint8)).save(tmp_path / "3.png")
     (tmp_path / "4.png").unlink()
@@ -732,8 +723,9 @@ MISTAKES = {
     "no images": (["{dir}/texts"], "name files that end in .png"),
     "not an image": (["{dir}/texts/a.txt"], "name files that end in .png"),
     "no hits": (["{dir}/*.bmp"], "nothing fits this pattern"),
-    "format": (["{dir}/a.png", "--save", "masks,gif"], "masks,overlays,probabilities"),
+    "format": (["{dir}/a.png", "--save", "masks,gif"], "use masks, overlays or none"),
     "retired": (["{dir}/a.png", "--save", "yolo"], "coco.json has the boxes"),
+    "folders below": (["{dir}", "--recursive"], "name a pattern, such as 'DIR/**'"),
     "a video": (["{dir}/a.png", "--save", "videos"], "ffmpeg joins overlays to a video"),
     "tile": (
         ["{dir}/a.png", "--tile", "1000"],

@@ -231,11 +231,11 @@ def test_commands_read_the_task_from_the_run(runs, name, tmp_path, capsys):
     assert capsys.readouterr().out.splitlines()[-1] == str(run)
     pytest.importorskip("safetensors")
     file = tmp_path / "weights.safetensors"
-    words = ["--weight-path", str(run.folder), "--format", "safetensors", "--output", str(file)]
+    words = ["--weight-path", str(run.folder), "--output", str(file)]
     assert main(["export", *words]) == 0
     assert same(trained_model(file).model.state_dict(), weights(run))
-    assert main(["export", "--weight-path", str(run.folder), "--format", "onnx"]) == 2
-    assert "exported as safetensors alone" in capsys.readouterr().err
+    assert main(["export", *words[:3], str(tmp_path / "a.onnx")]) == 2
+    assert "use FILE.safetensors" in capsys.readouterr().err
     Image.new("L", (64, 64)).save(tmp_path / "x.png")
     words = ["--weight-path", str(run.folder), "--output-dir", str(tmp_path / "out")]
     assert main(["predict", *words, str(tmp_path / "x.png")]) == 2
@@ -275,7 +275,7 @@ def test_weights_beside_another_program_s_settings_are_read(runs, tmp_path):
     "Only a scoring looks for a run beside its weights."
     (tmp_path / "config.json").write_text('{"task": "image-classification"}')
     (tmp_path / "best.pt").write_bytes((runs["ring"].folder / "best.pt").read_bytes())
-    words = ["export", "--weight-path", str(tmp_path / "best.pt"), "--format", "safetensors"]
+    words = ["export", "--weight-path", str(tmp_path / "best.pt")]
     pytest.importorskip("safetensors")
     assert main(words) == 0
 

@@ -124,7 +124,7 @@
 #
 # | message | what to do |
 # |---|---|
-# | `...: name files that end in ..., or their folders` | no input has one of these types. Of a folder the files in it are used, with `--recursive` also those below it, but never the results of an earlier prediction |
+# | `...: name files that end in ..., or their folders` | no input has one of these types. Of a folder the files in it are used, those of folders below by a pattern such as `"DIR/**"`, but never the results of an earlier prediction |
 # | `output_dir=...: holds something else than this prediction; use another --output-dir` | other images, weights or settings, or files of yours: use another folder, or leave out `--output-dir`: the results then go to `predictions/NAME-2` |
 # | `no memory for a piece of ...: use a smaller --tile` | `--tile 512` needs a quarter of the memory |
 # | `explore` shows a still figure | widgets need a live notebook and `pip install ipywidgets`; then restart the kernel |
