@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SCORES', 'UNKNOWN', 'MAY', 'SIZES', 'CAUSES', 'Scored', 'choice', 'read_scored', 'Comparison', 'compare', 'SizeRate',
-           'by_size', 'cause_of', 'causes', 'seed_groups', 'tables']
+           'by_size', 'cause_of', 'causes', 'seed_groups']
 
 # %% ../nbs/54_compare.ipynb #c-import-math
 import math
@@ -152,7 +152,7 @@ class Comparison:
     def __str__(self) -> str:
         "All tables, as Markdown."
         warning = [f"**{self.warning}**"] if self.warning else []
-        return "\n\n".join(["# Comparison", *warning, *tables(self)])
+        return "\n\n".join(["# Comparison", *warning, *_tables(self)])
 
     _repr_markdown_ = __str__
 
@@ -326,7 +326,7 @@ def _cause_table(runs: Sequence[Scored]) -> str:
     return _table("What went wrong", ["run", "cause", "times", "wrong pixels", "share"], rows)
 
 
-def tables(comparison: Comparison) -> list[str]:
+def _tables(comparison: Comparison) -> list[str]:
     "All tables that are not empty."
     found = [_score_table(comparison.runs), _protocol_table(comparison)]
     if all(run.task == "detect" for run in comparison.runs):

@@ -35,7 +35,6 @@ from mshnet.data import Split, splits
 from mshnet.evaluate import Detector
 from mshnet.metrics import find, objects, score
 from mshnet.recipe import Config
-from mshnet.run import Folder
 from mshnet.session import bar, watched
 from mshnet.show import (
     FALSE_ALARM,
@@ -101,7 +100,7 @@ def spots(view: View) -> dict[str, tuple[int, int]]:  # row and column, by a lab
     return {**found, f"{what}: row {row}, column {col}": (row, col)}
 
 
-def iou_of(view: View) -> float:
+def _iou_of(view: View) -> float:
     "The IoU at probability 0.5; 1 without any target or prediction."
     pred = view.prob > 0.5
     union = np.count_nonzero(pred | view.mask)
@@ -177,7 +176,7 @@ save_picture(explored(view), run.folder / "figures" / "explored.png")
 # %% [markdown]
 # ### Which images
 #
-# We take a split of the run's data, or a split that was made elsewhere. Each image is predicted when it is first shown, as it is scored.
+# We take a split of the data that the weights were trained with. Each image is predicted when it is first shown, as it is scored.
 #
 # The worst images come first. The run's own scoring gives the order of the test images. Other images must be predicted once. The order is that of probability 0.5, and it stays when the threshold moves.
 
@@ -192,18 +191,12 @@ class Views:
 
 
 def open_split(
-    weights: Path,  # a file
-    images: str | Split,  # "train", "val" or "test" of the run's data, or a split
     config: Config,  # of the run
+    images: str,  # "train", "val" or "test"
 ) -> Split:
     "The images to walk through; UserError if there are none."
-    if isinstance(images, Split):
-        return images
-    other = 'a split: splits(Config(dataset_dir="FOLDER"))["test"] of mshnet.data'
     if images not in ("train", "val", "test"):
-        raise UserError(f"images={shown(images)} is not possible: use train, val, test, or {other}")
-    if not Folder(weights.parent).read_json("config.json"):
-        raise UserError(f"{weights}: is not in the folder of a run; pass images={other}")
+        raise UserError(f"images={shown(images)} is not possible: use train, val or test")
     parts = splits(config, ["test"] if images == "test" else ["train", "test"])
     if images not in parts:
         raise UserError(f"images={images!r}: this run has no validation split; use train or test")
@@ -219,14 +212,14 @@ def worst_first(
         found = [(known[name], i) for i, name in enumerate(views.names)]
     else:
         places = bar(range(len(views.names)), len(views.names), "predict")
-        found = [(iou_of(views.view(i)), i) for i in places]
+        found = [(_iou_of(views.view(i)), i) for i in places]
     return [(f"{views.names[i]}  IoU {iou:.2f}", i) for iou, i in sorted(found)]
 
 
 # %%
 config = run_config(run.folder)
 weights = run.folder / "best.pt"
-views: Views = Views(open_split(weights, "test", config), Detector(weights, "cpu"), config)
+views: Views = Views(open_split(config, "test"), Detector(weights, "cpu"), config)
 known = {image.name: image.iou for image in read_details(run.folder).images}
 test_eq([i for _, i in worst_first(views)], [i for _, i in worst_first(views, known)])
 worst_first(views)
@@ -276,6 +269,7 @@ class Explorer:
         "Show a different image."
         self.spot.unobserve_all("index")
         self.spot.options = list(spots(self.views.view(self.image.value)))
+        self.spot.index = 0
         self.spot.observe(self.draw, "index")
         self.draw()
 
@@ -305,23 +299,22 @@ def movable() -> bool:
 
 def explore(
     weights: str | Path,  # a run's folder, or a file of weights
-    images: str | Split = "test",  # "test", "val" or "train" of the run's data, or a split
+    images: str = "test",  # "test", "val" or "train" of the data that the weights were trained with
     threshold: float = 0.5,
     place: int = 0,  # in the list of images, from 0, the worst
     device: str = "cpu",  # one image at a time is no work for a TPU
-    output: str | Path = "",  # folder for figures/explore.png; empty: that of the weights
 ) -> Any:  # a widget, or a Picture
     """Walk through images, worst first: truth, probability, hits, misses and false alarms.
 
-    The picture for "pretrained" goes into the current folder. Raises UserError without weights or
-    images, for weights of another task, and for a place or threshold that is out of range.
+    Raises UserError without weights or images, for weights of another task, and for a place or
+    threshold that is out of range.
     """
     if not 0 <= threshold <= 1:
         raise UserError(f"threshold={threshold}: a probability; use a number from 0 to 1")
     path = Path(weights).expanduser()
     file, config = weights_file(path), settings_from(settings_of_weights(str(path)))
     expect_detection("explore", config)
-    views = Views(open_split(file, images, config), Detector(file, device), config)
+    views = Views(open_split(config, images), Detector(file, device), config)
     rows = read_details(file.parent).images if images == "test" and path.is_dir() else []
     known = {row.name: row.iou for row in rows}
     lines = worst_first(views, known if known.keys() == set(views.names) else None)
@@ -331,9 +324,8 @@ def explore(
         hands = Explorer(views, lines, threshold, place, config.rule)
         hands.choose()
         return hands.box
-    folder = Path(output).expanduser() if output else folder_beside(file)
     still = explored(views.view(lines[place][1]), threshold, rule=config.rule)
-    return save_picture(still, folder / "figures" / "explore.png")
+    return save_picture(still, folder_beside(file) / "figures" / "explore.png")
 
 
 # %%

@@ -213,7 +213,7 @@ print(json.dumps({k: v for k, v in note.items() if k != "example"}, indent=1))
 #
 # Every file is read back before it gets its name. In a safetensors file all weights must be equal. An ONNX file is compared with the network on synthetic scenes with targets, by onnxruntime. Noise would not do: it may leave a detector silent, and two silent detectors agree.
 #
-# Sums in a different order are rounded differently. Two logits count as equal if they differ by less than a thousandth, absolute or, above 1, relative.
+# Sums in a different order are rounded differently. Two logits count as equal if they differ by less than a thousandth, absolute or, above 1, relative. We read the files with onnxruntime on a CPU; other runtimes, and onnxruntime on a GPU, were not available.
 
 # %%
 #| export
@@ -343,6 +343,3 @@ with tempfile.TemporaryDirectory() as tmp:
     data = safetensors_bytes(trained_model(f"{tmp}/weights.pt"))
     test_eq(len(data), done.path.stat().st_size)
     print(done, sorted(p.name for p in Path(tmp).iterdir()))
-
-# %% [markdown]
-# We read the files with onnxruntime on a CPU. Other runtimes, and onnxruntime on a GPU, were not available.

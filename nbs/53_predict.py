@@ -27,7 +27,7 @@ import re
 import sys
 import time
 import warnings
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.resources import files as files_of
@@ -507,6 +507,7 @@ for name in ("one/0.png", "one/1.png", "two/0.png", "two/1.png"):
 (here / "broken.png").write_bytes((here / "one" / "0.png").read_bytes()[:999])
 
 # %%
+print(detect(here / "one" / "0.png", device="cpu")[0])
 find_targets(device="cpu")
 
 # %% [markdown]
@@ -696,7 +697,7 @@ class _Results:
         tracks = self._follow(frame, found)
         if not frame.error:
             labels = [f"track {t['track']}" if t["confirmed"] else "?" for t in tracks if t]
-            self._draw(frame, name, prob, found, labels)
+            self._draw(frame, name, found, labels)
         rows = zip(found.rows(), found.runs(prob.shape), tracks, strict=True)
         line = {
             **{"stamp": self.stamps[frame.file], "frame": frame.number, "last": frame.last},
@@ -717,17 +718,15 @@ class _Results:
         numbers = self.tracker.update(found.centroid)
         return [{"track": n, "confirmed": n in self.tracker.confirmed} for n in numbers]
 
-    def _draw(
-        self, frame: Frame, name: str, prob: np.ndarray, found: Detections, labels: Sequence[str]
-    ) -> None:
+    def _draw(self, frame: Frame, name: str, found: Detections, labels: Sequence[str]) -> None:
         "Write the pictures of a frame."
-        makers: dict[str, Callable[[], Image.Image]] = {
-            "masks": lambda: Image.fromarray(found.mask(prob.shape)),
-            "overlays": lambda: overlay(frame.pixels, found, labels),
-        }
         for kind in self.kinds:
+            if kind == "masks":
+                picture = Image.fromarray(found.mask(frame.pixels.shape[:2]))
+            else:
+                picture = overlay(frame.pixels, found, labels)
             content = io.BytesIO()
-            makers[kind]().save(content, "PNG", compress_level=3)
+            picture.save(content, "PNG", compress_level=3)
             path = self.folder / kind / f"{name}.png"
             write_atomic(path, content.getvalue(), durable=False)
 
@@ -781,12 +780,7 @@ def _output_folder(weights: Path, output_dir: str | Path, asked: dict[str, Any])
 #| export
 def _predict_part(results: _Results, detector: Detector, tile: int) -> None:
     "Predict this process's files and show progress; Stopped after a request to stop."
-    ranks, waiting, found, skipped = detector.device.ranks, deque[Frame](), 0, 0
-
-    def pixels() -> Iterator[np.ndarray]:
-        for frame in read_frames(files, workers=int(_images_per_pass(detector) > 1)):
-            waiting.append(frame)
-            yield frame.pixels
+    ranks, found, skipped = detector.device.ranks, 0, 0
 
     def check() -> None:
         if stop.reason:
@@ -794,13 +788,13 @@ def _predict_part(results: _Results, detector: Detector, tile: int) -> None:
 
     all_are_done = ranks.meeting()
     with results.part(ranks.rank, ranks.count) as files:
+        frames, same = itertools.tee(read_frames(files, int(_images_per_pass(detector) > 1)))
         with Stop() as stop:
-            probs = predict_frames(detector, pixels(), tile, check)
+            probs = predict_frames(detector, (frame.pixels for frame in same), tile, check)
             # the total begins with one frame for each file
             text = f"predict, process 1 of {ranks.count}" if ranks.count > 1 else "predict"
-            meter: Any = bar(probs, len(files), text, "frames")
-            for prob in meter:
-                frame = waiting.popleft()
+            meter: Any = bar(zip(frames, probs, strict=True), len(files), text, "frames")
+            for frame, prob in meter:
                 meter.total += max(frame.count - 1, 0) if not frame.number else 0
                 found += results.write(frame, prob)
                 skipped += bool(frame.error)

@@ -150,11 +150,6 @@ def _accelerator(checkup: _Checkup) -> _Finding:
     return "ok", device.why
 
 
-# %%
-checkup = _Checkup(Config(device="cpu"))
-print(*_machine(checkup), *_accelerator(checkup))
-
-
 # %% [markdown]
 # ## Does this torch fit this machine?
 #
@@ -166,15 +161,15 @@ print(*_machine(checkup), *_accelerator(checkup))
 #| export
 def _build(checkup: _Checkup) -> _Finding:
     "Whether this torch was built for what this machine has, and is the one that is installed."
-    have = {name: version for name in PACKAGES if (version := installed(name))}
-    if have.get("torch", torch.__version__).split("+")[0] != torch.__version__.split("+")[0]:
-        text = f"torch {torch.__version__} is loaded, {have['torch']} is installed"
-        return "error", f"{text}; restart the kernel"
     asked, version = checkup.config.device.partition(":")[0], installed(XLA_PACKAGES[0])
     chips, environ = len(tpu_chips()), {**os.environ, "PJRT_DEVICE": "CPU"}  # for the versions
     why = why_no_xla(environ, chips, torch.__version__, version) if chips or version else ""
     if why and asked in ("auto", "xla"):
         return "error", why
+    have = {name: version for name in PACKAGES if (version := installed(name))}
+    if have.get("torch", torch.__version__).split("+")[0] != torch.__version__.split("+")[0]:
+        text = f"torch {torch.__version__} is loaded, {have['torch']} is installed"
+        return "error", f"{text}; restart the kernel"
     gpus = ", ".join(dict.fromkeys(_find_nvidia()))
     if gpus and not torch.cuda.is_available() and asked in ("auto", "cuda"):
         why = "does not get it; restart the machine, then install torch again if it stays so"

@@ -24,7 +24,7 @@ import textwrap
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn, get_args
+from typing import Any, NoReturn, get_args
 
 from mshnet import __version__
 from mshnet.core import (
@@ -144,7 +144,7 @@ status:
 #
 # argparse accepts abbreviations, which are a trap: `--warm` works until a second flag begins with it. Our parser accepts none, and raises a `UserError` for a mistake.
 #
-# A run has fifty settings, and most people set five of them. So the help has two levels. `--help` explains the flags of daily use and lists the others; `--help-all` explains all of them. The values of a flag come from its setting. Names of older guides are accepted and not listed.
+# A run has fifty settings, and most people set five of them. So the help has two levels. `--help` shows the flags of daily use, `--help-all` all of them. The values of a flag come from its setting. Names of older guides are accepted and not listed.
 
 # %%
 #| export
@@ -233,7 +233,7 @@ def make_parser(
                 how = {"type": kind, "metavar": _metavar(name, kind)}
             sub.add_argument(_flag(name), help=hint, **how)
         if names := flags_of(command, settings):
-            sub.add_argument("--help-all", action="help", help="explain every flag")
+            sub.add_argument("--help-all", action="help", help="show all flags")
             sub.add_argument("--config", default="", metavar="FILE", help="JSON file of settings")
             _add_settings(sub, names, settings, whole)
     return parser
@@ -249,17 +249,12 @@ def _add_settings(
     task = f"settings of task {settings.model_fields['task'].default}"
     command = parser.prog.split()[-1]
     for title, some in {"settings of daily use": daily, task: own, "other settings": rest}.items():
-        if not some:
-            continue
-        text, explained = None, whole or some is daily
-        if not explained:
-            title += " (--help-all explains them)"
-            text = textwrap.fill(", ".join(map(_flag, some)), 76, break_on_hyphens=False)
-        group = parser.add_argument_group(title, text)
+        group = parser.add_argument_group(title)
         for name in some:
             kind = settings.model_fields[name].annotation
             how: dict[str, Any] = {"nargs": "?", "const": "true"} if kind is bool else {}
             how |= {"dest": name, "metavar": _metavar(name, kind)}
+            explained = whole or some is daily
             hint = _text_of(name, settings, command) if explained else argparse.SUPPRESS
             group.add_argument(_flag(name), help=hint, **how)
             for alias in (alias for alias, target in ALIASES.items() if target == name):
@@ -293,15 +288,6 @@ print(shown.getvalue())
 
 # %%
 #| export
-class Words(NamedTuple):
-    "A command line."
-
-    command: str
-    written: dict[str, Any]  # settings and options that were written
-    file: str  # of settings
-    trained: dict[str, Any]  # the settings of the weights that are scored
-
-
 def _task_of_words(words: Sequence[str]) -> tuple[type[Settings], dict[str, Any]]:
     "The settings of the task that a command line is about, and those of its weights."
     parser = _Parser(prog="mshnet", add_help=False)
@@ -320,8 +306,11 @@ def _task_of_words(words: Sequence[str]) -> tuple[type[Settings], dict[str, Any]
 
 def parse(
     words: Sequence[str],  # as on the command line, without the program's name
-) -> Words:
-    "Read the command line; UserError for a mistake."
+) -> tuple[str, dict[str, Any], str, dict[str, Any]]:
+    """The command, what was written, a file of settings, and the settings of weights to score.
+
+    UserError for a mistake.
+    """
     words = [re.sub("^--[^=]+", lambda flag: flag[0].replace("_", "-"), word) for word in words]
     if words[:1] == ["predict"]:  # a file's name may begin with a dash
         words = [f"./{w}" if w.startswith("-") and os.path.exists(w) else w for w in words]
@@ -338,7 +327,7 @@ def parse(
         raise UserError(_misfit(rest[0], command, settings))
     if folder := written.pop("folder", ""):
         written["dataset_dir"] = _data_folder(command, folder, written)
-    return Words(command, written, file, trained if command == "test" else {})
+    return command, written, file, trained if command == "test" else {}
 
 
 def _misfit(word: str, command: str, settings: type[Settings]) -> str:
@@ -371,8 +360,7 @@ def _data_folder(command: str, folder: str, written: dict[str, Any]) -> str:
 for line in ("train --epochz 3", "test --epochs 3", "train -epochs 3", "data a b"):
     with expect_fail(UserError):
         parse(line.split())
-train: Words = parse(["train", "sirst", "--lr", "0.1", "--ema=0.99"])
-train
+parse(["train", "sirst", "--lr", "0.1", "--ema=0.99"])
 
 
 # %% [markdown]

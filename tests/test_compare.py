@@ -13,13 +13,13 @@ from PIL import Image
 from mshnet.analyse import close_up, signal_to_clutter
 from mshnet.cli import main
 from mshnet.compare import (
+    _tables,
     by_size,
     cause_of,
     choice,
     compare,
     read_scored,
     seed_groups,
-    tables,
 )
 from mshnet.data import splits
 from mshnet.device import open_device
@@ -124,7 +124,7 @@ def test_what_only_needs_saying_has_a_column(copies, field):
     change(copies / "seed1", "config.json", train_list="again.txt")
     found = compare([copies / "seed0", copies / "seed1"])
     assert found.forbids == {} and "9" in found.differs[field]
-    assert f"| {field} " in tables(found)[1]
+    assert f"| {field} " in _tables(found)[1]
     assert len(seed_groups(found.runs)) == (field in ("seed", "device", "data"))
 
 
@@ -184,7 +184,7 @@ def test_each_mistake_has_its_line(copies, capsys):
     for text in ("{", "[]", '{"scores": {}, "protocol": {}}', '{"scores": 1}', "\0"):
         (other / "scores.json").write_text(text)
         assert "scores.json" in refused(capsys, other)
-    for text in ("{", "3", '{"images": [{}]}', '{"targets": 3}', '{"curves": {}}'):
+    for text in ("{", "3", '{"images": [{}]}', '{"targets": 3}', '{"curves": 3}'):
         (one / "details.json").write_text(text)
         assert "details.json" in refused(capsys, one)
     (one / "scores.json").unlink()
@@ -315,7 +315,7 @@ def test_a_run_without_targets_is_compared(tmp_path):
     settings = {"device": "cpu", "epochs": 1, "warm_epoch": -1, "batch_size": 2}
     train(Config(**common, **settings, output_dir=str(tmp_path / "run")))
     found = compare([tmp_path / "run"])
-    assert "| -" in tables(found)[0]
+    assert "| -" in _tables(found)[0]
 
 
 def test_scores_of_another_task_may_be_negative(tmp_path, capsys):

@@ -218,7 +218,7 @@ def test_the_command_trains_a_toy(tmp_path, capsys):
     assert main(["train", "--task", "ring", "--crop-size", "64"]) == 2
     assert "crop_size" in capsys.readouterr().err
     with pytest.raises(SystemExit):
-        main(["train", "--task", "ring", "--help"])
+        main(["train", "--task", "ring", "--help-all"])
     said = capsys.readouterr().out
     assert "--noise-steps" in said and "--crop-size" not in said and "  tiny " in said
 

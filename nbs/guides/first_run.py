@@ -70,6 +70,7 @@
 # | `detections.csv` | a line for each detection: centre, box, area, highest and mean probability |
 # | `coco.json` | the same for COCO's tools |
 # | `frames.csv`, `skipped.csv` | all frames; the files that could not be read, each with the reason |
+# | `summary.json`, `records/` | how the results were made; what is finished, which the same command skips |
 #
 # ![A part of a synthetic frame with eight detections marked, each with a number and a probability](../../results/predict-large/part.png)
 #
