@@ -505,8 +505,7 @@ def _smaller(device: Device, config: Settings) -> str:
     name = "micro_batch" if device.micro else "batch_size"
     size = device.micro or config.batch_size
     less = size // 2 // device.world * device.world
-    tries = "" if device.micro else " (`mshnet bench --largest-batch` tries what fits)"
-    remedy = f"use --{name.replace('_', '-')} {less}{tries}"
+    remedy = f"use --{name.replace('_', '-')} {less}"
     return f"{name}={size}: does not fit into the memory of {device.name}; " + (
         remedy if less else f"use a smaller {config.smaller}"
     )

@@ -75,7 +75,7 @@ COLUMNS = "file,track,first,last,frames,row_first,col_first,row_last,col_last,pe
 
 
 def confirmed_tracks(
-    lines: Iterable[dict[str, Any]],  # of frames.jsonl, in the order of the frames
+    lines: Iterable[dict[str, Any]],  # of all frames, in their order
 ) -> Iterator[list[Any]]:  # of each: the values of COLUMNS
     "The confirmed tracks of predicted clips."
     rows: dict[tuple[str, int], list[Any]] = {}

@@ -151,7 +151,7 @@ def _version(path: str | Path) -> tuple[str, int, int]:
 def _looks_like(path: str | Path) -> str:
     "What a file is that is often taken for weights, with the remedy; empty: none of these."
     if Path(path).suffix == ".onnx":
-        return f"; use onnxruntime, {Path(path).name}.json beside it has the lines"
+        return "; use onnxruntime: the guide 'Into your own program' has the lines"
     with open(path, "rb") as file:
         start = file.read(200).lstrip().lower()
     if start.startswith((b"<!doctype", b"<html")):

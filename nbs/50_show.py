@@ -10,7 +10,7 @@
 #| hide
 import tempfile
 
-from fastcore.test import expect_fail, test_eq
+from fastcore.test import test_eq
 
 # %%
 #| export
@@ -28,7 +28,7 @@ from matplotlib import font_manager, rcParams
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
-from pydantic import BaseModel, Field, ValidationError, field_validator
+from pydantic import BaseModel, Field, ValidationError
 
 from mshnet.augment import unpadded
 from mshnet.core import Settings, UserError, read_json, settings_from
@@ -117,34 +117,21 @@ if not _FOUND:
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
 
 
-def style(place: int) -> dict[str, Any]:  # place: of a line among those shown
-    "Colour, marker and pattern of a line."
-    pattern = ("-", "--", ":", "-.")[place % 4]
-    return {"color": COLORS[place % 7], "marker": "osD^vP*"[place % 7], "linestyle": pattern}
-
-
-def draw_line(
+def _draw_line(
     axes: Axes,
     x: np.ndarray,
     y: np.ndarray,  # NaN: a gap
-    place: int = 0,  # which style
+    place: int = 0,  # among the lines of the figure: its colour, marker and pattern
     label: str = "",
     at: int | slice | None = None,  # the points that get a marker; None: none
 ) -> None:
     "Draw a curve in the style of its place."
-    color, sign, pattern = style(place).values()
+    color, pattern = COLORS[place % 7], ("-", "--", ":", "-.")[place % 4]
     axes.plot(x, y, pattern, color=color, linewidth=1.4, label=label)
     if at is not None:
-        axes.plot(x[at], y[at], sign, color=color, markersize=8 if isinstance(at, int) else 5)
+        size, sign = 8 if isinstance(at, int) else 5, "osD^vP*"[place % 7]
+        axes.plot(x[at], y[at], sign, color=color, markersize=size)
 
-
-# %%
-figure = Figure(figsize=(4, 2))
-axes = figure.add_subplot()
-for i in range(3):
-    draw_line(axes, np.arange(9), np.sqrt(np.arange(9) + i), i, at=4)
-test_eq(len({tuple(style(i).values()) for i in range(28)}), 28)
-figure
 
 # %% [markdown]
 # ## Learning curves
@@ -166,20 +153,21 @@ def learning_curves(
         figure.text(0.5, 0.5, "no epoch yet", ha="center", va="center")
         return save_picture(figure, path)
     top, below = figure.subplots(2, 1, sharex=True)
-    epochs = np.array([e["epoch"] for e in history])
-    at = slice(None) if len(history) <= _FEW else None
-    draw_line(top, epochs, np.array([e["loss"] for e in history]), at=at)
+
+    def draw(axes: Axes, rows: list[Any], values: list[Any], place: int, label: str) -> None:
+        epochs = np.array([e["epoch"] for e in rows])
+        few = slice(None) if len(rows) <= _FEW else None
+        _draw_line(axes, epochs, np.array(values, float), place, label, few)
+
+    draw(top, history, [e["loss"] for e in history], 0, "")
     top.set_ylabel("training loss")
     scored = [e for e in history if "scores" in e]
-    epochs = np.array([e["epoch"] for e in scored])
-    at = slice(None) if len(scored) <= _FEW else None
     shown = {"iou": "IoU", "niou": "nIoU", "pd": "Pd"}
     if scored and "iou" not in scored[-1]["scores"]:  # of another task
         rates = [k for k, v in scored[-1]["scores"].items() if isinstance(v, float)]
         shown = {name: name for name in rates[:3]}  # counts have no place on this axis
     for i, (key, label) in enumerate(shown.items()):
-        found = np.array([e["scores"][key] for e in scored], float)
-        draw_line(below, epochs, found, i, label, at)
+        draw(below, scored, [e["scores"][key] for e in scored], i, label)
     below.set(xlabel="epoch", ylim=(-0.05, max(1.05, below.get_ylim()[1])))
     below.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     below.set_ylabel(f"score, {scored[-1]['split']}" if scored else "")
@@ -199,7 +187,7 @@ learning_curves(run.folder)
 
 
 # %% [markdown]
-# The other pictures are of detection. A run of another task has its own, which its `report` draws into the same folder. A runner of such a task may call the same functions: `gallery` shows the gallery of that task, and the others return a line.
+# The other pictures are of detection. A run of another task has its own, which its `report` draws into the same folder, and `gallery` shows the gallery of that task.
 
 # %%
 #| export
@@ -209,10 +197,11 @@ def run_config(folder: Path) -> Config:
     return found
 
 
-def not_drawn(picture: str, config: Settings) -> str:  # empty for detection
-    "The line in place of a picture that only detection has."
-    line = f"{picture}: is for task detect; the gallery shows the pictures of {config.task}"
-    return line if config.task != "detect" else ""
+def expect_detection(picture: str, config: Settings) -> None:
+    "UserError for a picture that only detection has."
+    if config.task != "detect":
+        todo = f"the gallery shows the pictures of {config.task}"
+        raise UserError(f"{picture}: is for task detect; {todo}")
 
 
 # %% [markdown]
@@ -244,11 +233,6 @@ class _ImageRecord(Record):
     clutter_pixels: Count = 0
 
     @property
-    def wrong(self) -> int:
-        "Wrong pixels: union less intersection."
-        return self.pred + self.mask - 2 * self.inter
-
-    @property
     def iou(self) -> float:
         "IoU; 1 without any target or prediction."
         union = self.pred + self.mask - self.inter
@@ -276,20 +260,15 @@ class Details(Record):
     targets: list[TargetRecord] | None = None
     settings: dict[str, Any] = {}
 
-    @field_validator("curves")
-    @classmethod
-    def complete(cls, curves: dict[str, Any] | None) -> dict[str, Any] | None:
-        "ValueError unless the lists of each curve are complete and equally long."
-        for name, lists in CURVES.items() if curves is not None else ():
-            curve = (curves or {}).get(name) or {}
-            if len({len(curve.get(k, ())) for k in lists}) > 1 or not any(curve.get(lists[0], ())):
-                raise ValueError(f"{name}: lists are missing, or their lengths differ")
-        return curves
-
     def curve(self, name: str) -> dict[str, np.ndarray] | None:
         "One of the curves, NaN for undefined values; None if it was not recorded."
         found = (self.curves or {}).get(name)
-        return {k: np.array(found[k], float) for k in CURVES[name]} if found else None
+        if found is None:
+            return None
+        lists = {k: np.array(found.get(k, []), float) for k in CURVES[name]}
+        if len({len(values) for values in lists.values()}) > 1:
+            raise UserError(f"curve of {name}: lists are missing, or their lengths differ")
+        return lists
 
 
 T = TypeVar("T", bound=Record)
@@ -316,8 +295,6 @@ def read_details(folder: Path) -> Details:
 # %%
 details = read_details(run.folder)
 test_eq((len(details.images), len(details.curve("pixels")["recall"])), (4, 100))
-with expect_fail(ValidationError, contains="lengths differ"):
-    Details(curves={"pixels": {"threshold": [0.5], "precision": [1], "recall": []}})
 details.images[0], details.targets[0]
 
 
@@ -328,46 +305,42 @@ details.images[0], details.targets[0]
 
 # %%
 #| export
-def draw_trade_off(
-    axes: Axes,
-    scorings: Sequence[Details],
-    of: str,  # "objects": Pd against Fa; "pixels": precision against recall
-) -> None:
-    "Draw a curve for each scoring, with a marker at probability 0.5."
+def _draw_trade_off(axes: Axes, scorings: dict[str, Details], of: str) -> None:
+    "Draw a curve for each scoring, with its name and a marker at probability 0.5."
     x, y = ("fa", "pd") if of == "objects" else ("recall", "precision")
-    curves = {i: curve for i, details in enumerate(scorings) if (curve := details.curve(of))}
-    for i, curve in curves.items():
-        if of == "pixels":
-            curve["precision"][curve["recall"] == 0] = math.nan
-        some = curve["threshold"] > 0
-        dot = int(np.argmin(np.abs(curve["threshold"][some] - 0.5)))
-        draw_line(axes, curve[x][some], curve[y][some], i, at=dot)
-    if not curves:
-        axes.text(0.5, 0.5, "no curves", ha="center", transform=axes.transAxes)
+    for i, (name, details) in enumerate(scorings.items()):
+        if curve := details.curve(of):
+            seen = curve["threshold"] > 0
+            if of == "pixels":
+                curve["precision"][curve["recall"] == 0] = math.nan
+            dot = int(np.argmin(np.abs(curve["threshold"][seen] - 0.5)))
+            _draw_line(axes, curve[x][seen], curve[y][seen], i, name, at=dot)
     axes.set(ylim=(-0.03, 1.03), xlim=(-0.03, 1.03))
     axes.grid(alpha=0.3, which="both")
+    if axes.lines:
+        axes.legend(fontsize=8)
     if of == "objects":
         axes.set_xscale("symlog", linthresh=1)
-        seen = [100, *(fa for curve in curves.values() for fa in curve["fa"])]
-        axes.set_xlim(np.nanmin(seen) / 3, 3 * np.nanmax(seen))
+        rates = np.concatenate([[100], *(line.get_xdata() for line in axes.lines)])
+        axes.set_xlim(np.nanmin(rates) / 3, 3 * np.nanmax(rates))
         axes.set(xlabel="Fa, false pixels per million", ylabel="Pd, fraction of targets found")
     else:
         axes.set(xlabel="recall of target pixels", ylabel="precision")
 
 
 def trade_offs(
-    folder: Path,  # of a run
-) -> Picture | str:
+    folder: str | Path,  # of a run, which gets the picture
+    *others: str | Path,  # runs to compare it with
+) -> Picture:
     "Pd against Fa, and precision against recall, with a marker at probability 0.5."
-    folder = Path(folder)
-    if line := not_drawn("trade_offs", run_config(folder)):
-        return line
-    details, figure = read_details(folder), Figure(figsize=(9, 3.8), layout="constrained")
+    runs = [Path(folder), *map(Path, others)]
+    expect_detection("trade_offs", run_config(runs[0]))
+    names = [str(run) for run in runs] if others else ["marker: threshold 0.5"]
+    details = dict(zip(names, map(read_details, runs), strict=True))
+    figure = Figure(figsize=(9, 3.8), layout="constrained")
     for axes, of in zip(figure.subplots(1, 2), ("objects", "pixels"), strict=True):
-        draw_trade_off(axes, [details], of)
-        if axes.lines:
-            axes.legend(axes.lines[1:], ["threshold 0.5"], fontsize=8)
-    return save_picture(figure, folder / "figures" / "trade_offs.png")
+        _draw_trade_off(axes, details, of)
+    return save_picture(figure, runs[0] / "figures" / "trade_offs.png")
 
 
 # %%
@@ -487,16 +460,13 @@ def gallery(
     if config.task != "detect":
         make_task(config).report(folder)
         return Picture(path)
-    ranked = sorted(read_details(folder).images, key=lambda image: image.iou)
-    if not ranked:
-        raise UserError(f"{folder}: has no scored images yet; finish the run first")
-    rows = [ranked[i] for i in even_steps(len(ranked), count)]
     split = splits(config)["test"]
     places = {name: i for i, name in enumerate(split.names)}
-    if gone := [row.name for row in rows if row.name not in places]:
-        raise UserError(
-            f"{gone[0]}: was scored and is not in the list now; score again: mshnet test"
-        )
+    ranked = [row for row in read_details(folder).images if row.name in places]
+    if not ranked:
+        raise UserError(f"{folder}: has no scored images of its test list; finish the run first")
+    ranked.sort(key=lambda image: image.iou)
+    rows = [ranked[i] for i in even_steps(len(ranked), count)]
     detector = Detector(folder / "best.pt", "cpu")
     figure = Figure(figsize=(2.4 * len(rows), 7.9), layout="compressed")
     grid = figure.subplots(3, len(rows), squeeze=False)
@@ -536,10 +506,9 @@ def samples(
     config: Any,
     folder: Path,  # of a run
     count: int = 5,
-) -> Picture | str:
+) -> Picture:
     "Training images with their targets marked."
-    if line := not_drawn("samples", config):
-        return line
+    expect_detection("samples", config)
     split = splits(config)["train"]
     steps = even_steps(len(split), count)
     figure = Figure(figsize=(2.3 * len(steps), 5), layout="compressed")
@@ -554,7 +523,6 @@ def samples(
 
 
 # %%
-print(not_drawn("samples", settings_from({"task": "events"})))
 samples(config, run.folder)
 
 # %%

@@ -11,7 +11,7 @@
 import tempfile
 from importlib.util import find_spec
 
-from fastcore.test import expect_fail, test_close, test_eq
+from fastcore.test import expect_fail, test_eq
 
 from mshnet.train import train
 
@@ -35,7 +35,6 @@ from mshnet.data import Split, splits
 from mshnet.evaluate import Detector
 from mshnet.metrics import find, objects, score
 from mshnet.recipe import Config
-from mshnet.run import Folder
 from mshnet.session import bar, watched
 from mshnet.show import (
     FALSE_ALARM,
@@ -46,7 +45,7 @@ from mshnet.show import (
     draw_judged,
     draw_legend,
     draw_panel,
-    not_drawn,
+    expect_detection,
     png,
     read_details,
     run_config,
@@ -101,7 +100,7 @@ def spots(view: View) -> dict[str, tuple[int, int]]:  # row and column, by a lab
     return {**found, f"{what}: row {row}, column {col}": (row, col)}
 
 
-def iou_of(view: View) -> float:
+def _iou_of(view: View) -> float:
     "The IoU at probability 0.5; 1 without any target or prediction."
     pred = view.prob > 0.5
     union = np.count_nonzero(pred | view.mask)
@@ -114,8 +113,6 @@ truth[10:13, 50:53] = truth[40:42, 5:7] = True
 prob[10:13, 50:52], prob[30:32, 30:33] = 0.8, 0.6
 grey = np.random.default_rng(0).integers(40, 60, (64, 64, 1), dtype=np.uint8)
 view = View("an example", np.repeat(grey + truth[..., None] * np.uint8(90), 3, 2), prob, truth)
-test_eq(describe(view, 0.7).splitlines()[0], "1 of 2 targets found, false alarms: 0")
-test_close(iou_of(view), 6 / 19)
 print(describe(view, 0.5))
 list(spots(view))
 
@@ -179,7 +176,7 @@ save_picture(explored(view), run.folder / "figures" / "explored.png")
 # %% [markdown]
 # ### Which images
 #
-# We take a split of the run's data, or a split that was made elsewhere. Each image is predicted when it is first shown, as it is scored.
+# We take a split of the data that the weights were trained with. Each image is predicted when it is first shown, as it is scored.
 #
 # The worst images come first. The run's own scoring gives the order of the test images. Other images must be predicted once. The order is that of probability 0.5, and it stays when the threshold moves.
 
@@ -194,18 +191,12 @@ class Views:
 
 
 def open_split(
-    weights: Path,  # a file
-    images: str | Split,  # "train", "val" or "test" of the run's data, or a split
     config: Config,  # of the run
+    images: str,  # "train", "val" or "test"
 ) -> Split:
     "The images to walk through; UserError if there are none."
-    if isinstance(images, Split):
-        return images
-    other = 'a split: splits(Config(dataset_dir="FOLDER"))["test"] of mshnet.data'
     if images not in ("train", "val", "test"):
-        raise UserError(f"images={shown(images)} is not possible: use train, val, test, or {other}")
-    if not Folder(weights.parent).read_json("config.json"):
-        raise UserError(f"{weights}: is not in the folder of a run; pass images={other}")
+        raise UserError(f"images={shown(images)} is not possible: use train, val or test")
     parts = splits(config, ["test"] if images == "test" else ["train", "test"])
     if images not in parts:
         raise UserError(f"images={images!r}: this run has no validation split; use train or test")
@@ -221,18 +212,16 @@ def worst_first(
         found = [(known[name], i) for i, name in enumerate(views.names)]
     else:
         places = bar(range(len(views.names)), len(views.names), "predict")
-        found = [(iou_of(views.view(i)), i) for i in places]
+        found = [(_iou_of(views.view(i)), i) for i in places]
     return [(f"{views.names[i]}  IoU {iou:.2f}", i) for iou, i in sorted(found)]
 
 
 # %%
 config = run_config(run.folder)
 weights = run.folder / "best.pt"
-views: Views = Views(open_split(weights, "test", config), Detector(weights, "cpu"), config)
+views: Views = Views(open_split(config, "test"), Detector(weights, "cpu"), config)
 known = {image.name: image.iou for image in read_details(run.folder).images}
 test_eq([i for _, i in worst_first(views)], [i for _, i in worst_first(views, known)])
-with expect_fail(UserError, contains="use train, val, test, or a split"):
-    open_split(weights, "photos", config)
 worst_first(views)
 
 
@@ -276,11 +265,11 @@ class Explorer:
         view, threshold = self.views.view(self.image.value), round(self.threshold.value, 2)
         self.picture.value = explored(view, threshold, self.spot.index or 0, self.rule)
 
-    def choose(self, change: Any = None, spot: int = 0) -> None:
+    def choose(self, change: Any = None) -> None:
         "Show a different image."
         self.spot.unobserve_all("index")
         self.spot.options = list(spots(self.views.view(self.image.value)))
-        self.spot.index = spot
+        self.spot.index = 0
         self.spot.observe(self.draw, "index")
         self.draw()
 
@@ -310,44 +299,33 @@ def movable() -> bool:
 
 def explore(
     weights: str | Path,  # a run's folder, or a file of weights
-    images: str | Split = "test",  # "test", "val" or "train" of the run's data, or a split
+    images: str = "test",  # "test", "val" or "train" of the data that the weights were trained with
     threshold: float = 0.5,
     place: int = 0,  # in the list of images, from 0, the worst
-    spot: int = 0,  # which is shown magnified: the number of a target, from 0
     device: str = "cpu",  # one image at a time is no work for a TPU
-    output: str | Path = "",  # folder for figures/explore.png; empty: that of the weights
-) -> Any:  # a widget, or a Picture; a line for weights of another task
+) -> Any:  # a widget, or a Picture
     """Walk through images, worst first: truth, probability, hits, misses and false alarms.
 
-    The picture for "pretrained" goes into the current folder. Raises UserError without weights or
-    images, and for a place, spot or threshold that is out of range.
+    Raises UserError without weights or images, for weights of another task, and for a place or
+    threshold that is out of range.
     """
     if not 0 <= threshold <= 1:
         raise UserError(f"threshold={threshold}: a probability; use a number from 0 to 1")
     path = Path(weights).expanduser()
     file, config = weights_file(path), settings_from(settings_of_weights(str(path)))
-    if line := not_drawn("explore", config):
-        return line
-    views = Views(open_split(file, images, config), Detector(file, device), config)
+    expect_detection("explore", config)
+    views = Views(open_split(config, images), Detector(file, device), config)
     rows = read_details(file.parent).images if images == "test" and path.is_dir() else []
     known = {row.name: row.iou for row in rows}
     lines = worst_first(views, known if known.keys() == set(views.names) else None)
-    _expect_index("place", place, len(lines))
-    view = views.view(lines[place][1])
-    _expect_index("spot", spot, len(spots(view)))
+    if not 0 <= place < len(lines):
+        raise UserError(f"place={place}: there are {len(lines)} to see; use 0 to {len(lines) - 1}")
     if movable():
         hands = Explorer(views, lines, threshold, place, config.rule)
-        hands.choose(spot=spot)
+        hands.choose()
         return hands.box
-    folder = Path(output).expanduser() if output else folder_beside(file)
-    still = explored(view, threshold, spot, config.rule)
-    return save_picture(still, folder / "figures" / "explore.png")
-
-
-def _expect_index(name: str, value: int, count: int) -> None:
-    "UserError unless a number is that of one of several."
-    if not 0 <= value < count:
-        raise UserError(f"{name}={value}: there are {count} to see; use 0 to {count - 1}")
+    still = explored(views.view(lines[place][1]), threshold, rule=config.rule)
+    return save_picture(still, folder_beside(file) / "figures" / "explore.png")
 
 
 # %%
@@ -356,9 +334,6 @@ with expect_fail(UserError, contains="use 0 to"):
     explore(run.folder, place=99)
 explore(run.folder, threshold=0.3)
 
-
-# %% [markdown]
-# A run that still trains needs no widget: `learning_curves` draws what its folder holds so far, from any notebook or process, and TensorBoard shows the log that a run writes for it (`tensorboard --logdir runs`). Two functions of this page did the same; their names say so.
 
 # %%
 #| export

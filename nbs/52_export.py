@@ -31,14 +31,13 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
-from mshnet.core import UserError, did_you_mean, first_line, settings_class
+from mshnet.core import UserError, first_line, settings_class
 from mshnet.cpu import use_plain_passes
 from mshnet.detection import MEAN, STD, fuse_bn, normalise
 from mshnet.evaluate import logits_of
 from mshnet.files import cannot_be_written, write_atomic, write_json
 from mshnet.model import MSHNet
 from mshnet.places import installed
-from mshnet.run import Folder
 from mshnet.scenes import scene
 from mshnet.session import working
 from mshnet.task import Trained, trained_model
@@ -110,14 +109,14 @@ def _onnx_bytes(trained: Trained) -> bytes:
     return bytes(proto.SerializeToString())
 
 
-def _expect_packages(*names: str) -> None:
+def _expect_packages() -> None:
     "UserError with the line that installs a missing or broken package."
-    for name in names:
-        try:
+    try:
+        for name in PACKAGES:
             importlib.import_module(name)
-        except ImportError as error:
-            todo = f"run: pip install --upgrade {' '.join(names)}"
-            raise UserError(f"ONNX: needs {name} ({first_line(error)}); {todo}") from None
+    except ImportError as error:
+        todo = f"run: pip install --upgrade {' '.join(PACKAGES)}"
+        raise UserError(f"ONNX: needs {name} ({first_line(error)}); {todo}") from None
 
 
 # %% [markdown]
@@ -149,31 +148,16 @@ def _own_record(trained: Trained) -> dict[str, Any]:
 # %% [markdown]
 # ## The note beside a file
 #
-# `best.onnx` comes with `best.onnx.json`. The note describes input and output, the threshold, how the network was trained and which epoch was chosen, and the scores of the run with their protocol if they are known. Programs in every language read JSON, and so do people. Two entries protect the reader:
+# `best.onnx` comes with `best.onnx.json`. The note describes input and output, the threshold, how the network was trained and which epoch was chosen. Programs in every language read JSON, and so do people. Two entries protect the reader:
 #
 # - **The digest.** A flipped bit on a disk changes a weight, and onnxruntime does not notice. The note holds the SHA-256 of the file.
 # - **The example.** An image that any program can make from a formula, and some of its logits. The author of a reader sees at once whether it is right.
 #
-# With an ONNX file the note also holds a reader: ten lines of numpy and onnxruntime that need nothing of ours. They compute the example, and report their difference from its logits. For a picture of yours, replace the lines of `channel` and `image`, and leave out the last two. Sides that are not multiples of 16 get the mirror image at the right and below, as in `mshnet predict`. Our tests execute exactly these lines.
+# The guide [into your own program](guides/deploy.ipynb) has the lines that read an ONNX file in Python and in C++.
 
 # %%
 #| export
-FORMATS = {"onnx": ".onnx", "safetensors": ".safetensors"}
 EXAMPLE = "uint8 [1,3,32,32]: (7 row + 13 column + 31 channel + row column) mod 256, all from 0"
-
-
-_READER = """
-import json, numpy as np, onnxruntime
-note, session = json.load(open("NAME.json")), onnxruntime.InferenceSession("NAME")
-channel, row, column = np.ogrid[:3, :32, :32]
-image = ((7 * row + 13 * column + 31 * channel + row * column) % 256).astype(np.uint8)
-height, width = image.shape[1:]  # of an RGB picture [3,height,width], uint8
-padding = (0, 0), (0, -height % 16), (0, -width % 16)
-probability, logits = session.run(None, {"image": np.pad(image, padding, "reflect")[None]})
-target = probability[0, 0, :height, :width] > note["threshold"]
-example = note["example"]["logits every 8 pixels"]
-print("difference from the example:", abs(logits[0, 0, ::8, ::8].ravel() - example).max())
-""".strip()  # NAME: the ONNX file
 
 
 def _note_path(path: Path) -> Path:
@@ -204,7 +188,6 @@ def _note(source: Path, trained: Trained, format: str) -> dict[str, Any]:
         "phase": trained.phase,
         "chosen": trained.origin.chosen,
         "config": _own_record(trained).get("config"),
-        "result": _result(source, trained),
     }
     if trained.task != "detect":
         return note
@@ -223,26 +206,16 @@ def _note(source: Path, trained: Trained, format: str) -> dict[str, Any]:
     }
 
 
-def _result(source: Path, trained: Trained) -> dict[str, Any] | None:
-    "Scores and protocol of the run, if they belong to these weights."
-    result = Folder(source.parent).read_json("scores.json")
-    protocol = result.get("protocol")
-    own = {name: getattr(trained.origin, name) for name in ("chosen", "seed", "trained_on")}
-    ours = isinstance(protocol, dict) and all(protocol.get(k, v) == v for k, v in own.items())
-    return result if ours and trained.record else None
-
-
 # %%
 note = _note(Path("weights.pt"), trained, "onnx")
 print(json.dumps({k: v for k, v in note.items() if k != "example"}, indent=1))
-print(_READER.replace("NAME", "best.onnx"))
 
 # %% [markdown]
 # ## The check
 #
 # Every file is read back before it gets its name. In a safetensors file all weights must be equal. An ONNX file is compared with the network on synthetic scenes with targets, by onnxruntime. Noise would not do: it may leave a detector silent, and two silent detectors agree.
 #
-# Sums in a different order are rounded differently. Two logits count as equal if they differ by less than a thousandth, absolute or, above 1, relative.
+# Sums in a different order are rounded differently. Two logits count as equal if they differ by less than a thousandth, absolute or, above 1, relative. We read the files with onnxruntime on a CPU; other runtimes, and onnxruntime on a GPU, were not available.
 
 # %%
 #| export
@@ -296,26 +269,23 @@ def _read_back(path: Path, format: str, trained: Trained) -> float:  # in tolera
 # %% [markdown]
 # ## Exporting
 #
-# The suffix of the file or `format` selects the format. Readers go by the suffix, so the two must agree.
+# The suffix of the file selects the format. Weights of a task other than detection are exported as safetensors alone.
 
 # %%
 #| export
-def _target(source: Path, format: str, output: str | Path) -> tuple[str, Path]:
-    "The format and the file to write; UserError if they do not fit."
-    named = {suffix: name for name, suffix in FORMATS.items()}.get(Path(output).suffix, "onnx")
-    format = format or named
-    if format not in FORMATS:
-        hint = did_you_mean(format, list(FORMATS))
-        raise UserError(f"format={format!r} is not possible: use {', '.join(FORMATS)}{hint}")
-    suffix = FORMATS[format]
-    path = Path(output).expanduser() if output else folder_beside(source) / f"{source.stem}{suffix}"
-    if path.suffix != suffix:
-        raise UserError(f"output={str(output)!r}: a file of format {format} ends in {suffix}")
+def _target(source: Path, output: str | Path, task: str) -> Path:
+    "The file to write; UserError if it is not possible."
+    suffixes = (".onnx", ".safetensors") if task == "detect" else (".safetensors",)
+    usual = folder_beside(source) / f"{source.stem}{suffixes[0]}"
+    path = Path(output or usual).expanduser()
+    if path.suffix not in suffixes:
+        some = " or ".join(f"FILE{suffix}" for suffix in suffixes)
+        raise UserError(f"output={str(output)!r} is not possible for task {task}: use {some}")
     if not path.parent.is_dir():
         raise UserError(f"output={str(output)!r}: there is no folder {path.parent}; make it first")
     if path.exists() and path.samefile(source):
         raise UserError(f"{path}: is the file of the weights; use another --output")
-    return format, path
+    return path
 
 
 @dataclass(frozen=True)
@@ -339,23 +309,16 @@ class Exported:
 #| export
 def export(
     weights: str | Path,  # a run's folder or checkpoint, or published weights
-    format: str = "",  # onnx (default) or safetensors
-    output: str | Path = "",  # file to write; empty: beside the weights, named after them
+    output: str | Path = "",  # FILE.onnx or FILE.safetensors; empty: beside the weights
 ) -> Exported:
     "Write weights as a file for other programs; UserError if it does not pass its check."
     source = weights_file(weights)
     trained = trained_model(source)
-    format, path = _target(source, format, output)
-    if format == "onnx" and trained.task != "detect":
-        raise UserError(
-            f"format=onnx: weights of task {trained.task} are exported as safetensors alone; "
-            "use --format safetensors"
-        )
+    path = _target(source, output, trained.task)
+    format = path.suffix[1:]
     note = _note(source, trained, format)
     if format == "onnx":
-        _expect_packages(*PACKAGES)
-        name = json.dumps(path.name, ensure_ascii=False)[1:-1]
-        note["reader"] = _READER.replace("NAME", name).splitlines()
+        _expect_packages()
     with cannot_be_written(path), tempfile.TemporaryDirectory(dir=path.parent, prefix=".") as place:
         draft = Path(place) / path.name
         with working(f"write {format}"):
@@ -367,7 +330,7 @@ def export(
         if not difference <= 1:
             raise UserError(
                 f"{path}: not kept, it differs from PyTorch by {difference:.2g} times what is "
-                "allowed; try another --format, or other versions of onnx and onnxruntime"
+                "allowed; export the other format, or use other versions of onnx and onnxruntime"
             )
         os.replace(draft, path)
         os.replace(_note_path(draft), _note_path(path))
@@ -377,11 +340,8 @@ def export(
 # %%
 with tempfile.TemporaryDirectory() as tmp:
     torch.save({"state_dict": model.state_dict()}, f"{tmp}/weights.pt")
-    done: Exported = export(f"{tmp}/weights.pt", "safetensors")
+    done: Exported = export(f"{tmp}/weights.pt", f"{tmp}/weights.safetensors")
     test_eq(done.difference, 0)
     data = safetensors_bytes(trained_model(f"{tmp}/weights.pt"))
     test_eq(len(data), done.path.stat().st_size)
     print(done, sorted(p.name for p in Path(tmp).iterdir()))
-
-# %% [markdown]
-# We read the files with onnxruntime on a CPU. Other runtimes, and onnxruntime on a GPU, were not available.

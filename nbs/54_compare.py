@@ -1,15 +1,13 @@
 # %% [markdown]
 # # compare
 #
-# > Several runs in one table and one picture: whether they are comparable, which is better at what, and what goes wrong.
+# > Several runs in one table: whether they are comparable, which is better at what, and what goes wrong.
 
 # %%
 #| default_exp compare
 
 # %%
 #| hide
-import tempfile
-
 from fastcore.test import expect_fail, test_eq
 
 # %%
@@ -23,24 +21,17 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from pydantic import model_validator
 
 from mshnet.core import UserError, one_line, quoted, settings_from
-from mshnet.files import make_folder, write_atomic
 from mshnet.metrics import fraction
 from mshnet.show import (
     Details,
     Record,
     TargetRecord,
-    draw_trade_off,
     read_details,
     read_scores_file,
-    save_picture,
     shortened,
-    style,
 )
 from mshnet.task import wilson
 from mshnet.weights import settings_of_weights, weights_file
@@ -48,7 +39,7 @@ from mshnet.weights import settings_of_weights, weights_file
 # %% [markdown]
 # Two runs score an IoU of 0.62 and 0.65. Is the second better? Perhaps it was scored on different images, or its epoch was chosen on the test list, or the seed alone explains the difference. And better at what: small targets, or outlines?
 #
-# First this page checks whether the scores are comparable. Then it counts the found targets by size, and finds the cause of each wrong pixel. Tables and a picture come last.
+# First this page checks whether the scores are comparable. Then it counts the found targets by size, and finds the cause of each wrong pixel. The tables come last.
 #
 # ## What is compared
 #
@@ -190,7 +181,7 @@ def _differing(
 
 
 # %% [markdown]
-# The error names each differing field, the value of each run, and the remedy. Two runs of one name are distinguished by their paths. The same run twice is an error.
+# The error names each differing field, the value of each run, and the remedy. Two runs of one name are distinguished by their paths.
 
 # %%
 #| export
@@ -203,20 +194,15 @@ class Comparison:
     differs: dict[str, list[str]]  # other fields that differ
 
     @property
-    def detected(self) -> bool:
-        "Whether all runs are of detection, which has records of targets."
-        return all(run.task == "detect" for run in self.runs)
-
-    @property
     def warning(self) -> str:
-        "The line above every table and picture; empty if the scores are comparable."
+        "The line above the tables; empty if the scores are comparable."
         names = ", ".join(self.forbids)
         return f"NOT COMPARABLE, shown anyway; different or not known: {names}" if names else ""
 
     def __str__(self) -> str:
         "All tables, as Markdown."
         warning = [f"**{self.warning}**"] if self.warning else []
-        return "\n\n".join(["# Comparison", *warning, *tables(self)])
+        return "\n\n".join(["# Comparison", *warning, *_tables(self)])
 
     _repr_markdown_ = __str__
 
@@ -228,7 +214,9 @@ def compare(
     "Read runs and compare them; UserError if they are not comparable."
     if not folders:
         raise UserError("compare: name one run or more, such as runs/NAME")
-    runs = _distinct([read_scored(folder) for folder in folders])
+    runs = [read_scored(folder) for folder in folders]
+    if len({run.name for run in runs}) < len(runs):
+        runs = [replace(run, name=one_line(str(run.folder))) for run in runs]
     must, rows, recipes = _must(runs), [run.how for run in runs], [run.recipe for run in runs]
     forbids = _differing(rows, must)
     if len(runs) > 1 and rows[0]["split_hash"] == UNKNOWN:  # which is not equal to unknown
@@ -242,15 +230,6 @@ def compare(
     shared = set.intersection(*map(set, recipes)) - {*must, *MAY, "base_size"}
     trained = [name for name in recipes[0] if name in shared]
     return Comparison(runs, forbids, _differing(rows, MAY) | _differing(recipes, trained))
-
-
-def _distinct(runs: Sequence[Scored]) -> list[Scored]:
-    "The runs, each with a different name; UserError if one comes twice."
-    for place, count in Counter(run.folder.resolve() for run in runs).items():
-        if count > 1:
-            raise UserError(f"{place.name}: the same run is named {count} times; name it once")
-    names = Counter(run.name for run in runs)
-    return [r if names[r.name] == 1 else replace(r, name=str(r.folder)) for r in runs]
 
 
 # %%
@@ -351,7 +330,6 @@ def causes(details: Details) -> list[tuple[str, int, int]]:  # cause, times, wro
 
 # %%
 found = causes(run.details)
-test_eq(sum(pixels for _, _, pixels in found), sum(image.wrong for image in run.details.images))
 test_eq({cause_of(target) for target in run.details.targets} <= {*CAUSES}, True)
 found
 
@@ -462,10 +440,10 @@ def _cause_table(runs: Sequence[Scored]) -> str:
     return _table("What went wrong", ["run", "cause", "times", "wrong pixels", "share"], rows)
 
 
-def tables(comparison: Comparison) -> list[str]:
+def _tables(comparison: Comparison) -> list[str]:
     "All tables that are not empty."
     found = [_score_table(comparison.runs), _protocol_table(comparison)]
-    if comparison.detected:
+    if all(run.task == "detect" for run in comparison.runs):
         found += [_size_table(comparison.runs), _cause_table(comparison.runs)]
     return list(filter(None, found))
 
@@ -473,78 +451,5 @@ def tables(comparison: Comparison) -> list[str]:
 # %%
 both
 
-
 # %% [markdown]
-# ## The picture
-#
-# The picture has the trade-offs of `show`, one line for each run, and the detection rates by size with their intervals. The legend has the scores.
-
-# %%
-#| export
-def _draw_sizes(axes: Axes, runs: Sequence[Scored]) -> None:
-    "Detection rate by size, with its interval."
-    for i, run in enumerate(runs):
-        rates = by_size(run.details.targets or [])
-        pd = np.array([rate.pd for rate in rates])
-        low, high = np.array([rate.interval for rate in rates]).T
-        reach = np.nan_to_num(np.stack([pd - low, high - pd]).clip(0))
-        look = {**style(i), "linestyle": "", "capsize": 3, "markersize": 6}
-        shift = (i - (len(runs) - 1) / 2) * min(0.1, 0.7 / len(runs))
-        axes.errorbar(np.arange(len(rates)) + shift, pd, reach, **look)
-    axes.set_xticks(range(len(SIZES)), list(SIZES))
-    if not any(run.details.targets for run in runs):
-        axes.text(0.5, 0.5, "no records of targets", ha="center", transform=axes.transAxes)
-    axes.set(ylim=(-0.03, 1.03), xlabel="area of the target, pixels", ylabel="Pd")
-    axes.grid(alpha=0.3, axis="y")
-
-
-def draw(comparison: Comparison) -> Figure:
-    "Curves and rates by size, with the scores in the legend."
-    runs, marks = comparison.runs, []
-    figure = Figure(figsize=(13, 4.4 + 0.2 * len(runs)), layout="constrained")
-    curves, pixels, sizes = figure.subplots(1, 3)
-    draw_trade_off(curves, [run.details for run in runs], "objects")
-    draw_trade_off(pixels, [run.details for run in runs], "pixels")
-    _draw_sizes(sizes, runs)
-    for i, run in enumerate(runs):
-        scores = [f"{shown} {_number(run.scores[name], name)}" for name, shown in SCORES.items()]
-        marks.append(Line2D([], [], **style(i), label=f"{run.name}: {', '.join(scores)}"))
-    for text in figure.legend(handles=marks, loc="outside upper center").get_texts():
-        text.set_parse_math(False)
-    if comparison.warning:
-        figure.suptitle(comparison.warning, color="#D55E00", weight="bold")
-    return figure
-
-
-# %%
-draw(both)
-
-
-# %% [markdown]
-# ## Files
-#
-# The suffix of the output's name selects a picture or a document. A run's own worst images are in its gallery.
-
-# %%
-#| export
-def write_comparison(
-    comparison: Comparison,
-    output: str,  # FILE.png or FILE.md
-) -> Path:
-    "Write a comparison; UserError if it cannot be written, or drawn (tasks without detections)."
-    path = Path(os.path.expanduser(output))
-    if path.suffix not in (".md", ".png") or os.path.isdir(path):
-        raise UserError(f"output={output!r} is not possible: use FILE.md or FILE.png")
-    if path.suffix == ".png" and not comparison.detected:
-        raise UserError(f"output={output!r}: only detections are drawn; use FILE.md")
-    make_folder(path.parent)
-    if path.suffix == ".md":
-        write_atomic(path, f"{comparison}\n")
-    else:
-        save_picture(draw(comparison), path)
-    return path
-
-
-# %%
-with tempfile.TemporaryDirectory() as tmp:
-    print(write_comparison(both, f"{tmp}/both.md").name, len(tables(both)))
+# `mshnet compare RUN RUN` prints these tables, and `trade_offs("RUN", "RUN")` of `show` draws the curves of both. A run's own worst images are in its gallery.

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # bench
 #
-# > How fast does this device train and score, how much memory does that take, and which batch still fits? Measured in minutes, before a device is rented for days.
+# > How fast does this device train and score, and how much memory does that take? Measured in minutes, before a device is rented for days.
 
 # %%
 #| default_exp bench
@@ -205,54 +205,6 @@ print(0 < room["before"] <= room["peak"], measure_memory(config.model_copy(updat
 
 
 # %% [markdown]
-# **The largest batch.** We try batches of doubled size until one is out of memory. On a GPU that is an ordinary error. On a host the system kills the process, so there we stop as soon as the growth so far shows that the next size cannot fit.
-
-# %%
-#| export
-def largest_batch(
-    config: Config,  # its batch_size is tried first
-) -> list[dict[str, Any]]:  # per size: batch, and before and peak (bytes), or error
-    "Train two steps with growing batches; UserError if the first does not fit."
-    device, task = device_for(config), Detection(config)
-    parts = task.splits()
-    check_data(Job(task, parts, device))
-    if device.kind == "xla" or device.ranks.count > 1:
-        raise UserError(f"largest_batch: not on {device.name}, which one process holds")
-    rows: list[dict[str, Any]] = []
-    batch, room = config.batch_size, device.free()
-    while batch <= len(parts["train"]):
-        with working(f"batch {batch}"):
-            rows.append(measure_memory(config.model_copy(update={"batch_size": batch})))
-        if "error" in rows[-1]:
-            break
-        grows = rows[-1]["peak"] - rows[-1]["before"]
-        if device.kind == "cpu" and rows[-1]["peak"] + grows > 0.9 * room:
-            rows.append({"batch": 2 * batch, "error": "would not fit into the free memory"})
-            break
-        batch *= 2
-    if "error" in rows[0]:
-        raise UserError(f"batch_size={config.batch_size} does not run: {rows[0]['error']}")
-    return rows
-
-
-def _memory_text(rows: list[dict[str, Any]]) -> str:
-    "The peak of each batch size, or its error."
-    found = [row.get("error") or f"{row['peak'] / 2**20:.0f} MiB" for row in rows]
-    return "\n".join(f"batch {r['batch']:5}: {text}" for r, text in zip(rows, found, strict=True))
-
-
-def largest_text(rows: list[dict[str, Any]]) -> str:
-    "The tried batch sizes, and the flag to write."
-    most = max(row["batch"] for row in rows if "error" not in row)
-    return f"{_memory_text(rows)}\nwrite --batch-size {most}"
-
-
-# %%
-found = largest_batch(config.model_copy(update={"batch_size": 8}))
-print(largest_text([*found, {"batch": 16, "error": "out of memory"}]).splitlines()[1:])
-
-
-# %% [markdown]
 # ## The whole bench
 #
 # Memory comes first, while this process is still small. The file has the names of folders without their paths, and no name of a machine. Its content can be printed again as a table, on a different machine, a year later.
@@ -318,8 +270,11 @@ def table(
     for row in content["rows"]:
         each, what = row["seconds_per_image"], f"{row['what']}, batch {row['batch']}"
         lines.append(f"{what:24}{1e3 * each:10.2f}{1 / each:10.1f}")
-    head = f"\npeak memory of the {content['memory_of']}, in training:"
-    return "\n".join([*lines, head, _memory_text(content["memory"])])
+    lines.append(f"\npeak memory of the {content['memory_of']}, in training:")
+    for row in content["memory"]:
+        text = row.get("error") or f"{row['peak'] / 2**20:.0f} MiB"
+        lines.append(f"batch {row['batch']:5}: {text}")
+    return "\n".join(lines)
 
 
 # %%

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # doctor
 #
-# > What machine is this, what can it do, and what is wrong with it? Eight checks, one line each, with the remedy.
+# > What machine is this, what can it do, and what is wrong with it? Seven checks, one line each, with the remedy.
 
 # %%
 #| default_exp doctor
@@ -12,6 +12,7 @@ from fastcore.test import test_eq
 
 # %%
 #| export
+import contextlib
 import os
 import platform
 import shutil
@@ -31,7 +32,6 @@ from mshnet.places import installed, session_hours, site_of, where
 from mshnet.recipe import Config
 from mshnet.run import PACKAGES
 from mshnet.task import make_task
-from mshnet.train import all_gpus
 from mshnet.xla import XLA_PACKAGES, tpu_chips, why_no_xla
 
 # %% [markdown]
@@ -67,11 +67,6 @@ class Report(NamedTuple):
         return "\n".join(map(str, self.lines))
 
 
-# %%
-mixed = Report((Line("ok", "build", "fits"), Line("warning", "disk", "1 GB free; delete old runs")))
-print(mixed, mixed.status)
-
-
 # %% [markdown]
 # ## What the checks share
 #
@@ -81,20 +76,13 @@ print(mixed, mixed.status)
 
 # %%
 #| export
-def _find_nvidia(timeout: float = 5.0) -> tuple[list[str], str]:
-    "The NVIDIA GPUs, and the error of `nvidia-smi`."
+def _find_nvidia() -> list[str]:
+    "The NVIDIA GPUs of the system; none without its tool, or if that fails."
     words = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
-    try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=timeout)
-    except FileNotFoundError:
-        return [], ""
-    except (OSError, subprocess.SubprocessError) as error:
-        return [], first_line(error)
-    if "No devices were found" in done.stdout:
-        return [], ""
-    if done.returncode:
-        return [], first_line(done.stdout + done.stderr)
-    return done.stdout.splitlines(), ""
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        done = subprocess.run(words, capture_output=True, text=True, timeout=5, check=True)
+        return done.stdout.splitlines()
+    return []
 
 
 class _Checkup:
@@ -162,87 +150,54 @@ def _accelerator(checkup: _Checkup) -> _Finding:
     return "ok", device.why
 
 
-# %%
-checkup = _Checkup(Config(device="cpu"))
-print(*_machine(checkup), *_accelerator(checkup))
-
-
 # %% [markdown]
 # ## Does this torch fit this machine?
 #
-# A build of torch without CUDA sees no GPU, and a variable of a different experiment may hide it from a build with CUDA. A driver of an earlier generation of CUDA than torch, and a GPU that this torch holds no programs for, are in the warnings of torch, which the line `accelerator` repeats. (We tested missing GPUs with imitations, because no such machine was available.)
+# A build of torch without CUDA sees no GPU. A driver of an earlier generation of CUDA than torch, and a GPU that this torch holds no programs for, are in the warnings of torch, which the line `accelerator` repeats. (We tested missing GPUs with imitations, because no such machine was available.)
 #
-# The settings decide how bad a problem is. A run on the CPU ignores a GPU that torch cannot use. With `--device auto` the run is slow, and with the device named there is no run at all.
+# The settings decide how bad a problem is. A run on the CPU ignores a GPU that torch cannot use. With `--device auto` the run is slow, and with the device named there is no run at all. If another torch was installed meanwhile, a notebook keeps the old one loaded until its kernel restarts.
 
 # %%
 #| export
-def _unused_gpu() -> tuple[str, str]:
-    "The NVIDIA GPUs of the system, and the remedy if torch does not see them."
-    found, problem = _find_nvidia()
-    gpus = ", ".join(dict.fromkeys(found))
-    if problem:
-        return "", f"nvidia-smi: {problem}; restart the machine, then install the driver again"
-    if not found or torch.cuda.is_available():
-        return gpus or "none", ""
-    why = "does not get it; restart the machine, then install torch again if it stays so"
-    if not torch.version.cuda:
-        why = "is built without CUDA; install the build for CUDA that pytorch.org names instead"
-    elif (hidden := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
-        why = f"may not use it: CUDA_VISIBLE_DEVICES={hidden!r}; remove that variable"
-    return gpus, f"this machine has {gpus}, but torch {torch.__version__} {why}"
-
-
 def _build(checkup: _Checkup) -> _Finding:
-    "Whether this torch was built for what this machine has."
+    "Whether this torch was built for what this machine has, and is the one that is installed."
     asked, version = checkup.config.device.partition(":")[0], installed(XLA_PACKAGES[0])
     chips, environ = len(tpu_chips()), {**os.environ, "PJRT_DEVICE": "CPU"}  # for the versions
     why = why_no_xla(environ, chips, torch.__version__, version) if chips or version else ""
     if why and asked in ("auto", "xla"):
         return "error", why
-    gpus, problem = _unused_gpu()
-    if problem and asked in ("auto", "cuda"):
-        return "warning" if asked == "auto" else "error", problem
-    cuda = f"CUDA {torch.version.cuda}" if torch.version.cuda else "no CUDA"
-    return "ok", f"torch {torch.__version__}, {cuda}; NVIDIA GPUs: {gpus}"
-
-
-# %% [markdown]
-# ## Versions that belong together
-#
-# If a package was installed over another one, a notebook keeps the old version loaded until its kernel restarts.
-
-# %%
-#| export
-def _versions(checkup: _Checkup) -> _Finding:
-    "Versions of the packages that matter, and whether the torch that is loaded is installed."
     have = {name: version for name in PACKAGES if (version := installed(name))}
+    if have.get("torch", torch.__version__).split("+")[0] != torch.__version__.split("+")[0]:
+        text = f"torch {torch.__version__} is loaded, {have['torch']} is installed"
+        return "error", f"{text}; restart the kernel"
+    gpus = ", ".join(dict.fromkeys(_find_nvidia()))
+    if gpus and not torch.cuda.is_available() and asked in ("auto", "cuda"):
+        why = "does not get it; restart the machine, then install torch again if it stays so"
+        if not torch.version.cuda:
+            why = "is built without CUDA; install the build for CUDA that pytorch.org names instead"
+        text = f"this machine has {gpus}, but torch {torch.__version__} {why}"
+        return "warning" if asked == "auto" else "error", text
+    cuda = f"CUDA {torch.version.cuda}" if torch.version.cuda else "no CUDA"
     text = ", ".join(f"{name} {version}" for name, version in have.items())
-    if have.get("torch", torch.__version__).split("+")[0] == torch.__version__.split("+")[0]:
-        return "ok", text
-    return "error", f"{text}; torch {torch.__version__} is loaded; restart the kernel"
+    return "ok", f"{text}, {cuda}; NVIDIA GPUs: {gpus or 'none'}"
 
 
 # %% [markdown]
 # ## Memory
 #
-# The batch decides how much memory training needs, and only a trial shows whether it fits: `mshnet bench --largest-batch`. Here we report what is free. On a CPU that is the smaller of the free memory of the system and of its container.
+# The batch decides how much memory training needs, and only a trial shows whether it fits: `mshnet bench`. Here we report what is free. On a CPU that is the smaller of the free memory of the system and of its container.
 
 # %%
 #| export
 def _memory(checkup: _Checkup) -> _Finding:
-    "The free memory, and whether the devices can share a batch."
-    config, device = checkup.config, checkup.device
-    world = max(device.world if device else 1, all_gpus(config).num_devices)
-    if config.batch_size % world:
-        text = f"batch_size={config.batch_size} cannot be shared by {world} devices"
-        return "warning", f"{text}; use a multiple of {world}"
-    free = device.free() / 2**30 if device else 0.0
+    "The free memory."
+    free = checkup.device.free() / 2**30 if checkup.device else 0.0
     if not 0 < free < float("inf"):
         return "ok", "how much is free is not known"
-    text = f"{free:.1f} GB free{' on each device' if world > 1 else ''}"
     if free < 1:
-        return "warning", f"{text}; free some, or use a smaller --batch-size or --micro-batch"
-    return "ok", f"{text}; `mshnet bench --largest-batch` tries which batch fits"
+        todo = "free some, or use a smaller --batch-size or --micro-batch"
+        return "warning", f"{free:.1f} GB free; {todo}"
+    return "ok", f"{free:.1f} GB free; `mshnet bench` measures what a batch takes"
 
 
 # %% [markdown]
@@ -309,14 +264,13 @@ def _session(checkup: _Checkup) -> _Finding:
     if site.mirror:
         free, reason = _room(site.mirror)
         if reason:
-            where_to = f"mirror_dir={str(site.mirror)!r}"
-            return "error", f"{where_to} cannot be written ({reason}); use another"
+            text = f"mirror_dir={str(site.mirror)!r} cannot be written ({reason}); use another"
+            return "error", text
         return "ok", f"{time}; copies go to {site.mirror}: {free:.0f} GB free"
-    wanted = site.note.removeprefix("mirror").strip() if checkup.config.mirror_dir else ""
-    if wanted and colab:
-        return "ok", f"{time}; {wanted}; training asks for your permission to mount it"
-    if wanted:
-        return "warning", f"{time}; {wanted}; use --mirror-dir DIR"
+    if checkup.config.mirror_dir:  # it is not mounted
+        wanted = site.note.removeprefix("mirror").strip()
+        todo = "training asks for your permission to mount it" if colab else "use --mirror-dir DIR"
+        return "ok" if colab else "warning", f"{time}; {wanted}; {todo}"
     if colab:
         return "warning", f"{time}, and the run goes with it; use --mirror-dir drive"
     return "ok", f"{time}; no copies (--mirror-dir DIR copies the run there meanwhile)"
@@ -334,7 +288,7 @@ for check in (_disk, _data, _session):
 
 # %%
 #| export
-_ALL = (_machine, _accelerator, _build, _versions, _memory, _disk, _data, _session)
+_ALL = (_machine, _accelerator, _build, _memory, _disk, _data, _session)
 _CHECKS: dict[str, Callable[[_Checkup], _Finding]] = {check.__name__[1:]: check for check in _ALL}
 
 
@@ -352,8 +306,9 @@ def doctor(config: Settings) -> Report:
 
 
 # %%
-found = doctor(Config(scenes=8, device="cpu"))
-test_eq([line.subject for line in found.lines], list(_CHECKS))
+found: Report = doctor(Config(scenes=8, device="cpu"))
+first: Line = found.lines[0]
+test_eq((first.subject, len(found.lines)), ("machine", 7))
 print(found)
 
 # %% [markdown]

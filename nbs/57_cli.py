@@ -17,7 +17,6 @@ from fastcore.test import expect_fail, test_eq
 import argparse
 import contextlib
 import errno
-import glob
 import os
 import re
 import sys
@@ -25,7 +24,7 @@ import textwrap
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn, get_args
+from typing import Any, NoReturn, get_args
 
 from mshnet import __version__
 from mshnet.core import (
@@ -63,7 +62,7 @@ _DEVICE = ["device", "precision", "num_devices"]
 _SCORING = ["task", "weight_path", "output_dir", "batch_size", "num_workers"]
 _FLAGS: dict[str, list[str]] = {  # the settings that are flags; of `train`: all
     "test": [*_SCORING, *_READING, *_DEVICE, "preset", "on_bad_image"],
-    "predict": ["task", "weight_path", "output_dir", "num_workers", "device", "precision"],
+    "predict": ["task", "weight_path", "output_dir", "device", "precision"],
     "data": ["task", *_READING, "seed", "on_bad_image"],
     "doctor": [
         *("task", *_READING, *_DEVICE, "preset", "batch_size", "micro_batch", "crop_size"),
@@ -84,7 +83,7 @@ COMMANDS = {
     "doctor": "check this machine, and report what is wrong and what to do about it",
     "bench": "measure training, evaluation and memory on this device",
     "export": "write weights as a file for other programs, and check it (extra: export)",
-    "compare": "compare runs: scores, protocols, curves, and what went wrong",
+    "compare": "compare runs: scores, protocols, and what went wrong",
     "pack": "archive a run (tar.gz)",
 }
 
@@ -100,7 +99,6 @@ _ARGUMENTS: dict[str, tuple[str, str, str | None, str]] = {  # name, metavar, na
     "pack": ("run", "RUN", None, "folder of the run"),
     "predict": ("inputs", "INPUT", "*", "image, video, folder, or glob in quotes"),
 }
-_KINDS = "masks,overlays,videos"
 _OPTIONS: dict[str, dict[str, tuple[type, str]]] = {  # a bool is a switch
     "data": {
         "split": (float, "write missing lists: the fraction of images to train with (--seed)"),
@@ -109,14 +107,11 @@ _OPTIONS: dict[str, dict[str, tuple[type, str]]] = {  # a bool is a switch
     "bench": {
         "repeats": (int, "repetitions of each measurement; the median counts (default 5)"),
         "images": (int, "images of each repetition (default 32)"),
-        "largest_batch": (bool, "only find the largest batch that fits"),
     },
     "export": {
-        "format": (str, "onnx (default) or safetensors"),
-        "output": (str, "file to write (default: beside the weights, named after them)"),
+        "output": (str, "FILE.onnx or FILE.safetensors (default: ONNX beside the weights)"),
     },
     "compare": {
-        "output": (str, "FILE.md or FILE.png to write"),
         "anyway": (bool, "compare scores that are not comparable, with a warning"),
     },
     "pack": {
@@ -128,8 +123,7 @@ _OPTIONS: dict[str, dict[str, tuple[type, str]]] = {  # a bool is a switch
         "threshold": (float, "least probability of a detection (default: that of the weights)"),
         "min_area": (int, "pixels of the smallest detection (default 1)"),
         "tracks": (bool, "number the targets of a clip: tracks.csv (pip install 'mshnet[video]')"),
-        "recursive": (bool, "also predict what lies in folders below an INPUT"),
-        "save": (str, f"some of {_KINDS},probabilities, or none (default {_KINDS})"),
+        "save": (str, "masks, overlays or none (default masks,overlays)"),
     },
 }
 _EXAMPLES = """\
@@ -150,7 +144,7 @@ status:
 #
 # argparse accepts abbreviations, which are a trap: `--warm` works until a second flag begins with it. Our parser accepts none, and raises a `UserError` for a mistake.
 #
-# A run has fifty settings, and most people set five of them. So the help has two levels. `--help` explains the flags of daily use and lists the others; `--help-all` explains all of them. The values of a flag come from its setting. Names of older guides are accepted and not listed.
+# A run has fifty settings, and most people set five of them. So the help has two levels. `--help` shows the flags of daily use, `--help-all` all of them. The values of a flag come from its setting. Names of older guides are accepted and not listed.
 
 # %%
 #| export
@@ -160,20 +154,7 @@ _DAILY = [
     *("device", "num_devices", "max_hours", "mirror_dir"),
 ]
 _METAVARS = {"device": "DEVICE", "resume": "RUN", "output": "FILE", "write": "DIR"}
-_METAVARS |= {"save": "NAMES", "format": "FORMAT", "task": "NAME"}
-_PRESETS = {"steady": "the default recipe", "paper": "the recipe of the paper"}
-_TEXTS = {  # of settings that each command uses in its own way
-    "weight_path train": "weights to start from: a file, a run folder, or pretrained",
-    "weight_path test": "weights to evaluate: a file or a run folder (default: pretrained)",
-    "weight_path predict": "weights to predict with: a file or a run folder (default: pretrained)",
-    "weight_path export": "weights to write: a file, a run folder, or pretrained",
-    "batch_size predict": "samples per step (default 4)",
-    "num_devices predict": "processes that share the files, on a GPU each or on CPU cores",
-    "output_dir train": "run folder (default: named after the settings, in runs/)",
-    "output_dir test": "folder of the scores (default: none are written)",
-    "output_dir predict": "folder of the results (default: predictions/NAME)",
-    "output_dir bench": "folder of the measurements (default: runs/bench)",
-}
+_METAVARS |= {"save": "NAMES", "task": "NAME"}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -203,11 +184,11 @@ def _metavar(name: str, kind: Any) -> str:
 
 def _text_of(name: str, settings: type[Settings], command: str) -> str:
     "The help of a setting."
-    if text := _TEXTS.get(f"{name} {command}"):
-        return text
     field, task = settings.model_fields[name], settings.model_fields["task"].default
     if name == "task":
         return f"what is trained: {', '.join(TASKS)} (default: that of the run or the weights)"
+    if name == "num_devices" and command == "predict":
+        return "processes that share the files, on a GPU each or on CPU cores"
     if name == "dataset_dir" and task != "detect":
         return f"folder of the data set (default: {settings.synthetic_name} data)"
     text = (field.description or "").replace("%", "%%")
@@ -252,7 +233,7 @@ def make_parser(
                 how = {"type": kind, "metavar": _metavar(name, kind)}
             sub.add_argument(_flag(name), help=hint, **how)
         if names := flags_of(command, settings):
-            sub.add_argument("--help-all", action="help", help="explain every flag")
+            sub.add_argument("--help-all", action="help", help="show all flags")
             sub.add_argument("--config", default="", metavar="FILE", help="JSON file of settings")
             _add_settings(sub, names, settings, whole)
     return parser
@@ -268,17 +249,12 @@ def _add_settings(
     task = f"settings of task {settings.model_fields['task'].default}"
     command = parser.prog.split()[-1]
     for title, some in {"settings of daily use": daily, task: own, "other settings": rest}.items():
-        if not some:
-            continue
-        text, explained = None, whole or some is daily
-        if not explained:
-            title += " (--help-all explains them)"
-            text = textwrap.fill(", ".join(map(_flag, some)), 76, break_on_hyphens=False)
-        group = parser.add_argument_group(title, text)
+        group = parser.add_argument_group(title)
         for name in some:
             kind = settings.model_fields[name].annotation
             how: dict[str, Any] = {"nargs": "?", "const": "true"} if kind is bool else {}
             how |= {"dest": name, "metavar": _metavar(name, kind)}
+            explained = whole or some is daily
             hint = _text_of(name, settings, command) if explained else argparse.SUPPRESS
             group.add_argument(_flag(name), help=hint, **how)
             for alias in (alias for alias, target in ALIASES.items() if target == name):
@@ -293,9 +269,7 @@ def _presets(settings: type[Settings]) -> str:
     "The presets of a task, each with what it changes."
     lines = ["presets:"]
     for name, values in settings.presets.items():
-        differs = ", ".join(f"{key} {value}" for key, value in values.items())
-        usual = _PRESETS.get(name, "" if differs else "the default recipe")
-        text = ": ".join(filter(None, [usual, differs]))
+        text = ", ".join(f"{key} {value}" for key, value in values.items()) or "the default recipe"
         lines.append(f"  {name:10} {textwrap.shorten(text, 66, placeholder=' ...')}")
     return "\n".join(lines)
 
@@ -314,15 +288,6 @@ print(shown.getvalue())
 
 # %%
 #| export
-class Words(NamedTuple):
-    "A command line."
-
-    command: str
-    written: dict[str, Any]  # settings and options that were written
-    file: str  # of settings
-    trained: dict[str, Any]  # the settings of the weights that are scored
-
-
 def _task_of_words(words: Sequence[str]) -> tuple[type[Settings], dict[str, Any]]:
     "The settings of the task that a command line is about, and those of its weights."
     parser = _Parser(prog="mshnet", add_help=False)
@@ -341,8 +306,11 @@ def _task_of_words(words: Sequence[str]) -> tuple[type[Settings], dict[str, Any]
 
 def parse(
     words: Sequence[str],  # as on the command line, without the program's name
-) -> Words:
-    "Read the command line; UserError for a mistake."
+) -> tuple[str, dict[str, Any], str, dict[str, Any]]:
+    """The command, what was written, a file of settings, and the settings of weights to score.
+
+    UserError for a mistake.
+    """
     words = [re.sub("^--[^=]+", lambda flag: flag[0].replace("_", "-"), word) for word in words]
     if words[:1] == ["predict"]:  # a file's name may begin with a dash
         words = [f"./{w}" if w.startswith("-") and os.path.exists(w) else w for w in words]
@@ -359,7 +327,7 @@ def parse(
         raise UserError(_misfit(rest[0], command, settings))
     if folder := written.pop("folder", ""):
         written["dataset_dir"] = _data_folder(command, folder, written)
-    return Words(command, written, file, trained if command == "test" else {})
+    return command, written, file, trained if command == "test" else {}
 
 
 def _misfit(word: str, command: str, settings: type[Settings]) -> str:
@@ -368,6 +336,8 @@ def _misfit(word: str, command: str, settings: type[Settings]) -> str:
     if not word.startswith("-"):
         return f"unexpected argument {word!r}; {see}"
     name = word.lstrip("-").split("=")[0].replace("-", "_")
+    if (command, name) == ("compare", "output"):
+        return "output is retired: mshnet compare RUN RUN > FILE.md; trade_offs draws the curves"
     if name in settings.model_fields:
         if not word.startswith("--"):
             return f"{word}: a flag begins with two dashes; use -{word}"
@@ -390,8 +360,7 @@ def _data_folder(command: str, folder: str, written: dict[str, Any]) -> str:
 for line in ("train --epochz 3", "test --epochs 3", "train -epochs 3", "data a b"):
     with expect_fail(UserError):
         parse(line.split())
-train: Words = parse(["train", "sirst", "--lr", "0.1", "--ema=0.99"])
-train
+parse(["train", "sirst", "--lr", "0.1", "--ema=0.99"])
 
 
 # %% [markdown]
@@ -486,18 +455,13 @@ def _predict(config: Config, inputs: list[str], words: Sequence[str], **how: Any
         if not processes_to_start(config):
             raise UserError("num_devices: one process drives all chips of a TPU; leave it out")
         return max(map(abs, run_in_processes(config, words)), default=0)
-    names = ["output_dir", "device", "precision"]
-    if config.task == "detect":
-        names, predict = [*names, "num_workers"], predict_files
-    elif how or started_processes() > 1:
-        what = _flag(next(iter(how))) if how else "torchrun"
-        raise UserError(f"task {config.task} has no option {what}; leave it out")
-    else:
-        names += [
-            "batch_size",
-            *config.model_fields_set.intersection(config.flags.get("predict", ())),
-        ]
-        predict = make_task(config).predict_files
+    names, predict = ["output_dir", "device", "precision"], predict_files
+    if config.task != "detect":
+        if how or started_processes() > 1:
+            what = _flag(next(iter(how))) if how else "torchrun"
+            raise UserError(f"task {config.task} has no option {what}; leave it out")
+        own = config.model_fields_set.intersection(config.flags.get("predict", ()))
+        names, predict = [*names, "batch_size", *own], make_task(config).predict_files
     settings = {name: getattr(config, name) for name in names}
     summary = predict(config.weight_path, inputs, **settings, **how)
     print(f"{summary}\nweights  {_which_weights(config)}\nresults  {summary.folder}")
@@ -505,7 +469,7 @@ def _predict(config: Config, inputs: list[str], words: Sequence[str], **how: Any
 
 
 # %% [markdown]
-# The next four commands report. The status of `data` and `doctor` gives the result to a script. `compare` reads the files of runs. It needs neither their data nor a device. A pattern such as `runs/NUAA-SIRST-*` also fits packed runs and runs that still train, so `compare` skips what has no scores where two others have them.
+# The next four commands report. The status of `data` and `doctor` gives the result to a script. `compare` reads the files of runs. It needs neither their data nor a device.
 
 # %%
 #| export
@@ -537,38 +501,21 @@ def _doctor(config: Config) -> int:
     return found.status
 
 
-def _bench(config: Config, largest_batch: bool = False, **how: int) -> int:
-    "Print the measurements, or the largest batch."
+def _bench(config: Config, **how: int) -> int:
+    "Print the measurements."
     from mshnet import bench
 
-    if largest_batch:
-        print(bench.largest_text(bench.largest_batch(config)))
-        return 0
     if config.output_dir:
         _result_folder(config.output_dir)
     print(bench.table(bench.bench(config, **how)))
     return 0
 
 
-def _scored(names: list[str]) -> list[str]:
-    "The runs, also those that fit a pattern; if two have scores, a warning names those without."
-    runs = [run for name in names for run in sorted(glob.glob(name)) or [name]]
-    scored = [run for run in runs if os.path.exists(os.path.join(run, "scores.json"))]
-    without = [run for run in runs if run not in scored and os.path.exists(run)]
-    if not without or len(scored) < 2:
-        return runs
-    warnings.warn(f"skipped, without scores: {', '.join(without)}", stacklevel=2)
-    return [run for run in runs if run not in without]
+def _compare(config: Config, runs: list[str], anyway: bool = False) -> int:
+    "Print runs side by side."
+    from mshnet.compare import compare
 
-
-def _compare(config: Config, runs: list[str], output: str = "", anyway: bool = False) -> int:
-    "Print runs side by side, and write the comparison if an output is given."
-    from mshnet.compare import compare, write_comparison
-
-    found = compare(_scored(runs), anyway)
-    if output:
-        _note(str(write_comparison(found, output)))
-    print(found)
+    print(compare(runs, anyway))
     return 0
 
 

@@ -7,10 +7,8 @@ import pytest
 import torch
 
 from mshnet import bench, session
-from mshnet.bench import largest_batch, measure_memory, table
+from mshnet.bench import measure_memory, table
 from mshnet.cli import main
-from mshnet.core import UserError
-from mshnet.device import Device
 from mshnet.model import MSHNet
 from mshnet.recipe import Config
 
@@ -54,7 +52,7 @@ def test_every_row_is_filled_and_can_be_printed_again(tmp_path, capsys, monkeypa
         ("--repeats 0", "use whole numbers of at least 1"),
         ("--repeats many", "--repeats"),
         ("--batch-size 40", "there are only 10 training images; use --batch-size 10 or less"),
-        ("--batch-size 40 --largest-batch", "there are only 10 training images"),
+        ("--largest-batch 1", "largest_batch is retired: `mshnet bench --batch-size N` measures"),
         ("--batch-sizes 4", "did you mean 'batch_size'?"),
         ("--rate 1.2", "rate is retired"),
         ("--baseline", "baseline is retired: python results/baseline/beside.py"),
@@ -72,27 +70,6 @@ def test_a_mistake_is_one_line_with_its_remedy(capsys, tmp_path, monkeypatch, fl
     err = capsys.readouterr().err.splitlines()
     (line,) = [text for text in err if not text.startswith("warning: ")]
     assert message in line and not list(tmp_path.iterdir())
-
-
-def test_the_largest_batch_is_found_by_trying(monkeypatch, capsys):
-    "Doubling until one fails, or until the host has no room for the next; the data are the limit."
-    answers = {4: {"peak": 10, "before": 5}, 8: {"peak": 15, "before": 5}, 16: {"error": "no"}}
-    fake = lambda config: {"batch": config.batch_size} | answers[config.batch_size]  # noqa: E731
-    monkeypatch.setattr(bench, "measure_memory", fake)
-    monkeypatch.setattr(Device, "free", lambda self: 1000.0)
-    config = tiny(scenes=16)
-    assert [row["batch"] for row in largest_batch(config)] == [4, 8, 16]
-    assert "error" in largest_batch(config)[-1]
-    assert run(f"--largest-batch {TINY} --batch-size 4 --choose last") == 0
-    assert capsys.readouterr().out == (
-        "batch     4: 0 MiB\nbatch     8: 0 MiB\nwrite --batch-size 8\n"
-    )
-    monkeypatch.setattr(Device, "free", lambda self: 17.0)
-    assert largest_batch(config)[-1]["error"] == "would not fit into the free memory"
-    assert [row["batch"] for row in largest_batch(config)] == [4, 8, 16]  # 16 was not tried
-    answers[4] = {"error": "out of memory"}
-    with pytest.raises(UserError, match="batch_size=4 does not run: out of memory"):
-        largest_batch(config)
 
 
 def test_an_error_of_a_fresh_process_is_its_text(monkeypatch):

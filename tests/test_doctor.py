@@ -44,7 +44,7 @@ def warns(*_):
 
 # What this machine is imitated to be: values of attributes of the modules below
 PLAIN = {
-    "doctor._find_nvidia": lambda: ([], ""),
+    "doctor._find_nvidia": list,
     "doctor.tpu_chips": list,
     "doctor.busy_cores": lambda seconds: 0.1,
     "doctor.own_cores": lambda: [0, 1, 2, 3],
@@ -52,13 +52,11 @@ PLAIN = {
     "doctor.shutil.disk_usage": lambda folder: SimpleNamespace(free=50 * GB),
     "device.free_memory": lambda: 16 * GB,
 }
-T4 = {"doctor._find_nvidia": lambda: (["Tesla T4", "Tesla T4"], "")}
+T4 = {"doctor._find_nvidia": lambda: ["Tesla T4", "Tesla T4"]}
 T4 |= {"torch.cuda.is_available": lambda: False, "torch.version.cuda": "13.0"}
 NO_CUDA = T4 | {"torch.version.cuda": None}
-BROKEN = {"doctor._find_nvidia": lambda: ([], "Failed to initialize NVML")}
 TPU = {"doctor.tpu_chips": lambda: [("v5e", 16)], "doctor.installed": lambda name: None}
 OTHER_XLA = TPU | {"doctor.installed": lambda name: "1.0.0"}
-TWO_GPUS = {"doctor.all_gpus": lambda config: config.model_copy(update={"num_devices": 2})}
 LOADED = {"doctor.installed": lambda name: "2.13.0", "torch.__version__": "2.9.0+cu126"}
 SAME = {"doctor.installed": lambda name: "2.14.0", "torch.__version__": "2.14.0+cu126"}
 BUSY = {"doctor.busy_cores": lambda seconds: 0.9}
@@ -83,23 +81,15 @@ FINDINGS = [  # the machine, the subject, settings, the level, a part of the tex
     (NO_CUDA, "build", {"device": "auto"}, "warning", "has Tesla T4, but torch"),
     (NO_CUDA, "build", {}, "ok", ""),
     (T4, "build", {"device": "auto"}, "warning", "does not get it"),
-    (BROKEN, "build", {"device": "cuda"}, "error", "Failed to initialize NVML; restart the machi"),
+    (T4, "build", {"device": "cuda"}, "error", "does not get it"),
     (TPU, "build", {"device": "auto"}, "error", "torch_xla is not installed"),
     (OTHER_XLA, "build", {"device": "xla"}, "error", "do not belong together"),
     (TPU, "build", {}, "ok", ""),
-    (LOADED, "versions", {}, "error", "restart the kernel"),
-    (SAME, "versions", {}, "ok", ""),
-    ({}, "memory", {}, "ok", "16.0 GB free; `mshnet bench --largest-batch`"),
+    (LOADED, "build", {}, "error", "restart the kernel"),
+    (SAME, "build", {}, "ok", ""),
+    ({}, "memory", {}, "ok", "16.0 GB free; `mshnet bench`"),
     (LITTLE, "memory", {}, "warning", "0.5 GB"),
     (UNKNOWN, "memory", {}, "ok", "not known"),
-    ({}, "memory", {"batch_size": 16, "num_devices": 3}, "warning", "use a multiple of 3"),
-    (
-        TWO_GPUS,
-        "memory",
-        {"batch_size": 5, "device": "auto"},
-        "warning",
-        "by 2 devices; use a mu",
-    ),
     ({}, "disk", RUN, "ok", "50 GB free for a/run"),
     (ROOM, "disk", RUN, "warning", "--output-dir"),
     (FULL, "disk", RUN, "error", "--output-dir"),
@@ -120,7 +110,6 @@ def machine(monkeypatch, tmp_path):
     make_dataset(tmp_path / "set")
     (tmp_path / "file").touch()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
     def imitate(values):
         for name, value in values.items():
@@ -181,20 +170,19 @@ def test_the_status_is_that_of_the_worst_line(capsys, monkeypatch):
 
 @pytest.mark.skipif(os.name != "posix", reason="a shell script")
 def test_nvidia_smi_is_asked_and_may_be_silent(tmp_path, monkeypatch):
-    "Two GPUs, one with a comma in its name; none; an error; no answer; no such tool."
+    "Two GPUs, one with a comma in its name; none; an error; no such tool."
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
 
-    def find(script, **how):
+    def find(script):
         (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\n{script}\n")
         (tmp_path / "nvidia-smi").chmod(0o755)
-        return doctor._find_nvidia(**how)
+        return doctor._find_nvidia()
 
-    assert find("echo 'Tesla T4'; echo 'A, B'") == (["Tesla T4", "A, B"], "")
-    assert find("echo 'No devices were found'; exit 6") == ([], "")
-    assert find("echo 'Driver/library version mismatch'; echo more; exit 18")[1].endswith("match")
-    assert "timed out after 0.2 seconds" in find("exec sleep 60", timeout=0.2)[1]
+    assert find("echo 'Tesla T4'; echo 'A, B'") == ["Tesla T4", "A, B"]
+    assert find("echo 'No devices were found'; exit 6") == []
+    assert find("echo 'Driver/library version mismatch'; exit 18") == []
     monkeypatch.setenv("PATH", "")
-    assert doctor._find_nvidia() == ([], "")
+    assert doctor._find_nvidia() == []
 
 
 def test_a_gpu_that_torch_holds_no_programs_for(machine, monkeypatch):

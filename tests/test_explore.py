@@ -3,7 +3,6 @@
 import io
 import json
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -47,7 +46,7 @@ def example():
 def views_of(run, images="test"):
     "The images of a run."
     weights, config = run / "best.pt", show.run_config(run)
-    split = exploring.open_split(weights, images, config)
+    split = exploring.open_split(config, images)
     return Views(split, Detector(weights, "cpu"), config)
 
 
@@ -121,7 +120,8 @@ def test_the_widget_shows_the_still_picture_of_its_threshold(run, by_hand, monke
         assert picture.value == explored(view, slider.value, spot)
     assert (lists["image"].index, slider.value, spot) == (1, 0.07, 1)
     monkeypatch.setattr(exploring, "movable", lambda: False)
-    still = explore(run, threshold=0.07, place=1, spot=1)
+    lists["zoom"].index = 0
+    still = explore(run, threshold=0.07, place=1)
     assert picture.value == still.path.read_bytes()
 
 
@@ -147,7 +147,7 @@ def test_images_are_in_the_order_of_their_error(run):
     "The list of a run's own scoring, and that of predicting everything, agree and ascend."
     views = views_of(run)
     lines = exploring.worst_first(views)
-    grades = [exploring.iou_of(views.view(i)) for _, i in lines]
+    grades = [exploring._iou_of(views.view(i)) for _, i in lines]
     assert grades == sorted(grades) and len(lines) == 3
     known = {image.name: image.iou for image in show.read_details(run).images}
     assert [i for _, i in exploring.worst_first(views, known)] == [i for _, i in lines]
@@ -156,10 +156,9 @@ def test_images_are_in_the_order_of_their_error(run):
 @pytest.mark.parametrize(
     ("more", "line"),
     [
-        ({"images": "no/such/folder"}, "use train, val, test, or a split"),
+        ({"images": "no/such/folder"}, "use train, val or test"),
         ({"images": "val"}, "use train or test"),
         ({"place": 3}, "use 0 to 2"),
-        ({"spot": 99}, "use 0 to"),
         ({"threshold": 1.5}, "use a number from 0 to 1"),
     ],
 )
@@ -170,30 +169,18 @@ def test_what_is_not_there_is_one_line(run, more, line):
     assert "\n" not in str(error.value)
 
 
-def test_weights_outside_a_run_need_a_split(run, tmp_path, monkeypatch):
-    "Their data is not known; their size is, and their picture goes where it is wanted."
+def test_weights_outside_a_run_have_their_settings(run, tmp_path):
+    "Data and size are those of their training; the picture lies beside them."
     loose = tmp_path / "loose.pt"
     content = torch.load(run / "best.pt", weights_only=True)
     best = {"epoch": 1, "name": "iou", "score": 0.1}
     record = {"config": Config(**SMALL).model_dump(), "best": best, "phase": "full", "epoch": 1}
     torch.save(content | record, loose)
-    with pytest.raises(UserError, match="is not in the folder of a run; pass images=a split"):
-        explore(loose)
-    split = Detection(Config(**SMALL)).splits()["train"].part("some", [0, 1])
-    sizes, view_image = [], exploring.view_image
-    monkeypatch.setattr(
-        exploring, "view_image", lambda *a: sizes.append(a[1].base_size) or view_image(*a)
-    )
-    picture = explore(loose, split, output=tmp_path / "out")
-    assert picture.path == tmp_path / "out" / "figures" / "explore.png"
-    monkeypatch.chdir(tmp_path)
-    assert explore("pretrained", split).path == Path("figures/explore.png")
-    assert set(sizes[:2]) == {64} and sizes[-1] == 256
+    found = explore(loose)
+    assert found.path == tmp_path / "figures" / "explore.png"
+    assert found.path.read_bytes() == explore(run).path.read_bytes()
     with pytest.raises(UserError, match="no such file"):
-        explore(tmp_path / "none.pt", split)
-    (tmp_path / "config.json").write_text("half a {")
-    with pytest.raises(UserError, match="not a readable JSON file"):
-        explore(loose, split)
+        explore(tmp_path / "none.pt")
 
 
 def test_a_marker_at_an_edge_of_an_image_is_whole():
@@ -249,6 +236,5 @@ def test_a_run_of_another_task_has_a_line(tmp_path):
     (tmp_path / "config.json").write_text('{"task": "events", "seed": 0, "choose": "val", "lr": 1}')
     (tmp_path / "best.pt").touch()
     for draw in (explore, show.trade_offs):
-        assert draw(tmp_path).endswith(
-            "is for task detect; the gallery shows the pictures of events"
-        )
+        with pytest.raises(UserError, match="the gallery shows the pictures of events"):
+            draw(tmp_path)

@@ -93,7 +93,7 @@ def test_the_weights_of_the_wheel_are_trained_exported_and_scored(installed):
     run(python, "-c", "import mshnet; mshnet.MSHNet.pretrained()", cwd=folder)
     small = "--scenes 8 --base-size 64 --crop-size 64 --epochs 1 --batch-size 4 --device cpu"
     assert "IoU" in mshnet(f"train --weight-path pretrained {small} --output-dir onward")
-    mshnet("export --weight-path pretrained --format safetensors --output onward.safetensors")
+    mshnet("export --weight-path pretrained --output onward.safetensors")
     make_dataset(folder / "set", size=64)
     assert "pretrained; their card" in mshnet("test --dataset-dir set --device cpu")
 

@@ -37,7 +37,6 @@ from mshnet.model import MSHNet
 from mshnet.predict import (
     _cut,
     _fades,
-    _levels,
     _Results,
     detect,
     detections,
@@ -88,8 +87,7 @@ def summary(out):
 
 def results(out):
     "The content of all results but the records."
-    records = ("summary.json", "frames.jsonl", ".lock")
-    files = [p for p in out.rglob("*") if p.is_file() and p.name not in records]
+    files = [p for p in out.rglob("*") if p.is_file() and p.name not in ("summary.json", ".lock")]
     return {p.relative_to(out): p.read_bytes() for p in files}
 
 
@@ -459,7 +457,7 @@ def test_tables_coco_masks_and_overlays(tmp_path, weights, by_pixels):
     Image.fromarray(image).save(tmp_path / "some.png")
     Image.fromarray(image * 0).save(tmp_path / "empty.png")
     out = tmp_path / "out"
-    done = predict_files(weights, tmp_path, out, save="probabilities,masks,overlays")
+    done = predict_files(weights, tmp_path, out, save="masks,overlays")
     rows, frames = table(out / "detections.csv"), table(out / "frames.csv")
     assert str(done).startswith(f"2 frames of 2 files: {len(rows)} detections in ")
     assert [r["detections"] for r in frames] == ["0", str(len(rows))]
@@ -480,18 +478,10 @@ def test_tables_coco_masks_and_overlays(tmp_path, weights, by_pixels):
         )
         assert mask.sum() == found["area"] == int(row["area"])
         total += mask
-    mask, kept = (np.asarray(Image.open(out / k / "some.png")) for k in ("masks", "probabilities"))
+    mask = np.asarray(Image.open(out / "masks" / "some.png"))
     assert np.array_equal(mask, total * 255) and np.array_equal(total, image > 127)
-    assert np.array_equal(kept >= 32768, image > 127)
     assert Image.open(out / "overlays" / "empty.png").size == (33 * 31, 19 * 31)
     assert (summary(out)["state"], summary(out)["skipped"]) == ("finished", {})
-
-
-def test_probabilities_keep_the_threshold():
-    "A value of 32,768 or more is a probability above 0.5, and nothing else is; 1 fits."
-    around = np.nextafter(np.float32(0.5), np.float32([0, 0.5, 1]))
-    kept = np.asarray(_levels(np.float32([[0, *around, 1, 1 + 1e-6]])))
-    assert kept.tolist() == [[0, 32767, 32767, 32768, 65535, 65535]]
 
 
 def test_names_are_whole_and_never_collide(tmp_path, weights, by_pixels):
@@ -560,7 +550,7 @@ def test_a_finished_file_is_skipped_until_it_changes(tmp_path, weights, by_pixel
     monkeypatch.setattr(mshnet.predict, "read_frames", lambda *x: read.extend(x[0]) or real(*x))
     predict_files(weights, tmp_path, out)
     first = results(out)
-    predict_files(weights, tmp_path, out, num_workers=1)
+    predict_files(weights, tmp_path, out)
     assert len(read) == 5 and results(out) == first
     Image.fromarray(np.full((40, 40), 20, np.uint8)).save(tmp_path / "3.png")
     (tmp_path / "4.png").unlink()
@@ -642,29 +632,6 @@ def test_what_a_shell_glob_brings_along_is_left_out(
         assert "4 frames of 4 files: " in printed
 
 
-def test_a_video_gets_a_video_of_its_overlays(tmp_path, weights, by_pixels):
-    "As long as the source, at its rate, with a box around the moving target."
-    av = pytest.importorskip("av", reason="needs the extra video")
-    from imageio.v3 import imwrite
-
-    clip = np.full((12, 300, 401, 3), 20, np.uint8)
-    for i in range(12):
-        clip[i, 100:106, 20 + 20 * i : 26 + 20 * i] = 250
-    path = tmp_path / "clip.avi"
-    imwrite(path, clip, plugin="pyav", codec="ffv1", fps=5)
-    out = tmp_path / "out"
-    assert "12 frames of 1 file: 12 detections" in str(predict_files(weights, path, out))
-    with av.open(str(out / "videos" / "clip.mp4")) as made:
-        stream = made.streams.video[0]
-        pictures = [x.to_ndarray(format="rgb24") for x in made.decode(stream)]
-    assert (len(pictures), stream.average_rate) == (12, 5)
-    stills = [np.asarray(Image.open(out / "overlays" / f"clip_{i:05}.png")) for i in (0, 11)]
-    for still, picture in zip(stills, (pictures[0], pictures[-1]), strict=True):
-        height, width, _ = picture.shape
-        assert np.abs(still[:height, :width].astype(int) - picture).mean() < 3
-        assert (picture[..., 0].astype(int) - picture[..., 2] > 60).any(), "no orange box"
-
-
 # Interrupted, and resumed
 
 
@@ -700,7 +667,7 @@ def test_an_interrupted_prediction_skips_its_finished_files(
     assert summary(out)["state"] == "stopped"
     assert len(table(out / "frames.csv")) == at - (at > 3)  # 3.png cannot be read
     if how == "killed":
-        with open(out / "frames.jsonl", "ab") as lines:
+        with open(out / "records" / f"{4 if at == 6 else 8}.jsonl", "ab") as lines:
             lines.write(b'{"stamp": ["/data/9')
     first = written[:]
     monkeypatch.setattr(_Results, "write", lambda *x: written.append(x[1]) or write(*x))
@@ -756,8 +723,10 @@ MISTAKES = {
     "no images": (["{dir}/texts"], "name files that end in .png"),
     "not an image": (["{dir}/texts/a.txt"], "name files that end in .png"),
     "no hits": (["{dir}/*.bmp"], "nothing fits this pattern"),
-    "format": (["{dir}/a.png", "--save", "masks,gif"], "masks,overlays,probabilities"),
+    "format": (["{dir}/a.png", "--save", "masks,gif"], "use masks, overlays or none"),
     "retired": (["{dir}/a.png", "--save", "yolo"], "coco.json has the boxes"),
+    "folders below": (["{dir}", "--recursive"], "name a pattern, such as 'DIR/**'"),
+    "a video": (["{dir}/a.png", "--save", "videos"], "ffmpeg joins overlays to a video"),
     "tile": (
         ["{dir}/a.png", "--tile", "1000"],
         "tile=1000 is not possible: use a multiple of 16",
@@ -770,7 +739,7 @@ MISTAKES = {
     "flag": (["{dir}/a.png", "--treshold", "0.3"], "did you mean 'threshold'?"),
     "broken link": (["{dir}/gone.png"], "name files that end in .png"),
     "missing weights": (["{dir}/a.png", "--weight-path", "{dir}/x.pt"], "there is no such file"),
-    "ONNX": (["{dir}/a.png", "--weight-path", "{dir}/x.onnx"], "use onnxruntime, x.onnx.json"),
+    "ONNX": (["{dir}/a.png", "--weight-path", "{dir}/x.onnx"], "use onnxruntime: the guide"),
     "no weights in it": (["{dir}/a.png", "--weight-path", "{dir}/a.png"], "not a torch file"),
 }
 

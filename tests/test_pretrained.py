@@ -107,7 +107,7 @@ def test_the_kept_threshold_is_used_everywhere(moved, picture, tmp_path):
     [mask] = (out / "masks").iterdir()
     assert (np.asarray(Image.open(mask)) > 0).sum() == (prob > 0.95).sum()
     for format in ("onnx", "safetensors"):
-        done = export("pretrained", format, tmp_path / f"out.{format}")
+        done = export("pretrained", tmp_path / f"out.{format}")
         assert json.loads(done.note.read_text())["threshold"] == 0.95
     assert Detector(done.path, "cpu").threshold == 0.95
 
@@ -264,7 +264,7 @@ def test_training_and_export_start_from_them(tmp_path):
     name = "encoder_0.0.conv1.weight"
     assert torch.allclose(before[name], after[name], atol=1e-4)
     file = tmp_path / "out.safetensors"
-    words = ["export", "--weight-path", "pretrained", "--format", "safetensors", "--output"]
+    words = ["export", "--weight-path", "pretrained", "--output"]
     assert main([*words, str(file)]) == 0
     assert trained_model(file).threshold == trained_model("pretrained").threshold
 

@@ -54,7 +54,7 @@ for seed in range(3):
 # mshnet predict clip.mp4 --save none
 # ```
 #
-# The first call also writes a video of the marked frames, the second one only the tables. `frame` in `detections.csv` is the number of the frame, from 0. In Python:
+# The first call also writes masks and marked frames, the second one only the tables. `frame` in `detections.csv` is the number of the frame, from 0. `ffmpeg -i predictions/pretrained/overlays/clip_%05d.png -pix_fmt yuv420p clip_marked.mp4` joins the marked frames to a video. In Python:
 #
 # ```python
 # from pathlib import Path
@@ -76,7 +76,7 @@ for seed in range(3):
 # mshnet export --weight-path pretrained --output mshnet.onnx
 # ```
 #
-# The file is compared with PyTorch before it gets its name. `mshnet.onnx.json` next to it contains the threshold, an example with its result, and ten lines of Python that read it ([export](../52_export.ipynb)).
+# The file is compared with PyTorch before it gets its name. `mshnet.onnx.json` next to it contains the threshold and an example with its result ([export](../52_export.ipynb)).
 #
 # | | name | type and shape | content |
 # |---|---|---|---|

@@ -38,10 +38,9 @@
 #
 # ```bash
 # mshnet bench --dataset-dir data/NUAA-SIRST
-# mshnet bench --largest-batch --dataset-dir data/NUAA-SIRST
 # ```
 #
-# The first command takes some minutes. It measures training and evaluation with your settings, on a sample of the data set: `--preset paper` or `--precision fp32` gives other times. The second command finds the largest batch that fits into memory. With `--output-dir results/bench-mine` the result is stored, and in a clone the cell below shows it.
+# This takes some minutes. It measures training and evaluation with your settings, on a sample of the data set: `--preset paper` or `--precision fp32` gives other times. Memory is measured for the batch and for one four times as large. With `--output-dir results/bench-mine` the result is stored, and in a clone the cell below shows it.
 #
 # | row | meaning |
 # |---|---|

@@ -71,6 +71,7 @@
 # | `coco.json` | the same for COCO's tools |
 # | `frames.csv` | a line for each frame, with its number of detections |
 # | `skipped.csv` | the files that could not be read, each with the reason |
+# | `summary.json`, `records/` | how the results were made; what is finished, which the same command skips |
 #
 # ![A part of a synthetic frame with eight detections marked, each with a number and a probability](../../results/predict-large/part.png)
 #

@@ -71,6 +71,7 @@
 # | `coco.json` | 同样的内容，供 COCO 工具使用 |
 # | `frames.csv` | 每帧一行，及其检测数 |
 # | `skipped.csv` | 不能读取的文件及其原因 |
+# | `summary.json`、`records/` | 结果的产生方式；已完成的部分，再次运行同一命令时跳过 |
 #
 # ![一幅合成图像的一部分，标出八个检测，各有编号和概率](../../results/predict-large/part.png)
 #

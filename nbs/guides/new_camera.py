@@ -11,13 +11,13 @@
 # ## Look at the results
 #
 # ```bash
-# mshnet predict frames --save overlays,probabilities --output-dir predictions/look
+# mshnet predict frames --threshold 0.1 --output-dir predictions/look
 # ```
 #
 # | what you see | cause | what to do |
 # |---|---|---|
-# | nothing, and the probability images are black | the target looks different: cold instead of hot, larger than about 20 pixels, or blurred | invert the images of a camera that shows heat as black; make large targets smaller (resize the frames to half their size before you predict); otherwise fine-tune |
-# | nothing, but the probability images have grey dots on the targets | the threshold is too high | `--threshold 0.2` |
+# | nothing | the target looks different: cold instead of hot, larger than about 20 pixels, or blurred | invert the images of a camera that shows heat as black; make large targets smaller (resize the frames to half their size before you predict); otherwise fine-tune |
+# | the targets, which the default threshold does not find | the threshold is too high | `--threshold 0.2` |
 # | single bright pixels everywhere | sensor noise or hot pixels | `--min-area 3` drops smaller detections; better, correct the sensor |
 # | detections on lamps, roofs, edges of clouds | they look like targets; a single frame does not tell them apart | collect such frames and retrain, see below |
 # | detections at the borders of large frames, more than before | `--tile` is too small: the network's attention sees one tile at a time | the default of 1024, or larger if the memory allows |

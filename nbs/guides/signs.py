@@ -141,7 +141,7 @@ plt.show()
 # mshnet test --task signs --weight-path runs/NAME --dataset-dir data/CE-CSL
 # mshnet predict --task signs --weight-path runs/NAME clip.mp4
 # mshnet compare runs/NAME runs/OTHER
-# mshnet export --weight-path runs/NAME --format safetensors
+# mshnet export --weight-path runs/NAME   # safetensors
 # mshnet doctor --task signs
 # ```
 #

@@ -69,7 +69,7 @@
 # | `this machine has a TPU, but torch_xla is not installed` | use the service's own TPU image; see [TPU](tpu.ipynb) |
 # | `precision=...: not on ...; use ...` | leave it at `auto` |
 # | `this chip only emulates bf16; use --precision fp32 (or auto)` | `--precision bf16` on a T4, say: leave it out |
-# | `...=...: does not fit into the memory of ...; use ...` | a smaller batch, or `--on-out-of-memory halve`; `mshnet bench --largest-batch` finds the largest batch that fits |
+# | `...=...: does not fit into the memory of ...; use ...` | a smaller batch, or `--on-out-of-memory halve`; `mshnet bench` measures the memory of a batch and of one four times as large |
 # | `batch_size=... cannot be shared by ... devices: use ...` | a multiple of their number |
 #
 # ## It trains, but
@@ -124,7 +124,7 @@
 #
 # | message | what to do |
 # |---|---|
-# | `...: name files that end in ..., or their folders` | no input has one of these types. Of a folder the files in it are used, with `--recursive` also those below it, but never the results of an earlier prediction |
+# | `...: name files that end in ..., or their folders` | no input has one of these types. Of a folder the files in it are used, those of folders below by a pattern such as `"DIR/**"`, but never the results of an earlier prediction |
 # | `output_dir=...: holds something else than this prediction; use another --output-dir` | other images, weights or settings, or files of yours: use another folder, or leave out `--output-dir`: the results then go to `predictions/NAME-2` |
 # | `no memory for a piece of ...: use a smaller --tile` | `--tile 512` needs a quarter of the memory |
 # | `explore` shows a still figure | widgets need a live notebook and `pip install ipywidgets`; then restart the kernel |

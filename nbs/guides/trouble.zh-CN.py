@@ -69,7 +69,7 @@
 # | `this machine has a TPU, but torch_xla is not installed` | 使用该服务自带的 TPU 镜像；见 [TPU](tpu.zh-CN.ipynb) |
 # | `precision=...: not on ...; use ...` | 保持 `auto` |
 # | `this chip only emulates bf16; use --precision fp32 (or auto)` | 例如在 T4 上用了 `--precision bf16`：去掉它 |
-# | `...=...: does not fit into the memory of ...; use ...` | 用更小的批次，或 `--on-out-of-memory halve`；`mshnet bench --largest-batch` 找出放得下的最大批次 |
+# | `...=...: does not fit into the memory of ...; use ...` | 用更小的批次，或 `--on-out-of-memory halve`；`mshnet bench` 测量该批次及其四倍大小所需的内存 |
 # | `batch_size=... cannot be shared by ... devices: use ...` | 取设备数的整数倍 |
 #
 # ## 能训练，但是
@@ -124,7 +124,7 @@
 #
 # | 提示 | 怎么办 |
 # |---|---|
-# | `...: name files that end in ..., or their folders` | 没有这些类型的输入。文件夹中的文件会被使用，加 `--recursive` 时也包括下级的文件，但从不包括以前的预测结果 |
+# | `...: name files that end in ..., or their folders` | 没有这些类型的输入。文件夹中的文件会被使用，下级文件夹中的文件用模式 `"DIR/**"`，但从不包括以前的预测结果 |
 # | `output_dir=...: holds something else than this prediction; use another --output-dir` | 图像、权重或设置不同，或有你自己的文件：换一个文件夹，或去掉 `--output-dir`，结果就写到 `predictions/NAME-2` |
 # | `no memory for a piece of ...: use a smaller --tile` | `--tile 512` 只需要四分之一的内存 |
 # | `explore` 只显示静止的图 | 交互控件需要实时运行的 notebook 和 `pip install ipywidgets`；然后重启内核 |

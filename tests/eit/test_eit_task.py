@@ -154,7 +154,7 @@ def test_commands_read_and_write_tanks(run, files, tmp_path, capsys):
     assert arrays["mean"].shape == arrays["spread"].shape == (3, 16, 16)
     assert {p.name for p in out.glob("*.png")} == {"one.png", "two_0.png", "two_1.png"}
     assert (out / "tanks.csv").read_text().count("\n") == 4
-    assert main(["export", "--weight-path", str(run.folder), "--format", "safetensors"]) == 0
+    assert main(["export", "--weight-path", str(run.folder)]) == 0
     assert main(["compare", str(run.folder)]) == 0
     assert main(["doctor", "--task", "eit", "--device", "cpu"]) in (0, 1)
 

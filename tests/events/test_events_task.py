@@ -232,7 +232,7 @@ def test_commands_take_the_run(run, files, tmp_path, capsys):
         late = curve[round(when / 30) - 1 :].argmax(1)
         assert set(late.tolist()) == {int(row["class"])} and int(row["events"]) > 500
     assert len(list(out.glob("*.png"))) == 3
-    assert main(["export", "--weight-path", str(run.folder), "--format", "safetensors"]) == 0
+    assert main(["export", "--weight-path", str(run.folder)]) == 0
     assert main(["compare", str(run.folder)]) == 0
     assert main(["doctor", "--task", "events", "--device", "cpu"]) in (0, 1)
     assert main(["pack", str(run.folder), "--output", str(tmp_path / "a.tar.gz")]) == 0
