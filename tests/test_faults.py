@@ -35,7 +35,7 @@ def test_a_careless_library_is_found():
     "Rounds that find nothing would prove nothing: here a checkpoint is written in its place."
     careless = "faults.run.write_atomic = lambda path, data, previous=None: open(path, 'wb').write("
     careless += "data if isinstance(data, bytes) else data.encode())"
-    words = ("--only", "power", "--rounds", "2", "--seed", "7")
+    words = ("--only", "power_cut", "--rounds", "2", "--seed", "7")
     status, lines = faults(*words, careless=careless)
     assert status == 1
     assert any("  lost " in line for line in lines)

@@ -13,7 +13,6 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from conftest import make_dataset
 
 pytestmark = pytest.mark.nightly
 
@@ -123,21 +122,6 @@ def test_weights_come_with_the_wheel(installed):
     assert Path(line.split("their card: ")[1]).is_file()
     found = "import mshnet; print(len(mshnet.detect('scene.png', device='cpu')))"
     assert int(run(python, "-c", found, cwd=folder)) > 0
-
-
-def test_the_weights_of_the_wheel_are_trained_exported_and_scored(installed):
-    "From where pip put them."
-    python, folder, _ = installed
-
-    def mshnet(line):
-        return run(python.parent / "mshnet", *line.split(), cwd=folder)
-
-    run(python, "-c", "import mshnet; mshnet.MSHNet.pretrained()", cwd=folder)
-    small = "--scenes 8 --base-size 64 --crop-size 64 --epochs 1 --batch-size 4 --device cpu"
-    assert "IoU" in mshnet(f"train --weight-path pretrained {small} --output-dir onward")
-    mshnet("export --weight-path pretrained --format safetensors --output onward.safetensors")
-    make_dataset(folder / "set", size=64)
-    assert "pretrained; their card" in mshnet("test --dataset-dir set --device cpu")
 
 
 def test_model_and_loss_import_with_torch_alone(installed):

@@ -1,6 +1,6 @@
 """Faults: runs that are killed or cut off, and whether anything is lost. `make faults`.
 
-    python tools/faults.py [--rounds 200] [--seed 1] [--only KIND ..]
+    python tools/faults.py [--rounds 200] [--seed 1] [--only KIND ...]
 
 Each round disturbs a tiny run on the CPU, checks what is left on the disk, repeats the command
 until the run is done, and compares it with an undisturbed run: checkpoints, log and scores, to the
@@ -34,7 +34,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -396,80 +395,58 @@ def new_machine(this: Round) -> None:
     assert steps == ALL_STEPS - copied, f"resuming from step {copied} took {steps} steps"
 
 
-KINDS: dict[str, tuple[Callable[[Round], None], float]] = {  # and its share of the rounds
-    "point": (point, 0.45),
-    "moment": (moment, 0.15),
-    "power cut": (power_cut, 0.15),
-    "disk full": (disk_full, 0.1),
-    "new machine": (new_machine, 0.15),
-}
+KINDS = {point: 0.45, moment: 0.15, power_cut: 0.15, disk_full: 0.1, new_machine: 0.15}  # shares
+
 
 # All rounds
 
 
 def prepare(top: Path) -> tuple[dict[str, Any], Counter[str], float]:
     "The undisturbed run: what it leaves, the points it reaches, its seconds."
-    (top / "whole").mkdir()
     begun = time.monotonic()
-    end = start(top / "whole", COMMAND.split())
+    end = start(top, COMMAND.split())
     if end.status:
         raise SystemExit(f"the undisturbed run failed:\n{end.output}")
-    return look(top / "whole/run"), end.points, time.monotonic() - begun
+    return look(top / "run"), end.points, time.monotonic() - begun
 
 
-def make_round(top: Path, known: tuple[Any, ...], kind: str, seed: int) -> dict[str, Any]:
-    "One round: its fault, and how it ended."
-    box, end, why = top / f"{kind.replace(' ', '-')}-{seed}", "ok", ""
+def make_round(top: Path, known: tuple[Any, ...], kind: Callable[[Round], None], seed: int) -> str:
+    "One round: its fault, and how it ended, in a line."
+    box, end = top / f"{kind.__name__}-{seed}", "ok"
     box.mkdir()
-    this = Round(kind, seed, box, *known)
+    this = Round(kind.__name__, seed, box, *known)
     try:
-        KINDS[kind][0](this)
+        kind(this)
     except Exception as error:
         end = "lost" if isinstance(error, Lost) else "wrong"
-        why = f"{type(error).__name__}: {error}".replace(str(box), "BOX")
+        this.what += f" {type(error).__name__}: {error}".replace(str(box), "BOX")
     shutil.rmtree(box, ignore_errors=True)
-    return {"kind": kind, "seed": seed, "what": this.what.strip(), "end": end, "why": why}
+    return f"{end:5}  {kind.__name__:11}  seed {seed:<4}  {this.what}"
 
 
-def make_rounds(planned: list[tuple[str, int]]) -> list[dict[str, Any]]:
-    "Make all rounds, two at a time, a line for each."
-    found, ignore = [], (signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for this process
-    with tempfile.TemporaryDirectory(prefix="faults-") as folder:
-        known = prepare(Path(folder))
-        pool = ProcessPoolExecutor(2, FORK, signal.signal, ignore)
-        try:
-            for future in [pool.submit(make_round, Path(folder), known, *one) for one in planned]:
-                found.append(made := future.result())
-                head = f"{len(found):4}/{len(planned)}  {made['end']:5}  {made['kind']:18}"
-                print(f"{head}  seed {made['seed']:<4}  {made['what']}  {made['why']}", flush=True)
-        finally:
-            pool.shutdown(cancel_futures=True)
-    return found
-
-
-def plan(rounds: int, seed: int, only: list[str]) -> list[tuple[str, int]]:
+def plan(rounds: int, seed: int, only: list[str]) -> list[tuple[Callable[[Round], None], int]]:
     "The kind and the seed of each round: by the kinds' shares, at least one of each."
-    kinds = {k: share for k, (_, share) in KINDS.items() if not only or any(w in k for w in only)}
+    kinds = {k: share for k, share in KINDS.items() if not only or k.__name__ in only}
     counts = {k: max(1, round(rounds * s / sum(kinds.values()))) for k, s in kinds.items()}
     return [(kind, seed + i) for kind, count in counts.items() for i in range(count)]
 
 
 def main(words: list[str] | None = None) -> int:
-    "Make the rounds; 0 if nothing is lost and nothing is wrong."
+    "Make the rounds, a line for each; 0 if nothing is lost and nothing is wrong."
+    names = [kind.__name__ for kind in KINDS]
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--rounds", type=int, default=200, help="of all kinds, by their shares")
     parser.add_argument("--seed", type=int, default=1, help="of the first round of each kind")
-    parser.add_argument("--only", nargs="*", default=[], metavar="KIND", help="words of its name")
+    parser.add_argument("--only", nargs="*", default=[], choices=names, metavar="KIND")
     given = parser.parse_args(words)
-    planned = plan(given.rounds, given.seed, given.only)
-    if not planned:
-        parser.error(f"--only: no such kind; there are {', '.join(KINDS)}")
-    try:
-        found = make_rounds(planned)
-    except KeyboardInterrupt:
-        return 130
-    ends = Counter(made["end"] for made in found)
-    print(f"{len(found)} rounds: {ends['lost']} lost, {ends['wrong']} wrong")
+    planned, ends = plan(given.rounds, given.seed, given.only), Counter[str]()
+    with tempfile.TemporaryDirectory(prefix="faults-") as folder:
+        known = prepare(Path(folder))
+        for number, one in enumerate(planned, 1):
+            line = make_round(Path(folder), known, *one)
+            print(f"{number:4}/{len(planned)}  {line}", flush=True)
+            ends[line.split()[0]] += 1
+    print(f"{len(planned)} rounds: {ends['lost']} lost, {ends['wrong']} wrong")
     return 1 if ends["lost"] or ends["wrong"] else 0
 
 
