@@ -297,30 +297,6 @@ def test_damaged_weights_say_how_to_reinstall(damage, moved, picture, tmp_path, 
     assert not (tmp_path / "out").exists()
 
 
-def test_large_frames_are_trained_on_in_pieces(tmp_path, monkeypatch):
-    "Each pixel once, in pieces of at most 640 pixels; one frame in ten is held out, whole."
-    frames = {f"clutter_{i}": np.full((700, 1300), i, np.uint8) for i in range(10)}
-    frames |= {f"nuaa-sirst_{i}": np.full((640, 640), i, np.uint8) for i in range(10)}
-    pictures = [(name, pixels, np.uint8(pixels > 4)) for name, pixels in frames.items()]
-    monkeypatch.setattr(pretrain, "pictures", lambda data: iter(pictures))
-    pretrain.write_set(tmp_path, tmp_path / "set")
-    lists = {
-        kind: (tmp_path / "set" / f"{kind}.txt").read_text().split()
-        for kind in ("trainval", "test")
-    }
-    assert lists["test"] == ["clutter_9", "nuaa-sirst_9"]
-    said = pretrain.counts(tmp_path / "set")
-    assert (said["clutter_trained"], said["clutter_held"], said["nuaa_trained"]) == (9, 1, 9)
-    for name, pixels in frames.items():
-        names = [n for n in lists["trainval"] + lists["test"] if (n + "_").startswith(name + "_")]
-        files = [np.asarray(Image.open(tmp_path / "set" / "images" / f"{n}.png")) for n in names]
-        assert sum(file.size for file in files) == pixels.size
-        assert {int(v) for file in files for v in np.unique(file)} == {int(pixels[0, 0])}
-        held = names[0] in lists["test"]
-        assert len(names) == (1 if held or name.startswith("nuaa") else 6)
-        assert held or max(max(file.shape) for file in files) <= 640
-
-
 @pytest.mark.parametrize("name", ["nuaa-sirst", "nudt-sirst"])
 def test_no_test_image_was_trained_on(name):
     "By the digests in the file, of pixels and not of names."

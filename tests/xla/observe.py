@@ -62,7 +62,7 @@ class Calm(Detection):
 
 
 def ten_steps(device, shake=0.0):
-    "Five steps of each phase, each phase scored; what was seen after each of them."
+    "Ten steps with all heads, and a scoring; what was seen after each of them."
     task = Calm(CONFIG)
     parts, model = task.splits(), task.model()
     generator = torch.Generator().manual_seed(1)
@@ -71,23 +71,21 @@ def ten_steps(device, shake=0.0):
             p.mul_(1 + shake * torch.randn(p.shape, generator=generator))
     model = device.to_device(model)
     state = State(model, task.optimizer(model), ema=device.to_device(task.model()))
-    job, plan, seen = Job(task, parts, device), task.plan(parts["train"], 0), {}
-    for phase, rows in (("warm-up", plan[:5]), ("full", plan[5:10])):
-        model.train()
-        step = device.begin(phase, model, state.optimizer)
-        seen[phase] = [look(device)]
-        for number, indices in enumerate(rows):
-            first = 5 if phase == "full" else 0
-            prepare_step(job, state, first + number, len(plan))  # another rate each time
-            batch = device.transfer_batch(task.batch(parts["train"], indices, 0))
-            with device.autocast():
-                loss = task.loss(step, batch, phase)
-            update(device, loss, state.optimizer, clip=10.0)
-            seen[phase].append(look(device) | {"loss": device.read(loss).item()})
-        reads = device.reads
-        scores = score_split(task, state.scored, parts["test"], device, phase)
-        seen[phase].append(look(device) | {"reads": device.reads - reads})
-        seen[f"{phase} scores"] = scores.as_dict()
+    job, plan = Job(task, parts, device), task.plan(parts["train"], 0)
+    model.train()
+    step = device.begin("full", model, state.optimizer)
+    seen = {"rows": [look(device)]}
+    for number, indices in enumerate(plan[:10]):
+        prepare_step(job, state, number, len(plan))  # another rate each time
+        batch = device.transfer_batch(task.batch(parts["train"], indices, 0))
+        with device.autocast():
+            loss = task.loss(step, batch, "full")
+        update(device, loss, state.optimizer, clip=10.0)
+        seen["rows"].append(look(device) | {"loss": device.read(loss).item()})
+    reads = device.reads
+    scores = score_split(task, state.scored, parts["test"], device, "full")
+    seen["rows"].append(look(device) | {"reads": device.reads - reads})
+    seen["scores"] = scores.as_dict()
     batch = device.transfer_batch(task.batch(parts["train"], plan[0], 0))
     with torch.no_grad():
         seen["averaged"] = device.read(task.loss(state.ema.eval(), batch, "full")).item()

@@ -51,16 +51,15 @@ def travelled(tmp_path_factory):
 
 def losses(run):
     "Those of the ten steps."
-    return [row["loss"] for p in ("warm-up", "full") for row in run[p] if "loss" in row]
+    return [row["loss"] for row in run["rows"] if "loss" in row]
 
 
 def test_a_phase_is_one_program(seen):
-    "Compiled in its first step, whatever the learning rate; one program scores both phases."
-    for phase, scoring in (("warm-up", 1), ("full", 0)):
-        began, first, *later, scored = (row["programs"] for row in seen["xla"][phase])
-        assert first == began + 1
-        assert later == [first] * 4
-        assert scored == first + scoring  # three batches, the last one half filled
+    "Compiled in its first step, whatever the learning rate; a scoring is another one."
+    began, first, *later, scored = (row["programs"] for row in seen["xla"]["rows"])
+    assert first == began + 1
+    assert later == [first] * 9
+    assert scored == first + 1  # three batches, the last one half filled
 
 
 def test_native_scoring_has_one_program_for_each_padded_size(seen):
@@ -70,14 +69,13 @@ def test_native_scoring_has_one_program_for_each_padded_size(seen):
 
 
 def test_no_operation_leaves_the_device(seen):
-    "Over full training steps and full scorings of both phases, reads included."
-    rows = [row for phase in ("warm-up", "full") for row in seen["xla"][phase]]
-    assert [row["host"] for row in rows] == [[]] * len(rows)
+    "Over full training steps and a full scoring, reads included."
+    assert [row["host"] for row in seen["xla"]["rows"]] == [[]] * 12
 
 
 def test_scoring_reads_once_a_batch(seen):
     "The logits, and nothing else."
-    assert [seen["xla"][phase][-1]["reads"] for phase in ("warm-up", "full")] == [3, 3]
+    assert seen["xla"]["rows"][-1]["reads"] == 3
 
 
 def test_ten_steps_have_the_losses_of_plain_pytorch(seen):
@@ -110,7 +108,7 @@ def test_averaged_weights_have_the_loss_of_plain_pytorch(seen):
 
 def test_the_same_weights_score_the_same(seen):
     "Counts of objects exactly; overlap but for pixels whose logit is zero to rounding."
-    have, want = seen["xla"]["full scores"], seen["xla"]["same weights"]
+    have, want = seen["xla"]["scores"], seen["xla"]["same weights"]
     assert (have["images"], have["targets"]) == (want["images"], want["targets"]) == (20, 36)
     assert have["iou"] == pytest.approx(want["iou"], rel=1e-3)
     assert have["pd"] == pytest.approx(want["pd"], abs=1 / 36)
@@ -155,7 +153,7 @@ def test_a_checkpoint_travels(travelled):
 
 def test_the_user_is_told_of_compiling(seen):
     "What is compiled, how long it took, and how often in the run."
-    assert "compiled the warm-up step in" in seen["said"]
+    assert "compiled the full step in" in seen["said"]
     assert "s after the start" in seen["said"]
     assert seen["facts"]["first_step_seconds"] > 0
     assert seen["facts"]["compile_seconds"] > 1 and seen["facts"]["cache_misses"] == 0
