@@ -16,7 +16,7 @@ XLA := .venv-xla/bin
 XLA_MADE := .venv-xla/.made
 XLA_RUNS_HERE := $(filter Linux-x86_64,$(shell uname -s)-$(shell uname -m))
 
-# Install into an environment. uv takes a minute where pip takes several; where it fails, pip does it.
+# uv installs in a minute what takes pip several; where uv fails, pip does it.
 FOUND = $(if $(PIP_FIND_LINKS),--find-links $(PIP_FIND_LINKS))
 INSTALL = install() { bin=$$1; shift; \
 	{ $$bin/python -m pip install --quiet -c $$2 uv && \

@@ -444,7 +444,7 @@ def png(pixels):
 
 def test_figures_are_small_and_stay_where_they_hardly_differ():
     "Noise, which no palette helps; a grey image, which must not lose a level."
-    noise = np.random.default_rng(0).integers(0, 256, (800, 800, 3), dtype=np.uint8)
+    noise = np.random.default_rng(0).integers(0, 256, (400, 400, 3), dtype=np.uint8)
     assert len(base64.b64decode(outputs.small(png(noise)))) <= outputs.MOST
     grey = np.arange(256, dtype=np.uint8)[None].repeat(8, 0)
     kept = Image.open(io.BytesIO(base64.b64decode(outputs.small(png(grey)))))
