@@ -328,7 +328,7 @@ def test_a_session_ends_and_another_machine_goes_on(tmp_path):
     drive.mkdir()
     kept = {**SMALL, "mirror_dir": str(drive), "epochs": 100_000, "scenes": 8, "base_size": 32}
     kept |= {"crop_size": 32, "eval_every": 1000, "choose": "last", "schedule": "constant"}
-    notebook, run = execute("local", tmp_path, **kept, max_hours=0.003)
+    notebook, run = execute("local", tmp_path, **kept, max_hours=0.01)
     said = told(notebook)
     assert "hours are over; nothing is lost" in said
     assert f"mshnet train --resume {run}" in said
