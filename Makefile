@@ -16,6 +16,13 @@ XLA := .venv-xla/bin
 XLA_MADE := .venv-xla/.made
 XLA_RUNS_HERE := $(filter Linux-x86_64,$(shell uname -s)-$(shell uname -m))
 
+# uv installs in a minute what takes pip several; where uv fails, pip does it.
+FOUND = $(if $(PIP_FIND_LINKS),--find-links $(PIP_FIND_LINKS))
+INSTALL = install() { bin=$$1; shift; \
+	{ $$bin/python -m pip install --quiet -c $$2 uv && \
+	$$bin/uv pip install --quiet --python $$bin/python $(FOUND) "$$@"; } || \
+	$$bin/python -m pip install --quiet "$$@"; }; install
+
 CHOSEN = -m 'not nightly'
 
 .PHONY: demo test test-xla test-xla-aside test-all faults check build outputs docs wheel matrix
@@ -82,11 +89,11 @@ RECENT = $(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if v >= (
 $(XLA_MADE): constraints-xla.txt settings.ini setup.py
 	@$(RECENT)
 	test -x $(XLA)/python || $(PYTHON) -m venv .venv-xla
-	$(XLA)/python -m pip install --quiet -c constraints-xla.txt -e '.[notebook]' torch_xla pytest
+	$(INSTALL) $(XLA) -c constraints-xla.txt -e '.[notebook]' torch_xla pytest
 	@touch $@
 
 $(MADE): constraints.txt settings.ini setup.py
 	@$(RECENT)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,browser]'
+	$(INSTALL) $(BIN) -c constraints.txt -e '.[dev,browser]'
 	@touch $@

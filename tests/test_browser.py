@@ -1,7 +1,7 @@
-"""The widget in a real browser: a page that Voila serves, and a notebook in JupyterLab.
+"""The widget in a real browser: a notebook in JupyterLab.
 
-The slider is moved by its keys, and the picture on the page must become the one that a process
-without widgets draws for that threshold. Screenshots go to the folder MSHNET_ARTIFACTS, if it is
+The slider is moved by its keys, and the picture on the page must become the one that is drawn
+without widgets for that threshold. Screenshots go to the folder MSHNET_ARTIFACTS, if it is
 set. Chromium is the system's (Debian: apt-get install chromium); nothing is downloaded.
 """
 
@@ -25,9 +25,11 @@ import pytest
 from conftest import make_run
 from PIL import Image
 
+from mshnet.explore import explore
+
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 CHROMIUM = next((path for path in map(shutil.which, BROWSERS) if path), None)
-NEEDED = ("playwright", "voila", "jupyterlab", "ipywidgets", "ipykernel")
+NEEDED = ("playwright", "jupyterlab", "ipywidgets", "ipykernel")
 MISSING = [name for name in NEEDED if importlib.util.find_spec(name) is None]
 PATIENCE = 240_000  # milliseconds until a page shows what it should, on a busy machine
 FETCH = """async url => {
@@ -121,13 +123,9 @@ def wait_for(address, server, log):
     raise AssertionError(log.read_text())
 
 
-def still(folder, call):
-    "The pixels of the picture that a call draws in a process without widgets."
-    code = f"from mshnet.explore import explore\nprint({call}.path)"
-    line = [sys.executable, "-c", code]
-    done = subprocess.run(line, env=alike(folder), capture_output=True, text=True, cwd=folder)
-    assert done.returncode == 0, done.stderr
-    return pixels(Path(done.stdout.splitlines()[-1]).read_bytes())
+def still(run, **settings):
+    "The pixels of the picture that is drawn without widgets."
+    return pixels(explore(str(run), **settings).path.read_bytes())
 
 
 def pixels(content):
@@ -151,33 +149,20 @@ def until(page, want):
     raise AssertionError("the picture on the page is another one")
 
 
-def move_slider(page, folder, run, steps):
+def move_slider(page, run, steps):
     "Move the threshold by keys, and see the picture become that of the static call."
     page.locator("img.widget-image").first.wait_for()
-    before = still(folder, f"explore({str(run)!r})")
+    before = still(run)
     until(page, before)
     handle = page.locator(".noUi-handle").first
     handle.focus()
     for _ in range(steps):
         handle.press("ArrowLeft")
     assert page.locator(".widget-readout").first.inner_text() == f"{0.5 - steps / 100:.2f}"
-    want = still(folder, f"explore({str(run)!r}, threshold={0.5 - steps / 100:.2f})")
+    want = still(run, threshold=round(0.5 - steps / 100, 2))
     judged = np.s_[100:300, -250:]  # the pane of hits, misses and false alarms
     assert not np.array_equal(before[judged], want[judged])
     until(page, want)
-
-
-def test_in_voila_the_slider_moves_the_picture(page, run, artifacts, tmp_path):
-    "On a page without code, as a visitor sees it."
-    write_notebook(
-        tmp_path / "page.ipynb", f"from mshnet.explore import explore\nexplore({str(run)!r})"
-    )
-    with served(tmp_path, "voila", "page.ipynb", "--no-browser", "--port=PORT") as address:
-        page.goto(address)
-        move_slider(page, tmp_path, run, steps=31)
-        page.get_by_role("button", name="next").click()
-        until(page, still(tmp_path, f"explore({str(run)!r}, threshold=0.19, place=1)"))
-        page.screenshot(path=artifacts / "voila.png")
 
 
 def test_in_jupyterlab_the_slider_moves_the_picture(page, run, artifacts, tmp_path):
@@ -194,7 +179,9 @@ def test_in_jupyterlab_the_slider_moves_the_picture(page, run, artifacts, tmp_pa
             page.get_by_text("python3 | Idle")
         ).first.wait_for()
         page.keyboard.press("Control+Enter")
-        move_slider(page, tmp_path, run, steps=12)
+        move_slider(page, run, steps=31)
+        page.get_by_role("button", name="next").click()
+        until(page, still(run, threshold=0.19, place=1))
         news = page.get_by_role("button", name="No", exact=True)  # whether it may fetch some
         news.click()
         news.wait_for(state="hidden")

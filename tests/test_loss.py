@@ -101,17 +101,6 @@ def test_a_perfect_prediction_costs_almost_nothing(form):
     assert FORMS[form]((mask - 0.5) * 60, mask).item() == pytest.approx(0, abs=1e-4)
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_on_hard_masks_the_loss_is_set_overlap(seed):
-    "Counted here with sets of pixels, without tensors."
-    gen = torch.Generator().manual_seed(seed)
-    pred, mask = (torch.rand(1, 1, 8, 8, generator=gen) < 0.3 for _ in range(2))
-    a, b = ({tuple(p) for p in x.nonzero().tolist()} for x in (pred, mask))
-    want = 1 - len(a & b) / len(a | b)
-    have = sls_loss((pred.float() - 0.5) * 400, mask.float(), scale=False, location=False)
-    assert have.item() == pytest.approx(want, abs=1e-6)
-
-
 def slow_location(prob, mask):
     "The location term of one image as design 5 writes it, in loops and double precision."
     height, width = prob.shape
@@ -136,18 +125,6 @@ def test_location_term_is_its_formula(seed, shape):
     mask[2] = 0  # no target: the centre is the corner
     want = [slow_location(prob[i, 0], mask[i, 0]) for i in range(3)]
     assert location_loss(prob, mask).tolist() == pytest.approx(want, rel=1e-4)
-
-
-def test_sls_is_its_formula():
-    "1 - a IoU + L, from counts made by hand."
-    prob, mask = torch.full((1, 1, 16, 16), 1e-9), torch.zeros(1, 1, 16, 16)
-    prob[..., 2:6, 2:6] = 1 - 1e-7  # 16 pixels
-    mask[..., 4:7, 4:8] = 1  # 12 pixels, of which 4 overlap
-    spread = ((16 - 12) / 2) ** 2
-    scale = (12 + spread) / (16 + spread)
-    want = 1 - scale * 4 / 24 + slow_location(prob[0, 0], mask[0, 0])
-    logits = torch.logit(prob.double())
-    assert sls_loss(logits, mask).item() == pytest.approx(want, rel=1e-5)
 
 
 def test_all_heads_count_the_same_and_see_the_pooled_mask():

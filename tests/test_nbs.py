@@ -444,7 +444,7 @@ def png(pixels):
 
 def test_figures_are_small_and_stay_where_they_hardly_differ():
     "Noise, which no palette helps; a grey image, which must not lose a level."
-    noise = np.random.default_rng(0).integers(0, 256, (800, 800, 3), dtype=np.uint8)
+    noise = np.random.default_rng(0).integers(0, 256, (400, 400, 3), dtype=np.uint8)
     assert len(base64.b64decode(outputs.small(png(noise)))) <= outputs.MOST
     grey = np.arange(256, dtype=np.uint8)[None].repeat(8, 0)
     kept = Image.open(io.BytesIO(base64.b64decode(outputs.small(png(grey)))))
@@ -457,7 +457,7 @@ def test_figures_are_small_and_stay_where_they_hardly_differ():
     assert outputs.alike(one, near) and not outputs.alike(one, far) and not outputs.alike(one, [])
 
 
-# Formatting and pulling
+# Formatting
 
 
 def test_format_is_idempotent(tmp_path):
@@ -475,36 +475,6 @@ def test_format_is_idempotent(tmp_path):
     assert (tmp_path / "nbs/index.py").read_text() == INDEX
 
 
-def test_pull_brings_back_an_edit_made_in_colab(project):
-    "Colab adds outputs, its own metadata and ids; only the edit may come back."
-    path = project / "nbs/10_core.ipynb"
-    nb = nbformat.read(path, as_version=4)
-    nb.cells[-1].source = "area( 2.0 )"
-    nb.cells[-1].outputs = [nbformat.v4.new_output("stream", text="12.6")]
-    nb.cells[-1].metadata = {"id": "abc", "outputId": "1", "colab": {"height": 1}}
-    nb.metadata["colab"] = {"provenance": []}
-    nbformat.write(nb, path)
-    assert nbs.main(["pull", str(path)], project) == 0
-    assert (project / "nbs/10_core.py").read_text() == CORE.replace("area(1.0)\n", "area(2.0)\n")
-    assert complaints(project) == []
-    assert "colab" not in path.read_text()
-
-
-def test_pull_refuses_what_it_would_spoil(project, capsys):
-    "Nothing is changed, not even by the files that could be pulled."
-    before = snapshot(project)
-    for name, why in {
-        "nbs/run/local.ipynb": "runner.py",
-        "nbs/index.ipynb": "tokens",
-        "nbs/10_core.py": "not a notebook",
-        "nbs/99_none.ipynb": "no .py beside it",
-    }.items():
-        paths = [str(project / path) for path in ("nbs/10_core.ipynb", name)]
-        assert nbs.main(["pull", *paths], project) == 2
-        assert why in capsys.readouterr().err
-        assert snapshot(project) == before
-
-
 # The command line
 
 
@@ -520,7 +490,7 @@ def test_lesson_cells_run_and_failures_show(project, capfd):
     assert "no notebook corr; there are 10_core, 15_main" in capfd.readouterr().err
 
 
-@pytest.mark.parametrize("line", [[], ["bulid"], ["build", "extra"], ["pull"], ["build", "--all"]])
+@pytest.mark.parametrize("line", [[], ["bulid"], ["build", "extra"], ["build", "--all"]])
 def test_misuse_is_status_2_with_the_usage(line, capsys):
     with pytest.raises(SystemExit) as stop:
         nbs.main(line)

@@ -156,24 +156,16 @@ def test_more_processes_than_gpus_are_refused():
         train(Config(device="cuda", num_devices=torch.cuda.device_count() + 1))
 
 
-@pytest.mark.parametrize(
-    ("words", "line"),
-    [
-        ("--batch-size 5", "batch_size=5 cannot be shared by 2 devices: use 4 or 6"),
-        ("--num-devices 3", "torchrun started 2 processes; leave it out"),
-        ("--epochz 3", "did you mean 'epochs'?"),
-    ],
-)
-def test_a_mistake_is_one_line_of_each_process(tmp_path, words, line):
+def test_a_mistake_is_one_line_of_each_process(tmp_path):
     "And nothing is written."
-    words = [*SMALL.split(), *words.split(), "--output-dir", tmp_path / "run"]
+    words = [*SMALL.split(), "--batch-size", "5", "--output-dir", tmp_path / "run"]
     done = torchrun("-m", "mshnet", "train", *words)
     said = [x for x in done.stderr.splitlines() if x.startswith("mshnet") and ":" in x]
     lines = [x for x in said if "stopped" not in x]  # by torchrun, before it had read its words
     speakers = [x.split(":")[0] for x in lines]
     assert lines and set(speakers) <= {"mshnet", "mshnet, process 1"}
     assert len(set(speakers)) == len(speakers)
-    assert all(line in x for x in lines)
+    assert all("batch_size=5 cannot be shared by 2 devices: use 4 or 6" in x for x in lines)
     assert not (tmp_path / "run").exists()
 
 
@@ -293,6 +285,10 @@ def test_only_some_of_torchruns_variables_are_a_mistake(tmp_path, monkeypatch, c
     monkeypatch.setenv("RANK", "0")
     assert main(["train", "--device", "cpu", "--output-dir", str(tmp_path / "run")]) == 2
     assert "start by torchrun, or unset RANK" in capsys.readouterr().err
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    assert main(["train", "--device", "cpu", "--num-devices", "3"]) == 2
+    assert "torchrun started 2 processes; leave it out" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")

@@ -366,7 +366,7 @@ def test_streamed_pixels_train_the_same_run(tmp_path):
 @pytest.mark.nightly
 def test_streaming_takes_bounded_memory(tmp_path):
     "Images are read, checked, hashed and trained on in less than half of the memory of them all."
-    folder = make_dataset(tmp_path / "data", train=120, test=2, size=1024)
+    folder = make_dataset(tmp_path / "data", train=120, test=2, size=512)
     config = tiny(dataset_dir=str(folder), cache="stream", num_workers=1)
     tracemalloc.start()
     parts, findings = read_dataset(config, find_source(config))
@@ -377,7 +377,7 @@ def test_streaming_takes_bounded_memory(tmp_path):
     assert sum(len(b.image) for b in task.batches(device, parts["train"], plan, 0)) == 120
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 120 * 2 * 1024**2 / 2  # bytes; what four readers hold has come to 64 MB
+    assert peak < 120 * 2 * 512**2 / 2  # bytes; what four readers hold has come to 16 MB
     host = config.model_copy(update={"cache": "host"})
     kept = read_dataset(host, find_source(host))[0]["train"]
     assert kept.in_memory and kept.hash == digest

@@ -1,4 +1,4 @@
-"""Three small problems that are not images with masks. None has a line in the library."""
+"""Two small problems that are not images with masks. None has a line in the library."""
 
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from mshnet.core import TASKS, Settings
 from mshnet.task import Task, Values, digits
 
-NAMES = ("ring", "frames", "sentences")
+NAMES = ("ring", "sentences")
 
 
 def register():
@@ -167,78 +167,6 @@ class Ring(Task):
         return Mean("error", lambda image, batch: (image - batch.image).square().mean((1, 2, 3)))
 
 
-# Event frames to a class
-
-
-class FramesSettings(Settings):
-    "Settings of Frames."
-
-    task: Literal["frames"] = "frames"
-    bins: int = Field(4, ge=2, le=64, description="frames of a recording")
-
-
-class FramesBatch(NamedTuple):
-    "Counts of events, and their class."
-
-    events: Tensor  # [B,2,T,8,8]
-    label: Tensor  # [B]
-    real: Tensor
-
-
-class Frames(Task):
-    "Tell whether a dot moves right or left."
-
-    better = ("accuracy", 1)
-
-    def splits(self, names=("train", "test")):
-        "Dots that move; a fifth is held out where an epoch is chosen on it."
-        bins = self.config.bins
-
-        def make(rng, count):
-            label = rng.integers(0, 2, count)
-            events = np.zeros((count, 2, bins, 8, 8))
-            for i, way in enumerate(label):
-                y, x = rng.integers(0, 8, 2)
-                for t in range(bins):
-                    events[i, 0, t, y, (x + (t if way else -t)) % 8] = 1
-            return {"events": events, "label": label}
-
-        held_out = ["val"] if self.config.choose == "val" else []
-        return parts_of("dots", make, [*names, *held_out])
-
-    def batch(self, data, rows, epoch):
-        "Nothing is drawn."
-        events, label = (data.arrays[k][[max(r, 0) for r in rows]] for k in ("events", "label"))
-        real = torch.tensor([row >= 0 for row in rows])
-        return FramesBatch(torch.tensor(events).float(), torch.tensor(label).long(), real)
-
-    def model(self):
-        "Convolutions over space and time."
-
-        def make():
-            return nn.Sequential(
-                *(nn.Conv3d(2, 8, 3, padding=1), nn.BatchNorm3d(8), nn.ReLU()),
-                *(nn.Conv3d(8, 8, 3, padding=1), nn.ReLU(), nn.Flatten()),
-                nn.Linear(8 * self.config.bins * 64, 2),
-            )
-
-        return seeded(self.config.seed, make)
-
-    def loss(self, model, batch, phase):
-        "Cross-entropy."
-        return F.cross_entropy(model(batch.events).float(), batch.label)
-
-    def predict(self, model, batch, phase):
-        "Logits."
-        return {"logits": model(batch.events).float()}
-
-    def tally(self):
-        "Accuracy."
-        return Mean(
-            "accuracy", lambda found, batch: found["logits"].argmax(1).eq(batch.label).float()
-        )
-
-
 # Ragged sequences, by CTC
 
 
@@ -283,7 +211,7 @@ class Sentences(Task):
     better = ("wrong", -1)
 
     def splits(self, names=("train", "test")):
-        "Each word lasts two or three frames."
+        "Each word lasts two or three frames; a fifth is held out where an epoch is chosen on it."
         words = self.config.words
 
         def make(rng, count):
@@ -298,7 +226,8 @@ class Sentences(Task):
             values = (features, np.array(lengths[0]), labels, np.array(lengths[1]))
             return dict(zip(keys, values, strict=True))
 
-        return parts_of("words", make, names)
+        held_out = ["val"] if self.config.choose == "val" else []
+        return parts_of("words", make, [*names, *held_out])
 
     def batch(self, data, rows, epoch):
         "As they lie there."

@@ -1,4 +1,4 @@
-"""Text to notebooks, library and README, and back.
+"""Text to notebooks, library and README.
 
 The .py files under nbs/ are what people edit (jupytext percent format). From them are made the
 .ipynb beside them, one runner notebook per entry of nbs/run/variants.toml, mshnet/*.py and
@@ -455,8 +455,7 @@ def unformatted(root: Path) -> list[str]:
 def stale(root: Path, made: dict[str, str]) -> list[str]:
     "Files that a rebuild would change."
     names = [name for name, text in made.items() if current(root / name) != text]
-    remedy = "run `make build`, or after an edit of the notebook `tools/nbs.py pull`"
-    return [f"{name}: stale: {remedy}" for name in names]
+    return [f"{name}: stale: run `make build`" for name in names]
 
 
 def orphans(root: Path, made: dict[str, str]) -> list[str]:
@@ -521,27 +520,6 @@ def check(root: Path) -> int:
     return bool(found)
 
 
-def pull(root: Path, files: list[str]) -> int:
-    "Bring edits made in notebooks back into their texts, then format and build."
-    root = root.resolve()
-    texts = dict(pulled(root, Path(file).resolve()) for file in files)
-    write(root, texts)
-    return tidy(root)
-
-
-def pulled(root: Path, path: Path) -> tuple[str, str]:
-    "The text that an edited notebook makes, and where it belongs."
-    text = path.with_suffix(".py")
-    if path.suffix != ".ipynb" or not path.is_relative_to(root / "nbs"):
-        raise Mistake(f"{path}: not a notebook under nbs/")
-    if not text.exists():
-        raise Mistake(f"{path.name}: no .py beside it; runners are made from {RUNNER}, edit that")
-    name = relative(path, root)
-    if FILLED.fullmatch(name) and TOKEN.search(text.read_text(encoding="utf-8")):
-        raise Mistake(f"{name}: its .py holds {{{{tokens}}}} that a pull would lose, edit that")
-    return relative(text, root), percent(finish(read(path)))
-
-
 def test(root: Path, names: list[str]) -> int:
     "Run the lesson cells of the numbered notebooks and the guides, all or those named."
     kinds = ("[0-9][0-9]_*.ipynb", "*/[0-9][0-9]_*.ipynb", "guides/*.ipynb")
@@ -574,11 +552,11 @@ def page(root: Path, name: str) -> Path:
     return path
 
 
-def build_site(root: Path, args: argparse.Namespace) -> int:
+def site(root: Path) -> int:
     "Build the site into _docs/ and check its links."
     from docs import docs  # needs nbconvert, which nothing else does
 
-    return docs(root, not args.no_execute, args.output)
+    return docs(root)
 
 
 def print_lines(lines: list[str]) -> None:
@@ -591,21 +569,12 @@ def parser() -> argparse.ArgumentParser:
     "The command line; `do` is what to call with the root and the arguments."
     top = argparse.ArgumentParser(prog="nbs.py", description=__doc__, allow_abbrev=False)
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, do in {"build": build, "format": tidy, "check": check}.items():
+    for name, do in {"build": build, "format": tidy, "check": check, "docs": site}.items():
         commands.add_parser(name, help=do.__doc__).set_defaults(do=lambda root, _, do=do: do(root))
-    named = (
-        ("pull", pull, "+", "FILE"),
-        ("test", test, "*", "NAME"),
-        ("execute", execute, "*", "PAGE"),
-    )
-    for name, do, count, word in named:
+    for name, do, word in (("test", test, "NAME"), ("execute", execute, "PAGE")):
         command = commands.add_parser(name, help=do.__doc__)
-        command.add_argument("names", nargs=count, metavar=word)
+        command.add_argument("names", nargs="*", metavar=word)
         command.set_defaults(do=lambda root, args, do=do: do(root, args.names))
-    site = commands.add_parser("docs", help=build_site.__doc__)
-    site.add_argument("--no-execute", action="store_true", help="execute nothing: seconds")
-    site.add_argument("--output", default="_docs", metavar="DIR", help="default: _docs")
-    site.set_defaults(do=build_site)
     return top
 
 

@@ -7,6 +7,7 @@ the old one by rounding only, the old one stays.
 """
 
 import base64
+import os
 import platform
 import re
 import shutil
@@ -16,7 +17,6 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-import docs
 import nbformat
 import numpy as np
 from PIL import Image, ImageChops
@@ -24,6 +24,7 @@ from PIL import Image, ImageChops
 import nbs
 
 MOST = 100_000  # bytes of a figure
+UNRUN = re.compile(r"(?m)^#\|\s*(eval:\s*false|slow|tpu|cuda|mps)\b")
 LEFT_OUT = re.compile(r"(?m)^#\|\s*(hide\b|output:\s*false)")
 FORGOTTEN = {  # what depends on the day, the machine and its speed
     re.escape(tempfile.gettempdir()) + r"/[\w-]+": "TMP",
@@ -46,7 +47,7 @@ def store(root: Path, names: list[str]) -> int:
         for part in ("nbs", nbs.LIBRARY, "results"):
             if (root / part).is_dir():
                 shutil.copytree(root / part, there / part)
-        problems = pool.map(lambda name: docs.execute(there, name), names)
+        problems = pool.map(lambda name: execute(there, name), names)
         for name, problem in zip(names, problems, strict=True):
             failed += [problem] if problem else []
             if not problem:
@@ -54,6 +55,30 @@ def store(root: Path, names: list[str]) -> int:
                 print(f"executed {name}", flush=True)
     nbs.print_lines(failed)
     return bool(failed)
+
+
+def execute(there: Path, name: str) -> str:
+    "Run a notebook of the copy in place; what went wrong, in one line, or nothing."
+    from nbclient import NotebookClient
+    from nbclient.exceptions import CellExecutionError
+
+    path = there / name
+    nb = nbformat.read(path, as_version=4)
+    for cell in nb.cells:
+        if cell.cell_type == "code" and UNRUN.search(cell.source):
+            cell.metadata.tags = [*nbs.tags(cell), "skip-execution"]
+    env = {k: v for k, v in os.environ.items() if k != "MPLBACKEND"}  # pictures go into the page
+    env = {"OMP_NUM_THREADS": "1"} | env | {"PYTHONPATH": str(there)}
+    where = {"metadata": {"path": str(path.parent)}}
+    try:
+        client = NotebookClient(nb, timeout=1800, kernel_name="python3", resources=where)
+        client.coalesce_streams, client.record_timing = True, False
+        client.extra_arguments = ["--log-level=ERROR"]
+        client.execute(env=env)
+    except CellExecutionError as error:
+        return f"{name}: {error.ename}: {error.evalue}".splitlines()[0]
+    nbformat.write(nb, path)
+    return ""
 
 
 def keep(root: Path, there: Path, name: str, digest: str) -> None:
