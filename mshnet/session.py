@@ -13,7 +13,6 @@ import io
 import os
 import sys
 import tarfile
-import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -23,7 +22,7 @@ from .core import UserError, did_you_mean, quoted, shown
 from .files import cannot_be_written, explain_failure, locked, names_beside, replacing
 from .mirror import run_files
 from .places import Place, first_process, heartbeat, interactive, megabytes, say, where
-from .run import Folder, load, write_checkpoint
+from .run import Folder
 
 # %% ../nbs/35_session.ipynb #alone
 @contextlib.contextmanager
@@ -207,31 +206,24 @@ def pack(
     folder: str | Path,  # of a run
     output: str | Path = "",  # file to write; empty: beside the run, named after it
     place: Place | None = None,
-    weights_only: bool = False,  # without what only resuming needs
 ) -> Path:  # of the archive
     "Put a run into one file; UserError if there is no run, or the file cannot be written."
     run = _run_named(folder)
     name = run.resolve().name
-    path = _output_file(run, output, f"{name}-weights" if weights_only else name)
-    files = {inside: run / inside for inside in ("previous.pt", *run_files(run))}
+    path = _output_file(run, output)
     with (
         explain_failure(f"{path}: cannot be written"),
-        tempfile.TemporaryDirectory(prefix="mshnet-pack-") as tmp,
         working(f"pack {name}"),
+        replacing(path) as out,
+        tarfile.open(fileobj=out, mode="w:gz", dereference=True) as tar,
     ):
-        if weights_only:
-            files = {n: file for n, file in files.items() if file.suffix != ".pt"}
-            files["best.pt"] = Path(tmp, "best.pt")
-            write_checkpoint(_weights_alone(run), files["best.pt"])
-        with (
-            replacing(path) as out,
-            tarfile.open(fileobj=out, mode="w:gz", dereference=True) as tar,
-        ):
-            for inside, file in files.items():
-                # a file that the run has removed meanwhile; of one that it replaces, one version
-                with contextlib.suppress(FileNotFoundError), open(file, "rb") as content:
-                    member = tar.gettarinfo(arcname=f"{name}/{inside}", fileobj=content)
-                    tar.addfile(_of_root(member), content)
+        for inside in ("previous.pt", *run_files(run)):
+            # a file that the run has removed meanwhile; of one that it replaces, one version
+            with contextlib.suppress(FileNotFoundError), open(run / inside, "rb") as content:
+                member = tar.gettarinfo(arcname=f"{name}/{inside}", fileobj=content)
+                member.uid = member.gid = 0
+                member.uname = member.gname = "root"
+                tar.addfile(member, content)
     offer_download(path, place)
     return path
 
@@ -250,11 +242,6 @@ def offer_download(path: Path, place: Place | None = None) -> bool:
     return True
 
 
-def _of_root(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    "A member of an archive that names no user."
-    return member.replace(uid=0, gid=0, uname="root", gname="root", deep=False)
-
-
 def _run_named(text: str | Path) -> Path:
     "The folder of a run; UserError if it has no config.json."
     run = Path(os.path.expanduser(text))
@@ -266,19 +253,11 @@ def _run_named(text: str | Path) -> Path:
     raise UserError(f"{text}: is no run, there is no such folder{near}")
 
 
-def _weights_alone(run: Path) -> dict[str, Any]:
-    "The content of a run's best.pt without what only resuming needs; UserError if it has none."
-    if not (run / "best.pt").is_file():
-        raise UserError(f"{run}: has no best.pt yet, so no weights; leave out --weights-only")
-    for_resuming = ("optimizer", "trained", "scaler", "random")
-    return {k: v for k, v in load(run / "best.pt").items() if k not in for_resuming}
-
-
-def _output_file(run: Path, output: str | Path, name: str) -> Path:
+def _output_file(run: Path, output: str | Path) -> Path:
     "The file that a run is packed into; UserError if it must not be written."
     run = run.resolve()
     if not output:
-        return run.with_name(name + _ENDING)
+        return run.with_name(run.name + _ENDING)
     what, path = f"output={shown(str(output))}", Path(os.path.expanduser(output))
     if not path.name.lower().endswith((_ENDING, ".tgz")):
         raise UserError(f"{what}: use a name that ends in {_ENDING} or .tgz")

@@ -24,15 +24,13 @@ import json
 import os
 import reprlib
 import shlex
-import subprocess
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
-
 
 # %% [markdown]
 # ## What is a `Config`?
@@ -82,12 +80,15 @@ from pydantic.fields import FieldInfo
 
 # %%
 #| export
+Count = Annotated[int, Field(ge=0, le=1_000_000)]  # of epochs, steps or samples
+Positive = Annotated[int, Field(ge=1, le=1_000_000)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
 class TrainingFields(BaseModel):
     "Recipe settings of every training."
 
-    epochs: int = Field(
-        default=200, ge=1, le=1_000_000, description="passes over the training data"
-    )
+    epochs: Positive = Field(default=200, description="passes over the training data")
     batch_size: int = Field(
         default=4, ge=1, le=65_536, description="samples per step, over all devices"
     )
@@ -107,16 +108,11 @@ class TrainingFields(BaseModel):
     val_fraction: float = Field(
         default=0.2, ge=0.01, le=0.9, description="fraction of the training list for choose=val"
     )
-    eval_every: int = Field(
-        default=1,
-        ge=1,
-        le=1_000_000,
-        description="evaluate every N epochs, which also detects a collapsed prediction",
+    eval_every: Positive = Field(
+        default=1, description="evaluate every N epochs, which also detects a collapsed prediction"
     )
-    patience: int = Field(
+    patience: Count = Field(
         default=0,
-        ge=0,
-        le=1_000_000,
         description="epochs without a better score on val after which training ends (early "
         "stopping, with choose=val); 0: never",
     )
@@ -132,8 +128,8 @@ class OptimizerFields(BaseModel):
         description="cosine: the learning rate falls to lr_end * lr at the last step; constant: "
         "it stays",
     )
-    lr_end: float = Field(
-        default=0.01, ge=0, le=1, description="cosine: last learning rate as a fraction of lr"
+    lr_end: Share = Field(
+        default=0.01, description="cosine: last learning rate as a fraction of lr"
     )
     warmup_steps: int = Field(
         default=-1,
@@ -142,10 +138,8 @@ class OptimizerFields(BaseModel):
         description="steps in which the learning rate grows from 0 to lr; -1: one epoch, with "
         "cosine at most a tenth of the run; 0: none",
     )
-    weight_decay: float = Field(
+    weight_decay: Share = Field(
         default=0.01,
-        ge=0,
-        le=1,
         description="weight decay: decoupled (adamw), or an L2 penalty (adam, adagrad)",
     )
     clip_grad: float = Field(default=1.0, ge=0, description="largest gradient norm; 0: not clipped")
@@ -177,19 +171,12 @@ class MachineFields(BaseModel):
         description="where decoded pixels are kept: in the host's memory (host), or in their files "
         "(stream); auto: in memory if they take at most half of the free memory",
     )
-    compile: Literal["off", "on"] = Field(
-        default="off",
-        description="torch.compile for training; in bf16 on an H200 with torch 2.11 the loss was "
-        "NaN after one step",
-    )
     deterministic: bool = Field(
         default=False,
         description="only operations that repeat to the last bit on one type of machine, with one "
         "version of torch and one number of threads",
     )
-    log_every: int = Field(
-        default=20, ge=1, le=1_000_000, description="steps between two progress lines"
-    )
+    log_every: Positive = Field(default=20, description="steps between two progress lines")
 
 
 class SafetyFields(BaseModel):
@@ -207,16 +194,10 @@ class SafetyFields(BaseModel):
         description="folder for a backup of the run, copied during training, one folder a run; "
         "drive: mshnet on Google Drive, in Colab; empty: none",
     )
-    micro_batch: int = Field(
+    micro_batch: Count = Field(
         default=0,
-        ge=0,
-        le=65_536,
         description="samples computed at once; their gradients add up to a batch, and batch norm "
         "averages over them; 0: the whole batch",
-    )
-    on_out_of_memory: Literal["stop", "halve"] = Field(
-        default="stop",
-        description="when a batch runs out of memory: stop, or halve micro_batch and continue",
     )
     on_bad_image: Literal["stop", "skip"] = Field(
         default="stop",
@@ -463,8 +444,8 @@ def configure(
 
     `Config(...)`, to which are added: the settings of an earlier run (`trained`, or the run that
     `resume` names; its recipe and data, not its folder and machine) below those of a file, below
-    those written; values as text; names of before and of guides (ALIASES, SWITCHES). Warns of
-    settings without effect. Raises UserError for a mistake, or a file that cannot be read.
+    those written; values as text; names of guides (ALIASES). Warns of settings without effect.
+    Raises UserError for a mistake, or a file that cannot be read.
     """
     flags, read = _translate(written), read_settings(file)
     repeated = is_record(read)
@@ -500,7 +481,7 @@ def _resumed(written: Mapping[str, Any]) -> str:
 
 
 # %% [markdown]
-# Some flags of the official script and of guides meant something else, or nothing. They are rejected, and the message names what to write today. Other names known from guides keep working, and a switch stands for one of our settings.
+# Some flags of the official script and of guides meant something else, or nothing. They are rejected, and the message names what to write today. Other names known from guides keep working.
 
 # %%
 #| export
@@ -520,6 +501,11 @@ RETIRED = {
     "rate": "is retired: multiply the measured time by the price of your device",
     "profile": "is retired: use `with torch.profiler.profile():` around train(config)",
     "debug_xla": "is retired: set XLA_FLAGS=--xla_dump_to=DIR before the start",
+    "compile": "is retired: leave it out; it was not faster, and on an H200 its loss was NaN",
+    "on_out_of_memory": "is retired: a batch that is too large names the --micro-batch to use",
+    "use_tpu": "is retired: use --device xla",
+    "weights_only": "is retired: best.pt alone can be scored; `mshnet export --format safetensors` "
+    "makes it smaller",
     "json": "is retired: in Python, mshnet.doctor.doctor(config).lines has the same lines",
     "format": "is retired: `mshnet pack` writes tar.gz; only `mshnet export` has formats",
     "backbone_weights": "is retired: use --weight-path FILE; the guide on sign language has the "
@@ -535,10 +521,6 @@ RETIRED_RECIPE = {  # retired settings: the value of runs that still resume
     **{"lr_rule": "fixed", "flip": False, "vocabulary": "", "hot_pixels": 2},
     "time_jitter": "0.5ms",
 }
-RETIRED_VALUES = {  # each with the value that a run resumes with
-    ("cache", "device"): ("auto", "is retired: leave out --cache, or use host"),
-    ("compile", "auto"): ("off", "is retired: leave out --compile, or use on"),
-}
 ALIASES = {
     "data_path": "dataset_dir",
     "data_dir": "dataset_dir",
@@ -548,8 +530,6 @@ ALIASES = {
     "results_dir": "output_dir",
     "samplingsteps": "sampling_steps",
 }
-SWITCHES = {"use_tpu": ("device", "xla")}  # the setting and its value when the switch is on
-_TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
 def _translate(
@@ -568,16 +548,6 @@ def _translate(
         values["resume"] = resume
     if isinstance(weights := values.get("weight_path"), str):
         values["weight_path"] = newest(weights, "weight_path")
-    for switch, (name, meant) in SWITCHES.items():
-        given = values.pop(switch, False)
-        if (word := str(given).lower()) not in _TRUTH:
-            raise UserError(f"{switch}={shown(given)} is not possible: use true or false")
-        if _TRUTH[word]:
-            if (other := values.get(name, "auto")) not in ("auto", meant):
-                raise UserError(
-                    f"{switch} means {name}={meant}, and {name}={shown(other)} is written"
-                )
-            values[name] = meant
     return values
 
 
@@ -644,10 +614,7 @@ def of_earlier_release(values: dict[str, Any]) -> dict[str, Any]:
         return values
     kind = settings_class(task)
     dropped = RETIRED.keys() - kind.gone.keys()  # the task judges the values of those in `gone`
-    known = {name: value for name, value in values.items() if name not in dropped}
-    for (name, value), (today, _) in RETIRED_VALUES.items():
-        if known.get(name) == value:
-            known[name] = today
+    known = {n: v for n, v in values.items() if n not in dropped and (n, v) != ("cache", "device")}
     return {**kind.unrecorded(known), **known}
 
 
@@ -682,7 +649,7 @@ def from_notebook(
     known = list(settings_class(task_of(given, settings_of(_resumed(given)))).model_fields)
     of_runners = settings_class("detect").model_fields.keys()  # for any task
     listed = of_runners - given.keys()  # and not set
-    strangers = [n for n in written if n not in {*known, *ALIASES, *SWITCHES, *listed}]
+    strangers = [n for n in written if n not in {*known, *ALIASES, *listed}]
     if strangers:
         own = "; if it is a variable of your own, `del` it or begin its name with _"
         raise UserError("; ".join(unknown(name, known, own) for name in strangers))
@@ -810,8 +777,6 @@ def _explain(
     if name not in settings.model_fields:
         return unknown(name, list(settings.model_fields))
     quotes = ", as a text (papermill: -r)" if error["type"] == "string_type" else ""
-    if isinstance(value := error["input"], str) and (name, value) in RETIRED_VALUES:
-        return f"{name}={value} {RETIRED_VALUES[name, value][1]}"
     what = _expects(name, settings) + quotes
     return f"{name}={shown(error['input'])} is not possible: use {what}"
 
@@ -870,9 +835,8 @@ def first_line(error: object) -> str:
 
 
 def quoted(path: str | os.PathLike[str]) -> str:
-    "A word of a command as this system's shell takes it."
-    text = os.fspath(path)
-    return subprocess.list2cmdline([text]) if os.name == "nt" else shlex.quote(text)
+    "A word of a command as a shell takes it."
+    return shlex.quote(os.fspath(path))
 
 
 def counted(count: int, what: str) -> str:

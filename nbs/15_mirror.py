@@ -142,15 +142,6 @@ class Mirror:
         there = f"{len(names) - len(missing)} of {len(names)} files are in {self.target}"
         return f"mirror  {there}; missing: {some} ({why}); they are in {self.source}"
 
-    def state(self) -> dict[str, Any]:
-        "The same facts for status.json; empty without a mirror."
-        if not self.wanted:
-            return {}
-        missing = self.missing()
-        there = len(run_files(self.source)) - len(missing)
-        facts = {"folder": str(self.target), "files": there, "missing": missing}
-        return facts | {"problem": self.problem}
-
     def rounds(self) -> None:
         "Copy in rounds, until the mirror is closed."
         failures = 0

@@ -19,7 +19,6 @@ from mshnet.core import Config
 #| export
 import contextlib
 import ctypes
-import gc
 import math
 import os
 import platform
@@ -100,8 +99,6 @@ class Device:
         self.ranks = OneProcess()  # or those of torchrun
         self.reads = 0
         self.micro = 0  # images computed at once; 0: the whole batch
-        self.compile = False  # whether a model is compiled for training
-        self.compiled: Any = None  # the model as torch.compile returned it
         self.busy, self.looked, self.news = 0.0, -math.inf, ""  # see `share_cores`
         self.set_precision(self.fastest() if precision == "auto" else precision)
 
@@ -173,7 +170,7 @@ class Device:
 
     def begin(self, phase: str, model: nn.Module, optimizer: optim.Optimizer | None = None) -> Any:
         "Prepare the steps of a phase (no optimizer: of scoring); the model as a step calls it."
-        return self.ranks.wrap(phase, _compiled(self, model)) if optimizer else model
+        return self.ranks.wrap(phase, model) if optimizer else model
 
     def end_part(self, model: nn.Module) -> None:
         "Finish the backward pass of a part of a batch; its gradients stay for the next part."
@@ -606,10 +603,6 @@ def device_for(config: Settings) -> Device:
         torch.backends.cudnn.benchmark = False
     device = open_device(config.device, config.precision, config.num_devices)
     check_batch(device, config.batch_size)
-    device.compile = config.compile == "on"
-    if device.compile and (device.compiles or device.ranks.count > 1):
-        why = "XLA compiles by itself" if device.compiles else "not with several processes"
-        raise UserError(f"compile=on: {why}; leave it out")
     device.micro = config.micro_batch if config.micro_batch < config.batch_size else 0
     check_batch(device, device.micro, "micro_batch")
     return device
@@ -618,15 +611,11 @@ def device_for(config: Settings) -> Device:
 # %% [markdown]
 # ## Out of memory
 #
-# Three of torch's errors in a step have a known cause. The first is out of memory: the error names the setting to lower, or the run computes smaller parts of a batch if `on_out_of_memory` is halve. The second is a model that does not compile. The third concerns TPUs. torch's first backward pass makes one queue per device. If the process has trained on a different device before torch_xla was loaded, the TPU has no queue.
+# Two of torch's errors in a step have a known cause. The first is out of memory: the error names the setting to lower. The second concerns TPUs. torch's first backward pass makes one queue per device. If the process has trained on a different device before torch_xla was loaded, the TPU has no queue.
 
 # %%
 #| export
 NO_MEMORY = ("out of memory", "can't allocate memory", "RESOURCE_EXHAUSTED", "ALLOC_FAILED")
-
-
-class TooLarge(UserError):
-    "A batch does not fit into the device's memory."
 
 
 def is_out_of_memory(error: Exception) -> bool:
@@ -636,7 +625,7 @@ def is_out_of_memory(error: Exception) -> bool:
 
 @contextlib.contextmanager
 def explained(device: Device, config: Settings) -> Iterator[None]:
-    "Turn torch's errors of known cause into a UserError with the remedy (out of memory: TooLarge)."
+    "Turn torch's errors of known cause into a UserError with the remedy."
     try:
         yield
     except (RuntimeError, MemoryError) as error:
@@ -645,12 +634,9 @@ def explained(device: Device, config: Settings) -> Iterator[None]:
                 "device=xla: this process has trained on another device before XLA was "
                 "loaded; restart the kernel and begin with the TPU"
             ) from None
-        if type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
-            line = f"compile=on: {first_line(error)}; use --compile off"
-            raise UserError(line) from None
         if not is_out_of_memory(error):
             raise
-        raise TooLarge(_smaller(device, config)) from None
+        raise UserError(_smaller(device, config)) from None
 
 
 def _smaller(device: Device, config: Settings) -> str:
@@ -658,21 +644,11 @@ def _smaller(device: Device, config: Settings) -> str:
     name = "micro_batch" if device.micro else "batch_size"
     size = device.micro or config.batch_size
     less = size // 2 // device.world * device.world
-    tries = "" if device.micro else " (`mshnet bench --largest-batch` tries what fits)"
-    remedy = f"use --{name.replace('_', '-')} {less}{tries}"
-    return f"{name}={size}: does not fit into the memory of {device.name}; " + (
-        remedy if less else f"use a smaller {config.smaller}"
-    )
-
-
-def release(device: Device) -> None:
-    "Free the memory that nothing refers to, and that of compiled programs."
-    if device.compiled:
-        device.compiled = None
-        torch.compiler.reset()
-    gc.collect()
-    if device.kind == "cuda":
-        torch.cuda.empty_cache()
+    remedy = f"use --{name.replace('_', '-')} {less}" if less else f"use a smaller {config.smaller}"
+    if less and not device.micro:
+        remedy += " (`mshnet bench --largest-batch` tries what fits), or compute it in parts by "
+        remedy += f"--micro-batch {less}"
+    return f"{name}={size}: does not fit into the memory of {device.name}; {remedy}"
 
 
 # %% [markdown]
@@ -680,7 +656,7 @@ def release(device: Device) -> None:
 
 # %%
 large = Config(batch_size=16)
-with expect_fail(TooLarge, contains="use --batch-size 8"), explained(device, large):
+with expect_fail(UserError, contains="use --batch-size 8"), explained(device, large):
     raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 MiB")
 with expect_fail(UserError, contains="restart the kernel"), explained(device, large):
     raise RuntimeError("0 <= device.index() && .. device_ready_queues_.size()) INTERNAL ASSERT")
@@ -713,23 +689,6 @@ def set_random_states(device: Device, states: dict[str, Any]) -> None:
     torch.set_rng_state(states["torch"])
     if device.kind == "cuda" and "cuda" in states:
         torch.cuda.set_rng_state(states["cuda"], device.name)
-
-
-# %% [markdown]
-# ## The compiler
-#
-# Compiling begins with the first call, and needs a compiler that not every machine has. It is off unless you use `--compile on`. On a CPU it took minutes and was no faster. On an H200 (torch 2.11, bf16) the gradients of the first step were NaN, those of the same step without `torch.compile` and with its backend `aot_eager` were not. The cause is not known. In float32 it was not measured to the end.
-
-# %%
-#| export
-def _compiled(device: Device, model: nn.Module) -> Any:
-    "The model as the `compile` setting wants it; compiled once for all phases."
-    if not device.compile:
-        return model
-    if device.compiled is None or device.compiled._orig_mod is not model:
-        torch.compiler.reset()  # it remembers what did not compile
-        device.compiled = torch.compile(model)
-    return device.compiled
 
 
 # %% [markdown]

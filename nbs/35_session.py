@@ -8,6 +8,8 @@
 
 # %%
 #| hide
+import tempfile
+
 from fastcore.test import expect_fail, test_eq
 
 from mshnet.places import HERE
@@ -20,7 +22,6 @@ import io
 import os
 import sys
 import tarfile
-import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -30,7 +31,7 @@ from mshnet.core import UserError, did_you_mean, quoted, shown
 from mshnet.files import cannot_be_written, explain_failure, locked, names_beside, replacing
 from mshnet.mirror import run_files
 from mshnet.places import Place, first_process, heartbeat, interactive, megabytes, say, where
-from mshnet.run import Folder, load, write_checkpoint
+from mshnet.run import Folder
 
 
 # %% [markdown]
@@ -265,8 +266,6 @@ note(range(3), "epoch 3, step 20/53", f"loss 0.5312, bar: {watched()}")
 #
 # To keep a run, or to take it along, we pack into one file what its mirror would get. The run may still be training, because each of its files is complete at any moment. tar stores the user's name, so we write root instead.
 #
-# `weights_only` is for passing a run on: the settings, the log, the scores, the figures, and a `best.pt` without the optimizer's state, a quarter of its size. It can be scored, compared and started from, but not resumed.
-#
 # Nothing in the run's own folder is replaced. In Colab the browser offers the file for download. That needs the notebook's process: `!mshnet pack` only writes the file and prints its name.
 
 # %%
@@ -278,31 +277,24 @@ def pack(
     folder: str | Path,  # of a run
     output: str | Path = "",  # file to write; empty: beside the run, named after it
     place: Place | None = None,
-    weights_only: bool = False,  # without what only resuming needs
 ) -> Path:  # of the archive
     "Put a run into one file; UserError if there is no run, or the file cannot be written."
     run = _run_named(folder)
     name = run.resolve().name
-    path = _output_file(run, output, f"{name}-weights" if weights_only else name)
-    files = {inside: run / inside for inside in ("previous.pt", *run_files(run))}
+    path = _output_file(run, output)
     with (
         explain_failure(f"{path}: cannot be written"),
-        tempfile.TemporaryDirectory(prefix="mshnet-pack-") as tmp,
         working(f"pack {name}"),
+        replacing(path) as out,
+        tarfile.open(fileobj=out, mode="w:gz", dereference=True) as tar,
     ):
-        if weights_only:
-            files = {n: file for n, file in files.items() if file.suffix != ".pt"}
-            files["best.pt"] = Path(tmp, "best.pt")
-            write_checkpoint(_weights_alone(run), files["best.pt"])
-        with (
-            replacing(path) as out,
-            tarfile.open(fileobj=out, mode="w:gz", dereference=True) as tar,
-        ):
-            for inside, file in files.items():
-                # a file that the run has removed meanwhile; of one that it replaces, one version
-                with contextlib.suppress(FileNotFoundError), open(file, "rb") as content:
-                    member = tar.gettarinfo(arcname=f"{name}/{inside}", fileobj=content)
-                    tar.addfile(_of_root(member), content)
+        for inside in ("previous.pt", *run_files(run)):
+            # a file that the run has removed meanwhile; of one that it replaces, one version
+            with contextlib.suppress(FileNotFoundError), open(run / inside, "rb") as content:
+                member = tar.gettarinfo(arcname=f"{name}/{inside}", fileobj=content)
+                member.uid = member.gid = 0
+                member.uname = member.gname = "root"
+                tar.addfile(member, content)
     offer_download(path, place)
     return path
 
@@ -321,11 +313,6 @@ def offer_download(path: Path, place: Place | None = None) -> bool:
     return True
 
 
-def _of_root(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    "A member of an archive that names no user."
-    return member.replace(uid=0, gid=0, uname="root", gname="root", deep=False)
-
-
 def _run_named(text: str | Path) -> Path:
     "The folder of a run; UserError if it has no config.json."
     run = Path(os.path.expanduser(text))
@@ -337,19 +324,11 @@ def _run_named(text: str | Path) -> Path:
     raise UserError(f"{text}: is no run, there is no such folder{near}")
 
 
-def _weights_alone(run: Path) -> dict[str, Any]:
-    "The content of a run's best.pt without what only resuming needs; UserError if it has none."
-    if not (run / "best.pt").is_file():
-        raise UserError(f"{run}: has no best.pt yet, so no weights; leave out --weights-only")
-    for_resuming = ("optimizer", "trained", "scaler", "random")
-    return {k: v for k, v in load(run / "best.pt").items() if k not in for_resuming}
-
-
-def _output_file(run: Path, output: str | Path, name: str) -> Path:
+def _output_file(run: Path, output: str | Path) -> Path:
     "The file that a run is packed into; UserError if it must not be written."
     run = run.resolve()
     if not output:
-        return run.with_name(name + _ENDING)
+        return run.with_name(run.name + _ENDING)
     what, path = f"output={shown(str(output))}", Path(os.path.expanduser(output))
     if not path.name.lower().endswith((_ENDING, ".tgz")):
         raise UserError(f"{what}: use a name that ends in {_ENDING} or .tgz")

@@ -29,7 +29,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from pathlib import Path
 from typing import Any
@@ -48,20 +48,18 @@ from mshnet.core import (
 )
 from mshnet.device import (
     Device,
-    TooLarge,
     best_device,
     device_for,
     explained,
     open_device,
     parts_of,
     random_states,
-    release,
     set_random_states,
     share_cores,
     started_processes,
     update,
 )
-from mshnet.files import digest, write_json
+from mshnet.files import digest
 from mshnet.mirror import Mirror, bring_back
 from mshnet.places import Site, first_process, megabytes, site_of
 from mshnet.run import (
@@ -81,7 +79,7 @@ from mshnet.run import (
     write_checkpoint,
 )
 from mshnet.session import alone, bar, duration, note, tensorboard, written_down
-from mshnet.task import Task, count_seen, make_task, origin_of, score_split, with_seen
+from mshnet.task import Task, chosen_by, count_seen, make_task, origin_of, score_split
 from mshnet.weights import load_weights, weights_file
 
 # %% [markdown]
@@ -211,8 +209,8 @@ def train(config: Settings, task: Task | None = None) -> Run:
             reason = stopped.reason if stopped else done
             if not stopped and reason != ALL_DONE:
                 print(f"end     {reason}")
-            if once(folder.file("best.pt").exists):
-                finish(job)
+            if state.best:
+                finish(job, state)
             end = "stopped" if stopped else "finished"
             once(lambda: say_status(folder, end, state.epoch, reason))
         once(lambda: _last_words(job, stopped))
@@ -232,7 +230,7 @@ def processes_to_start(config: Settings) -> bool:
 #
 # Each epoch is trained, scored, logged and kept, and prints one line with the time that is left. All processes take note of an epoch; one of them writes it, the log line before the checkpoint. A run that is killed between the two repeats the epoch and marks it.
 #
-# A session whose time is over has done its work, so `fit` returns the request that stopped it instead of raising it. An epoch that did not fit into memory begins again from the last checkpoint, in smaller parts: what its failed step had begun to change, such as batch norm's statistics, is unknown.
+# A session whose time is over has done its work, so `fit` returns the request that stopped it instead of raising it.
 
 # %%
 #| export
@@ -244,7 +242,7 @@ def fit(job: Job, state: State) -> Stopped | None:  # the request that stopped i
         Background(job.mirror.wake) as background,
     ):
         while not _all_done(config, state):
-            epoch, start, failed = state.epoch + 1, time.monotonic(), False
+            epoch, start = state.epoch + 1, time.monotonic()
             job.once(partial(say_status, folder, "running", state.epoch))
             try:
                 losses = train_epoch(job, state, epoch)
@@ -255,14 +253,6 @@ def fit(job: Job, state: State) -> Stopped | None:  # the request that stopped i
                 work = partial(write_checkpoint, content, folder.file("last.pt"))
                 job.once(partial(background.do, work))
                 return stopped
-            except TooLarge as error:
-                failed = True
-                _halve(job, error)
-            if failed:  # here nothing refers to its step any more
-                background.finish()
-                release(device)
-                vars(state).update(vars(beginning(job)))  # the caller has this state too
-                continue
             entry = _log_entry(job, state, losses, scores, trained, time.monotonic() - start)
             _end_epoch(task, state, entry)
             job.once(partial(keep, folder, config, state, entry, job.record, background))
@@ -581,14 +571,13 @@ judge_split(judge.config)
 
 # %%
 #| export
-def finish(job: Job) -> None:
+def finish(job: Job, state: State) -> None:
     "Score the kept epoch on the test list, unless that is done, and print the score line."
     scores = job.once(lambda: job.folder.read_json("scores.json"))
-    scored = scores.get("protocol", {}).get("chosen")
-    best = job.once(lambda: best_or_last(job.folder, lambda x: origin_of(x).chosen == scored))
-    origin = origin_of(best)
-    if scored != origin.chosen:
-        origin = with_seen(origin, job.task, job.parts["test"], best["data"])
+    if scores.get("protocol", {}).get("chosen") != chosen_by(job.config.choose, state.best):
+        best = job.once(lambda: best_or_last(job.folder))
+        seen = count_seen(job.task, job.parts["test"], best["data"], "scored")
+        origin = replace(origin_of(best), seen=seen)
         model = job.task.model()
         model.load_state_dict(best["model"])
         model = job.device.to_device(model)
@@ -598,7 +587,7 @@ def finish(job: Job) -> None:
     if report := job.device.report():
         print(f"device  {report}")
     rule = f", rule {scores['protocol']['rule']}" if "rule" in scores["protocol"] else ""
-    print(f"test    {origin.chosen}{rule}")
+    print(f"test    {scores['protocol']['chosen']}{rule}")
     print(scores["line"])
 
 
@@ -655,9 +644,6 @@ def beginning(job: Job) -> State:
             job.record = {k: v for k, v in job.record.items() if k not in _OF_THE_START} | kept
     elif config.weight_path:
         _begin_with_weights(job, state)
-    if config.on_out_of_memory == "halve" and not device.micro:
-        device.micro = state.micro  # as before it was interrupted
-    state.micro = device.micro
     return state
 
 
@@ -727,7 +713,7 @@ def _announce(job: Job, state: State) -> None:
 # %% [markdown]
 # ## Where a run ends
 #
-# However a run ends, `status.json` records it, and an error is raised in the caller. A signal or the notebook's stop button is passed on as `Stopped` after everything is written, so that the cells below do not run. Of several processes only the first one writes the record. If the record cannot be written, the error is raised all the same. At the end the mirror copies the remaining files, and its state is added to `status.json`.
+# However a run ends, `status.json` records it, and an error is raised in the caller. A signal or the notebook's stop button is passed on as `Stopped` after everything is written, so that the cells below do not run. Of several processes only the first one writes the record. If the record cannot be written, the error is raised all the same. At the end the mirror copies the remaining files.
 
 # %%
 #| export
@@ -763,9 +749,6 @@ def _last_words(job: Job, stopped: Stopped | None) -> None:
     if copied := job.mirror.flush(60 if signalled else 600):
         print(copied, flush=True)
         job.mirror.flush(10)  # what was just printed
-        entry = job.folder.read_json("status.json")
-        write_json(job.folder.file("status.json"), entry | {"mirror": job.mirror.state()})
-        job.mirror.flush(10)
 
 
 def _resume_command(folder: Folder, config: Settings) -> str:
@@ -810,7 +793,7 @@ plt.show()
 # %% [markdown]
 # ## A loss that is NaN or infinite
 #
-# Such a loss ends the run before anything is overwritten: the last good checkpoint stays. The facts are written to `not_finite.json` in the run's folder: the names of the batch's images, the rate, and the weights that are not finite.
+# Such a loss ends the run before anything is overwritten: the last good checkpoint stays. The error names the images of the batch.
 
 # %%
 #| export
@@ -819,24 +802,16 @@ class NotFinite(UserError):
 
 
 def _not_finite(job: Job, state: State, epoch: int, step: int) -> NotFinite:
-    "The error of a loss that is first NaN or infinite in this step; its facts are written."
+    "The error of a loss that is first NaN or infinite in this step."
     task, split = job.task, job.parts["train"]
     plan = task.plan(split, epoch)
     names = [split.names[i] for i in plan[step]]
-    rate = task.rate(epoch * len(plan) + step, len(plan))
-    bad = [k for k, v in state.model.state_dict().items() if not v.isfinite().all()]
-    facts = {"epoch": epoch, "step": step, "names": names, "lr": rate}
-    facts["weights that are not finite"] = bad
-    if first_process():
-        with contextlib.suppress(UserError):
-            write_json(job.folder.file("not_finite.json"), facts)
     kept = "; the last good checkpoint is kept" if state.epoch >= 0 or state.step else ""
-    tries = ["--compile off"] * job.device.compile
-    tries += ["--clip-grad 1"] * (not task.config.clip_grad) + ["a smaller --lr"]
+    tries = ["--clip-grad 1"] * (not task.config.clip_grad) + ["a smaller --lr"]
     tries += ["--precision fp32"] * (job.device.precision != "fp32")
     return NotFinite(
         f"epoch {epoch}, step {step}: the loss is NaN or infinite; images "
-        f"{', '.join(names[:4])} (all in not_finite.json){kept}; try {' or '.join(tries)}"
+        f"{', '.join(names[:16])}{kept}; try {' or '.join(tries)}"
     )
 
 
@@ -845,24 +820,6 @@ broken = State(task.model(), state.optimizer)
 broken.model.final.bias.data.fill_(torch.nan)
 with expect_fail(NotFinite, contains="epoch 1, step 0: the loss is NaN or infinite"):
     train_epoch(job, broken, 1)
-
-
-# %% [markdown]
-# ## A batch that does not fit
-#
-# With `on_out_of_memory = halve` such a batch is computed in halves, and in halves of these, until it fits. The number of images that fit is part of the checkpoint.
-
-# %%
-#| export
-def _halve(job: Job, error: TooLarge) -> None:
-    "Compute a batch in smaller parts from now on; raise the error where that is not possible."
-    device, now = job.device, job.device.micro or job.config.batch_size
-    if device.compiles or device.world > 1 or now == 1:
-        raise error
-    if job.config.on_out_of_memory != "halve":
-        raise TooLarge(f"{error}, or --on-out-of-memory halve to compute it in parts") from None
-    device.micro = (now + 1) // 2
-    print(f"  {str(error).split(';')[0]}: continuing with micro_batch {device.micro}")
 
 
 # %% [markdown]
@@ -905,7 +862,7 @@ with tempfile.TemporaryDirectory() as tmp:
     job = Job(task, job.parts, device, Folder(Path(tmp)))
     state = beginning(job)
     fit(job, state)
-    finish(job)
+    finish(job, state)
 print(f"epoch {state.epoch} {keep_copies(task.config)}")
 
 
@@ -1002,18 +959,11 @@ def _launch(config: Settings, task: Task | None) -> Run:
         )
     site = site_of(config)
     run = Folder(site.folder)
-    before = run.read_json("status.json")
     with tempfile.TemporaryDirectory() as folder:
         settings, left = Path(folder, "config.json"), max(site.seconds / 3600, 1e-6)
         hours = {"max_hours": left if math.isfinite(left) else 0.0}
         settings.write_text(json.dumps(config.model_dump() | hours))
-        try:
-            failed = run_in_processes(config, ["train", "--config", str(settings)])
-        except UserError as mistake:
-            last = run.read_json("status.json")
-            if last != before and str(mistake) not in last["reason"]:  # of another than the first
-                say_status(run, "failed", last["epochs_done"] - 1, f"UserError: {mistake}")
-            raise
+        failed = run_in_processes(config, ["train", "--config", str(settings)])
     last = run.read_json("status.json")
     if failed:
         raise RuntimeError(

@@ -99,10 +99,9 @@ for file in files:
 # |---|---|---|
 # | `--precision` | `auto`: bf16 where the chip supports it natively, fp16 with a scaled loss on a T4 or V100, float32 elsewhere | `fp32` for the arithmetic of the paper's code |
 # | `--batch-size`, `--lr` | A larger batch is faster on a fast device, but changes the recipe and the scores. Four times the batch takes twice the learning rate: `--batch-size 16 --lr 0.002` | on a GPU or TPU |
-# | `--on-out-of-memory halve` | computes a batch in parts if it does not fit | if memory runs out. It seldom does: batch 16 at 256x256 has a peak of 2895 MiB on a CPU in bf16 |
+# | `--micro-batch` | computes a batch in parts of so many images | if memory runs out. It seldom does: batch 16 at 256x256 has a peak of 2895 MiB on a CPU in bf16 |
 # | `--cache` | where decoded pixels are kept: `host` (memory) or `stream` (files). `auto`: memory, if half of the free memory is enough | `stream` next to programs that need the memory |
 # | `--num-workers` | threads that prepare batches: by default none on a CPU, elsewhere one per core, at most 8 | if `mshnet bench` shows that data take a large part of a step |
-# | `--compile` | `torch.compile` for the training step. On a CPU it took minutes and was no faster. On an H200 with PyTorch 2.11 the loss was NaN after one step in bf16 | `on`, to try it with your PyTorch; watch the first losses |
 # | `--deterministic` | only operations that repeat to the last bit on one type of machine, with one PyTorch and one number of threads (`OMP_NUM_THREADS`) | to compare two changes |
 #
 # bf16 compared with float32: the paper's recipe at 160x160, 13 epochs, learning rate 0.005, three seeds each ([history](../../results/history.csv): `bf16-beside-fp32`), has IoU 0.495, 0.515, 0.473 and 0.438, 0.478, 0.507. The difference between bf16 and float32 is smaller than the difference between two seeds.

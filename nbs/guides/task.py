@@ -202,18 +202,11 @@ print(train(config))
 # %% [markdown]
 # In a module of your own, use its name in place of `__main__`. `evaluate` evaluates the run again, the command `compare` shows such runs side by side, and `export` writes their weights as safetensors. From the shell only built-in tasks are known; to use yours, register it in Python and call `mshnet.cli.main([...])`.
 #
-# A method that is missing is reported by its name:
-
-# %%
-try:
-    Task(config).loss(None, None, "full")
-except LookupError as error:
-    print(error)
 
 # %% [markdown]
 # ## What to keep in mind
 #
-# - **The same operations in every step.** On a TPU and under `torch.compile` a step is a program: no Python number that changes, no shape that changes, no `.item()` or host copy inside a step. Make constants with `torch.full` on the batch's device.
+# - **The same operations in every step.** On a TPU a step is a program: no Python number that changes, no shape that changes, no `.item()` or host copy inside a step. Make constants with `torch.full` on the batch's device.
 # - **The seed.** `model()` gives the same weights for the same seed. Random numbers of a sample come from `self.rng(row, epoch)`, on the CPU.
 # - **The batch.** All its tensors share their first dimension, which is split across devices. Pad sequences to one length, or to a few.
 # - **Log-probabilities.** A prediction may contain -inf. NaN and +inf end the run, because the weights are then unusable.

@@ -34,7 +34,7 @@
 #
 # `batch_size` is always the number of images per step over *all* chips. It must be a multiple of the number of chips; an error names the nearest sizes. The preset `tpu` takes 16 images and a learning rate of 0.002, four times the default batch and twice its rate. On a CPU three seeds of it have a test IoU of 0.69 to 0.70 on NUAA-SIRST after 60 epochs ([results](results.ipynb)). Batch norm takes its means over all chips, so the result does not depend on how many there are.
 #
-# Colab gives one chip, Kaggle eight. `--num-devices 4` uses fewer (the flags of older guides, `--use-tpu --num-cores 8 --global-batch-size 64`, mean the same as `--device xla --num-devices 8 --batch-size 64`). Under SPMD `xr.world_size()` is 1 whatever the number; the line `device` at the start of a run is right.
+# Colab gives one chip, Kaggle eight. `--num-devices 4` uses fewer (older guides write `--use-tpu --num-cores 8 --global-batch-size 64` for `--device xla --num-devices 8 --batch-size 64`). Under SPMD `xr.world_size()` is 1 whatever the number; the line `device` at the start of a run is right.
 #
 # ## The first step takes a minute
 #

@@ -34,7 +34,7 @@
 #
 # `batch_size` 始终是一步中*所有*芯片上图像的总数。它必须是芯片数的整数倍；否则错误信息会给出最接近的大小。预设 `tpu` 取 16 张图像、学习率 0.002，即默认批大小的四倍、默认学习率的两倍。在 CPU 上，三个种子在 NUAA-SIRST 上训练 60 个 epoch 后测试 IoU 为 0.69 到 0.70（[结果](results.ipynb)）。批归一化对所有芯片求均值，所以结果与芯片数无关。
 #
-# Colab 提供一块芯片，Kaggle 八块。`--num-devices 4` 使用较少的芯片（旧教程的参数 `--use-tpu --num-cores 8 --global-batch-size 64` 与 `--device xla --num-devices 8 --batch-size 64` 含义相同）。在 SPMD 下，无论芯片有几块，`xr.world_size()` 都是 1；训练开始时 `device` 一行的数目才是对的。
+# Colab 提供一块芯片，Kaggle 八块。`--num-devices 4` 使用较少的芯片（旧教程写作 `--use-tpu --num-cores 8 --global-batch-size 64`，现在写作 `--device xla --num-devices 8 --batch-size 64`）。在 SPMD 下，无论芯片有几块，`xr.world_size()` 都是 1；训练开始时 `device` 一行的数目才是对的。
 #
 # ## 第一步需要一分钟
 #

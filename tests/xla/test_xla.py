@@ -227,12 +227,11 @@ def test_torchrun_is_refused(tmp_path):
     [
         ("--batch-size 12", "batch_size=12 cannot be shared by 8 devices: use 8 or 16"),
         ("--num-cores 3", "num_devices=3: this runtime has 8 devices; use one of 1, 2, 4, 8"),
-        ("--device cpu", "use_tpu means device=xla, and device='cpu' is written"),
     ],
 )
 def test_mistakes_are_one_line(tmp_path, words, line):
-    "Status 2, and no run begun. The flags are those of older guides."
-    words = f"-m mshnet train --use-tpu {words} --output-dir".split()
+    "Status 2, and no run begun. The number of cores is as in older guides."
+    words = f"-m mshnet train --device xla {words} --output-dir".split()
     done = python(*words, tmp_path / "run", CPU_NUM_DEVICES="8")
     assert done.returncode == 2
     assert line in done.stderr.strip().splitlines()[-1]
