@@ -398,7 +398,7 @@ def _resumed(written: Mapping[str, Any]) -> str:
 # %% ../nbs/10_core.ipynb #_translate
 RETIRED = {
     "watch": "is retired: learning_curves(folder) of mshnet.show draws a run that still trains",
-    "tensorboard": "is retired: run `tensorboard --logdir runs`",
+    "tensorboard": "is retired: learning_curves(folder) of mshnet.show, or the run's log.jsonl",
     "mode": "is retired: use `mshnet train` or `mshnet test`",
     "multi_gpus": "is retired: use --num-devices N",
     "if_checkpoint": "is retired: run the same command again to resume; --resume names another run",
@@ -540,20 +540,17 @@ def from_notebook(
 ) -> Any:  # as `configure` returns
     "Read the settings of a runner from its plain variables; UserError for an unknown name."
     shell = {"In", "Out", "exit", "quit", "PAPERMILL_INPUT_PATH", "PAPERMILL_OUTPUT_PATH"}
-    plain = (str, int, float, bool, list, tuple, dict, type(None))
-    written = {
-        name: None if value == "" else value  # an empty text means "not written", like None
+    plain = (str, int, float, bool, list, tuple, dict)
+    given = {
+        name: value
         for name, value in variables.items()
-        if isinstance(value, plain) and not name.startswith("_") and name not in shell
+        if isinstance(value, plain) and not (name.startswith("_") or name in shell or value == "")
     }
-    given = {name: value for name, value in written.items() if value is not None}
-    known = list(settings_class(task_of(given, settings_of(_resumed(given)))).model_fields)
-    of_runners = settings_class("detect").model_fields.keys()  # for any task
-    listed = of_runners - given.keys()  # and not set
-    strangers = [n for n in written if n not in {*known, *ALIASES, *listed}]
-    if strangers:
-        own = "; if it is a variable of your own, `del` it or begin its name with _"
-        raise UserError("; ".join(unknown(name, known, own) for name in strangers))
+    task = task_of(given, settings_of(_resumed(given)))
+    known = [*settings_class(task).model_fields, *ALIASES]
+    own = "; if it is a variable of your own, `del` it or begin its name with _"
+    if strangers := [unknown(name, known, own) for name in given if name not in known]:
+        raise UserError("; ".join(strangers))
     return configure(given)
 
 # %% ../nbs/10_core.ipynb #run_name

@@ -528,8 +528,9 @@ _CHOSEN = {"threads": USUAL_THREADS}  # by `share_cores`, for the whole process
 
 def own_cores() -> list[int]:
     "The cores that this process may use."
-    process, every = psutil.Process(), [*range(os.cpu_count() or 1)]
-    return process.cpu_affinity() if hasattr(process, "cpu_affinity") else every  # not on macOS
+    if not hasattr(psutil.Process, "cpu_affinity"):  # macOS
+        return [*range(os.cpu_count() or 1)]
+    return psutil.Process().cpu_affinity()
 
 
 def busy_cores(seconds: float = 0.1) -> float:  # 0 to the number of our cores
@@ -576,15 +577,11 @@ def cpu_name() -> str:
 MMAP_MAX, TRIM, MMAP_FROM = -4, -1, -3  # of glibc's mallopt
 
 
-def hold_memory(
-    hold: bool = True,  # False: the C library's own behaviour after large blocks
-) -> bool:  # whether there is a glibc to tune
+def hold_memory() -> bool:  # whether there is a glibc to tune
     "Keep freed memory in this process for its next step."
     try:
         tune = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):  # another C library, or another system
         return False
-    if not hold:
-        return bool(tune(MMAP_MAX, 65_536) and tune(MMAP_FROM, 2**25) and tune(TRIM, 2**26))
     largest = tune(MMAP_FROM, 48 * 2**20) or tune(MMAP_MAX, 0)  # an old glibc refuses the first
     return bool(largest and tune(TRIM, 2**31 - 1))

@@ -71,7 +71,7 @@ from mshnet.run import (
     snapshot,
     write_checkpoint,
 )
-from .session import alone, bar, duration, note, tensorboard, written_down
+from .session import alone, bar, duration, note, written_down
 from .task import Task, chosen_by, count_seen, make_task, origin_of, score_split
 from .weights import load_weights, weights_file
 
@@ -202,10 +202,7 @@ def processes_to_start(config: Settings) -> bool:
 def fit(job: Job, state: State) -> Stopped | None:  # the request that stopped it, if one did
     "Train the epochs that are not done yet."
     config, task, device, folder = job.config, job.task, job.device, job.folder
-    with (
-        tensorboard(folder, not _all_done(config, state) and first_process()) as write_scalars,
-        Background(job.mirror.wake) as background,
-    ):
+    with Background(job.mirror.wake) as background:
         while not _all_done(config, state):
             epoch, start = state.epoch + 1, time.monotonic()
             job.once(partial(say_status, folder, "running", state.epoch))
@@ -221,7 +218,6 @@ def fit(job: Job, state: State) -> Stopped | None:  # the request that stopped i
             entry = _log_entry(job, state, losses, scores, trained, time.monotonic() - start)
             _end_epoch(task, state, entry)
             job.once(partial(keep, folder, config, state, entry, job.record, background))
-            write_scalars(entry)
             _print_epoch(job, entry)
             if not _all_done(config, state) and (
                 reason := device.ranks.any_rank(job.stop.reason, True)
@@ -327,7 +323,7 @@ def train_epoch(job: Job, state: State, epoch: int) -> tuple[float, dict[str, fl
                     where = f"epoch {epoch}, step {losses.step}/{len(plan)}"
                     note(steps, where, f"loss {losses.mean():.4f}")
                 if reason := device.ranks.any_rank(job.stop.reason, pause):
-                    _leave_place(state, losses)
+                    losses.leave_place(state)
                     raise Stopped(reason, job.stop.number)
         parts = {name: value / losses.step for name, value in losses.part_sums().items()}
         return losses.mean(), parts
@@ -389,6 +385,13 @@ class Losses:
         names = sorted(self.before.keys() | own.keys())
         now = {name: sum(sums.get(name, 0.0) for sums in each) / len(each) for name in names}
         return {name: self.before.get(name, 0.0) + now[name] for name in names}
+
+    def leave_place(self, state: State) -> None:
+        "Keep in the state where an epoch was interrupted, with the random states of each process."
+        self.mean()  # raises where the loss is not finite
+        device, state.step, state.parts = self.device, self.step, self.part_sums()
+        state.total = device.ranks.all_gather(device.read(self.total).item())
+        state.random = device.ranks.all_gather(random_states(device))
 
 # %% ../nbs/37_train.ipynb #train_step
 def train_step(
@@ -495,7 +498,7 @@ def finish(job: Job, state: State) -> None:
 
 # %% ../nbs/37_train.ipynb #check_data
 def check_data(job: Job) -> None:
-    "UserError if the data have no split to score, or if the rate would grow to the end of the run."
+    "UserError if the data have no split to score, or no whole batch."
     config, judge = job.config, judge_split(job.config)
     for name in ("train", "test", judge):
         if name not in job.parts:
@@ -506,17 +509,11 @@ def check_data(job: Job) -> None:
             f"patience={config.patience} needs a validation part, as the test list must not end a "
             "run; use --choose val"
         )
-    count, steps = len(job.parts["train"]), len(job.task.plan(job.parts["train"], 0))
-    if not steps:
+    count = len(job.parts["train"])
+    if not job.task.plan(job.parts["train"], 0):
         raise UserError(
             f"batch_size={config.batch_size}: there are only {counted(count, 'training sample')}; "
             f"use --batch-size {count} or less"
-        )
-    steps *= config.epochs
-    if config.warmup_steps >= steps:
-        raise UserError(
-            f"warmup_steps={config.warmup_steps}: the run has {counted(steps, 'step')}; use "
-            f"--warmup-steps {steps - 1} or fewer, or more --epochs"
         )
 
 
@@ -661,15 +658,6 @@ def _not_finite(job: Job, state: State, epoch: int, step: int) -> NotFinite:
         f"epoch {epoch}, step {step}: the loss is NaN or infinite; images "
         f"{', '.join(names[:16])}{kept}; try {' or '.join(tries)}"
     )
-
-# %% ../nbs/37_train.ipynb #_leave_place
-def _leave_place(state: State, losses: Losses) -> None:
-    "Keep in the state where an epoch was interrupted."
-    losses.mean()  # raises where the loss is not finite
-    device = losses.device
-    state.step, state.parts = losses.step, losses.part_sums()
-    state.total = device.ranks.all_gather(device.read(losses.total).item())
-    state.random = device.ranks.all_gather(random_states(device))
 
 # %% ../nbs/37_train.ipynb #keep_copies
 def keep_copies(config: Settings) -> str:  # which files are where; empty: there is no mirror

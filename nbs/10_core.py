@@ -35,22 +35,7 @@ from pydantic.fields import FieldInfo
 # %% [markdown]
 # ## What is a `Config`?
 #
-# A run has about fifty settings, from the learning rate to the folder of its results. A `Config` is one frozen value that holds all of them. Make one and look at it:
-#
-# ```python
-# >>> print(Config(dataset_dir="sirst", epochs=3, preset="a100"))
-# preset = 'a100' (batch_size = 16, lr = 0.002)
-# epochs = 3
-# dataset_dir = 'sirst'
-# all other settings: the defaults
-# ```
-#
-# A wrong name or value raises `UserError`. Its text is one line with the value and the remedy:
-#
-# ```python
-# >>> Config(epochz=3)
-# UserError: unknown setting 'epochz'; did you mean 'epochs'?
-# ```
+# A run has about fifty settings, from the learning rate to the folder of its results. A `Config` is one frozen value that holds all of them. Each of them is checked: a wrong name or value raises `UserError`, whose text is one line with the value and the remedy, such as `unknown setting 'epochz'; did you mean 'epochs'?`
 #
 # Four doors lead to the same checked object:
 #
@@ -424,8 +409,6 @@ def task_of(
 Config = settings_class("detect")
 print(Config(dataset_dir="sirst", epochs=3, preset="a100"))
 test_eq(Config().preset, "quick")  # without data; its mistakes are ValueErrors
-for group in (TrainingFields, OptimizerFields, MachineFields, SafetyFields):
-    print(f"{group.__name__:16}{', '.join(group.model_fields)}")
 
 
 # %% [markdown]
@@ -487,7 +470,7 @@ def _resumed(written: Mapping[str, Any]) -> str:
 #| export
 RETIRED = {
     "watch": "is retired: learning_curves(folder) of mshnet.show draws a run that still trains",
-    "tensorboard": "is retired: run `tensorboard --logdir runs`",
+    "tensorboard": "is retired: learning_curves(folder) of mshnet.show, or the run's log.jsonl",
     "mode": "is retired: use `mshnet train` or `mshnet test`",
     "multi_gpus": "is retired: use --num-devices N",
     "if_checkpoint": "is retired: run the same command again to resume; --resume names another run",
@@ -639,20 +622,17 @@ def from_notebook(
 ) -> Any:  # as `configure` returns
     "Read the settings of a runner from its plain variables; UserError for an unknown name."
     shell = {"In", "Out", "exit", "quit", "PAPERMILL_INPUT_PATH", "PAPERMILL_OUTPUT_PATH"}
-    plain = (str, int, float, bool, list, tuple, dict, type(None))
-    written = {
-        name: None if value == "" else value  # an empty text means "not written", like None
+    plain = (str, int, float, bool, list, tuple, dict)
+    given = {
+        name: value
         for name, value in variables.items()
-        if isinstance(value, plain) and not name.startswith("_") and name not in shell
+        if isinstance(value, plain) and not (name.startswith("_") or name in shell or value == "")
     }
-    given = {name: value for name, value in written.items() if value is not None}
-    known = list(settings_class(task_of(given, settings_of(_resumed(given)))).model_fields)
-    of_runners = settings_class("detect").model_fields.keys()  # for any task
-    listed = of_runners - given.keys()  # and not set
-    strangers = [n for n in written if n not in {*known, *ALIASES, *listed}]
-    if strangers:
-        own = "; if it is a variable of your own, `del` it or begin its name with _"
-        raise UserError("; ".join(unknown(name, known, own) for name in strangers))
+    task = task_of(given, settings_of(_resumed(given)))
+    known = [*settings_class(task).model_fields, *ALIASES]
+    own = "; if it is a variable of your own, `del` it or begin its name with _"
+    if strangers := [unknown(name, known, own) for name in given if name not in known]:
+        raise UserError("; ".join(strangers))
     return configure(given)
 
 
@@ -663,7 +643,6 @@ with warnings.catch_warnings(record=True) as caught:
 test_eq((config.epochs, config.choose, config.dataset_dir, config.lr), (3, "last", "sirst", 0.05))
 test_eq(from_notebook({"epochs": 7, "lr": None, "_": 3, "json": json}).epochs, 7)
 test_eq(settings_from({"lr": 0.1, "of_a_newer_release": 1}).lr, 0.1)
-test_eq(newest("runs/mine/last.pt"), "runs/mine/last.pt")
 [str(warning.message) for warning in caught]
 
 

@@ -338,22 +338,7 @@ with tempfile.TemporaryDirectory() as tmp:
 with torch.no_grad():
     test_eq(other(image), model(image))
 
-
-# %% [markdown]
-# A file that would run code and weights of another model are refused:
-
 # %%
-class Evil:
-    "Asks the loader to print; it could as well ask to delete."
-
-    def __reduce__(self):
-        return print, ("code ran",)
-
-
-with tempfile.TemporaryDirectory() as tmp:
-    torch.save(Evil(), f"{tmp}/evil.pt")
-    with expect_fail(ValueError, contains="refused, it would run code"):
-        load_weights(model, f"{tmp}/evil.pt")
 with expect_fail(ValueError, contains="another model"):
     fit_weights(model, find_weights({"net": {"module.a": image}}))
 

@@ -64,7 +64,7 @@ from mshnet.xla import XLA_PACKAGES
 # | `last.pt`, `best.pt` | the checkpoint of the last epoch, and of the kept one |
 # | `previous.pt` | the `last.pt` before, in case `last.pt` is damaged |
 # | `status.json` | the state of the run, for programs that watch it |
-# | `train.log`, `tensorboard/` | what the run printed; its numbers for TensorBoard, if installed |
+# | `train.log` | what the run printed |
 # | `scores.json`, `details.json`, `figures/` | the scores with their protocol, and what is drawn from them |
 #
 # Sessions end without notice, so nothing of value stays in memory for longer than an epoch. A run that is killed between its log line and its checkpoint repeats that epoch when it is resumed; the repeated line is marked, and readers take the last line of an epoch. A line that was cut off by a power failure is ignored. The records are for reading: a damaged one counts as missing. A run resumes from its checkpoint alone.
@@ -161,9 +161,6 @@ def environment(device: str) -> dict[str, Any]:
         "packages": {name: v for name in PACKAGES if (v := installed(name))},
     }
 
-
-# %%
-environment("cpu")
 
 # %% [markdown]
 # ## A checkpoint

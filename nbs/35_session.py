@@ -1,7 +1,7 @@
 # %% [markdown]
 # # session
 #
-# > The services around a run: a lock on its folder, a log, TensorBoard, a progress bar, and the run as one file.
+# > The services around a run: a lock on its folder, a log, a progress bar, and the run as one file.
 
 # %%
 #| default_exp session
@@ -23,7 +23,7 @@ import os
 import sys
 import tarfile
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
@@ -35,7 +35,7 @@ from mshnet.run import Folder
 
 
 # %% [markdown]
-# A run lasts hours, in a terminal, a notebook or a scheduler's queue. Around the training itself it needs a few plain services, and this page has them in the order in which a run meets them: a lock on its folder, a log of its output, numbers for TensorBoard, a progress bar, and at the end one file to take along. None of them changes a weight.
+# A run lasts hours, in a terminal, a notebook or a scheduler's queue. Around the training itself it needs a few plain services, and this page has them in the order in which a run meets them: a lock on its folder, a log of its output, a progress bar, and at the end one file to take along. None of them changes a weight.
 #
 # ## One run, one process
 #
@@ -80,7 +80,7 @@ with (
 
 
 # %% [markdown]
-# ## Log, TensorBoard, progress
+# ## Log and progress
 #
 # A closed terminal takes its lines with it, and a closed notebook shows none. So `train.log` in the run's folder has all of them, to follow with `tail -f`, and a run continues without its terminal.
 
@@ -118,47 +118,12 @@ def written_down(folder: Folder) -> Iterator[None]:
             yield
 
 
-# %% [markdown]
-# TensorBoard gets the numbers of the log, if it is installed. One writer serves a whole run, because each writer makes a file.
-
-# %%
-#| export
-@contextlib.contextmanager
-def tensorboard(
-    folder: Folder,
-    wanted: bool = True,
-) -> Iterator[Callable[[dict[str, Any]], None]]:  # to be called with each entry of the log
-    "Write a run's numbers for TensorBoard, if it is wanted and installed."
-    writer: Any = None
-    if wanted and importlib.util.find_spec("tensorboard"):
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-
-            writer = SummaryWriter(str(folder.file("tensorboard")))
-        except Exception as error:  # a wrong protobuf raises many kinds
-            warnings.warn(f"TensorBoard is installed but does not load: {error}", stacklevel=2)
-
-    def write(entry: dict[str, Any]) -> None:
-        for key, value in entry.items():
-            nested = value.items() if isinstance(value, dict) else [("", value)]
-            for name, number in nested:
-                if isinstance(number, int | float) and key != "epoch":
-                    writer.add_scalar(f"{key}/{name}".rstrip("/"), number, entry["epoch"])
-        writer.flush()
-
-    with contextlib.closing(writer) if writer else contextlib.nullcontext():
-        yield write if writer else lambda entry: None
-
-
 # %%
 with tempfile.TemporaryDirectory() as tmp:
     folder = Folder(Path(tmp))
-    with written_down(folder), tensorboard(folder) as write:
+    with written_down(folder):
         print("epoch 0")
-        write({"epoch": 0, "loss": 0.5, "scores": {"iou": 0.3}})
     test_eq(folder.file("train.log").read_text(), "epoch 0\n")
-    written = [p.name[:6] for p in Path(tmp).rglob("events*")]
-written
 
 # %% [markdown]
 # A terminal or a notebook gets a bar with the rate and the time left. A log file gets plain lines, because a bar there is a megabyte of carriage returns: a training has lines of its own, and other long loops ask for one every few seconds. Work that cannot be counted shows how long it has taken.
@@ -218,17 +183,8 @@ def bar(
 
 @contextlib.contextmanager
 def working(text: str) -> Iterator[None]:
-    "Show while something runs how long it has taken: live where a bar is visible, else in lines."
-    if not watched():
-        with heartbeat(lambda s: _report(f"{text}: {s:.0f} s so far"), _EVERY, _EVERY):
-            yield
-        return
-    from tqdm.auto import tqdm
-
-    with (
-        tqdm(desc=text, bar_format="{desc}: {elapsed}", leave=False) as meter,
-        heartbeat(lambda _: meter.refresh(), 1.0, 1.0),
-    ):
+    "Print every few seconds how long something has taken, while it runs."
+    with heartbeat(lambda s: _report(f"{text}: {s:.0f} s so far"), _EVERY, _EVERY):
         yield
 
 
@@ -318,10 +274,8 @@ def _run_named(text: str | Path) -> Path:
     run = Path(os.path.expanduser(text))
     if os.path.isfile(run / "config.json"):
         return run
-    if os.path.exists(run):
-        raise UserError(f"{text}: is no run, it has no config.json")
     near = did_you_mean(run.name, names_beside(run))
-    raise UserError(f"{text}: is no run, there is no such folder{near}")
+    raise UserError(f"{text}: is no run, there is no config.json in it{near}")
 
 
 def _output_file(run: Path, output: str | Path) -> Path:

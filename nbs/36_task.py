@@ -214,14 +214,8 @@ class Data(Protocol):
     name: str  # "train", "val" or "test"
     source: str  # name of the data set
 
-    @property
-    def names(self) -> Sequence[str]:
-        "Name of each sample, in order."
-
-    @property
-    def hash(self) -> str:
-        "Digits that stand for the samples: their names, sizes and labels, and bytes in memory."
-
+    names: Sequence[str]  # of each sample, in order
+    hash: str  # digits that stand for the samples: names, sizes and labels, and bytes in memory
     # where the samples lie in files, also `content`: digits of what these hold, by `content_of`
 
     def __len__(self) -> int:

@@ -358,7 +358,7 @@ explore(run.folder, threshold=0.3)
 
 
 # %% [markdown]
-# A run that still trains needs no widget: `learning_curves` draws what its folder holds so far, from any notebook or process, and TensorBoard shows the log that a run writes for it (`tensorboard --logdir runs`). Two functions of this page did the same; their names say so.
+# A run that still trains needs no widget: `learning_curves` draws what its folder holds so far, from any notebook or process. Two functions of this page did the same; their names say so.
 
 # %%
 #| export

@@ -47,7 +47,7 @@ def test_the_wheel_brings_no_development_tool(installed):
     listed = json.loads(run(python, "-m", "pip", "list", "--format=json", cwd=folder))
     names = {package["name"].lower() for package in listed}
     assert {"mshnet", "torch", "scikit-image", "pydantic", "tqdm", "matplotlib"} <= names
-    tools = {"nbdev", "fastcore", "execnb", "jupytext", "papermill", "ipykernel", "tensorboard"}
+    tools = {"nbdev", "fastcore", "execnb", "jupytext", "papermill", "ipykernel"}
     assert not tools & names
 
 

@@ -179,7 +179,7 @@ def test_a_run_is_no_mirror_of_itself(run, tmp_path, mirror):
 
 def test_everything_worth_keeping_is_copied_small_files_first(run, disk):
     "A session that ends early has kept the records; large files go in pieces."
-    for name in (".last.pt.7.tmp", ".lock", "tensorboard/events", "figures/.a.png.tmp"):
+    for name in (".last.pt.7.tmp", ".lock", "figures/.a.png.tmp"):
         write(run, name, "not this one")
     write(run, "previous.pt", "the mirror makes its own")
     write(run, "last.pt", "x" * 2_500_000)

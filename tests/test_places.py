@@ -784,7 +784,7 @@ def run(tmp_path):
     "A run's folder, with what comes and goes in it."
     folder = tmp_path / "runs" / "set-1f0c2a9b"
     for name in (
-        *("config.json", "log.jsonl", "last.pt", "figures/learning.png", "tensorboard/events.1"),
+        *("config.json", "log.jsonl", "last.pt", "figures/learning.png"),
         *(".last.pt.123.tmp", ".lock"),
     ):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -852,9 +852,9 @@ def test_a_failed_packing_keeps_the_old_file(run, monkeypatch):
     ("line", "said"),
     [
         ("pack", "required: RUN"),
-        ("pack nothing", "nothing: is no run, there is no such folder"),
+        ("pack nothing", "nothing: is no run, there is no config.json in it"),
         ("pack set", "did you mean 'set-1f0c2a9b'?"),
-        ("pack set-1f0c2a9b/figures", "is no run, it has no config.json"),
+        ("pack set-1f0c2a9b/figures", "is no run, there is no config.json in it"),
         ("pack set-1f0c2a9b --output no/such/a.tgz", "there is no folder no/such; make it first"),
         ("pack set-1f0c2a9b --output ~nobody-here/run.tgz", "there is no folder ~nobody-here"),
         (f"pack set-1f0c2a9b --output {'a' * 300}.tgz", "cannot be written"),

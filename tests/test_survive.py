@@ -1021,7 +1021,9 @@ def test_a_mirror_with_errors_changes_nothing_in_the_run(tmp_path, monkeypatch, 
     run = run_it(tiny(tmp_path / "run", mirror_dir=str(tmp_path / "drive")))
     assert (result(run.folder), run.ended) == (whole(Small), "all epochs done")
     said = capsys.readouterr().out.splitlines()[-1]
-    assert "last.pt" in said and "No space left" in said and f"they are in {run.folder}" in said
+    assert (
+        "0 of 9 files" in said and "No space left" in said and f"they are in {run.folder}" in said
+    )
 
 
 # What else went wrong once
