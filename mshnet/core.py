@@ -4,11 +4,10 @@
 
 # %% auto #0
 __all__ = ['Count', 'Positive', 'Share', 'TASKS', 'RETIRED', 'RETIRED_RECIPE', 'ALIASES', 'OF_ITS_MACHINE', 'STOPPED',
-           'TIME_OVER', 'TrainingFields', 'OptimizerFields', 'MachineFields', 'SafetyFields', 'PlaceFields', 'Settings',
-           'resolve', 'settings_class', 'task_of', 'configure', 'read_settings', 'settings_of', 'newest', 'is_record',
-           'of_earlier_release', 'settings_from', 'from_notebook', 'run_name', 'UserError', 'as_user_error', 'unknown',
-           'did_you_mean', 'one_line', 'shown', 'first_line', 'quoted', 'counted', 'read_text', 'read_json',
-           'read_record']
+           'TIME_OVER', 'TrainingFields', 'OptimizerFields', 'PlaceFields', 'Settings', 'resolve', 'settings_class',
+           'task_of', 'configure', 'read_settings', 'settings_of', 'newest', 'is_record', 'of_earlier_release',
+           'settings_from', 'from_notebook', 'run_name', 'UserError', 'as_user_error', 'unknown', 'did_you_mean',
+           'one_line', 'shown', 'first_line', 'quoted', 'counted', 'read_text', 'read_json', 'read_record']
 
 # %% ../nbs/10_core.ipynb #c-import-codecs
 import codecs
@@ -101,9 +100,9 @@ class OptimizerFields(BaseModel):
         "are evaluated and kept; 0: none",
     )
 
-# %% ../nbs/10_core.ipynb #MachineFields
-class MachineFields(BaseModel):
-    "Settings of the use of the machine."
+# %% ../nbs/10_core.ipynb #PlaceFields
+class PlaceFields(BaseModel):
+    "Settings of where and how a run happens; they may change when it is resumed."
 
     num_workers: int = Field(
         default=-1,
@@ -122,11 +121,6 @@ class MachineFields(BaseModel):
         "version of torch and one number of threads",
     )
     log_every: Positive = Field(default=20, description="steps between two progress lines")
-
-
-class SafetyFields(BaseModel):
-    "Settings that decide beforehand what a run does when something fails."
-
     max_hours: float = Field(
         default=0.0,
         ge=0,
@@ -149,11 +143,6 @@ class SafetyFields(BaseModel):
         description="when an image cannot be read: stop, or skip it (training takes the next one "
         "in its place, evaluation leaves it out)",
     )
-
-
-class PlaceFields(SafetyFields, MachineFields):
-    "Settings of where a run happens; they may change when it is resumed."
-
     preset: str = Field(default="", description="named recipe to start from; empty: the defaults")
     dataset_dir: str = Field(
         default="",
@@ -301,9 +290,8 @@ class Settings(PlaceFields, OptimizerFields, TrainingFields):
 def _is_possible_path(text: str) -> bool:
     "Whether a file or a folder can have this name, on any of our systems."
     longest = max((len(part.encode()) for part in Path(text).parts), default=0)
-    controls = any(sign < " " for sign in text)
-    no_such_user = os.path.expanduser(text).startswith("~")
-    return len(text) <= 1000 and longest <= 255 and not controls and not no_such_user
+    known_user = not os.path.expanduser(text).startswith("~")
+    return len(text) <= 1000 and longest <= 255 and min(text, default=" ") >= " " and known_user
 
 # %% ../nbs/10_core.ipynb #resolve
 TASKS: dict[str, tuple[str, str]] = {  # its settings and its class, each as "module:name"
@@ -314,10 +302,8 @@ TASKS: dict[str, tuple[str, str]] = {  # its settings and its class, each as "mo
 }
 
 
-def resolve(
-    text: str,  # such as "mshnet.recipe:Config"
-) -> Any:
-    "Import the object that a text names."
+def resolve(text: str) -> Any:
+    "Import the object that a text such as `mshnet.recipe:Config` names."
     module, _, name = text.partition(":")
     return getattr(importlib.import_module(module), name)
 
@@ -368,16 +354,13 @@ def configure(
     if any(isinstance(value, dict) for value in read.values()):  # sections: only a task knows them
         read = settings_class(task_of({**read, **flags}, {})).from_file(read)
     read = _translate(read)
-    by_hand = {**read, **flags}
-    of_run = trained or settings_of(_resumed(by_hand))
+    of_run = trained or settings_of(_resumed({**read, **flags}))
     asked = [flags] if repeated else [flags, read]  # the preset of a record is its own
-    if any(part.get("preset") for part in asked) and (of_run or repeated):
-        for part in asked:
-            part.pop("preset", None)
-        by_hand = {**read, **flags}
+    if (of_run or repeated) and any([part.pop("preset", "") for part in asked]):
         what = "these weights keep" if trained else "the run keeps"
         text = f"preset is not used: {what} the settings of their training; set "
         warnings.warn(f"{text}those to change, such as batch_size", stacklevel=2)
+    by_hand = {**read, **flags}
     kind = settings_class(task_of(by_hand, of_run))
     if trained:  # by a newer release perhaps
         of_run = {k: v for k, v in of_run.items() if k in kind.model_fields}
@@ -465,10 +448,8 @@ def _translate(
 OF_ITS_MACHINE = set(PlaceFields.model_fields) - {"preset", "dataset_dir", "weight_path"}
 
 
-def read_settings(
-    file: str,  # path of a JSON file; empty: none
-) -> dict[str, Any]:
-    "The settings in a JSON file; UserError if it holds none."
+def read_settings(file: str) -> dict[str, Any]:
+    "The settings in a JSON file, none for an empty path; UserError if it holds no object."
     if not file:
         return {}
     try:
@@ -480,10 +461,8 @@ def read_settings(
     return of_earlier_release(values)
 
 
-def settings_of(
-    path: str,  # a checkpoint or a run folder; empty: none
-) -> dict[str, Any]:
-    "The settings of a run, without those of its folder and its machine."
+def settings_of(path: str) -> dict[str, Any]:
+    "The settings of a run folder or checkpoint, without those of its folder and its machine."
     start = os.path.expanduser(path)
     folder = start if os.path.isdir(start) else os.path.dirname(start)
     file = os.path.join(folder, "config.json")
@@ -554,9 +533,7 @@ def from_notebook(
     return configure(given)
 
 # %% ../nbs/10_core.ipynb #run_name
-def run_name(
-    config: Settings,
-) -> str:  # such as "nuaa-sirst-1f0c2a9b"
+def run_name(config: Settings) -> str:  # such as "nuaa-sirst-1f0c2a9b"
     "Name of a run: the data set's name and eight digits that stand for the recipe."
     data = Path(config.dataset_dir).resolve().name if config.dataset_dir else config.synthetic_name
     if config.task != "detect":  # runs of detect got their names before there were tasks
@@ -672,10 +649,8 @@ def one_line(
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def shown(
-    value: Any,  # of any type and size
-) -> str:
-    "A value for an error line, as Python writes it, shortened."
+def shown(value: Any) -> str:
+    "A value of any type and size for an error line, as Python writes it, shortened."
     short = reprlib.Repr()
     short.maxstring = short.maxother = short.maxlong = 200
     try:

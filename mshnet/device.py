@@ -36,7 +36,7 @@ _EMULATED = "a CPU emulates it, and a step can take minutes; begin runs there wi
 T = TypeVar("T")
 
 
-def each_tensor(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+def each_tensor(value: Any, change: Callable[[Tensor], Any]) -> Any:
     "A nested value with each of its tensors changed."
     if isinstance(value, Tensor):
         return change(value.detach())
@@ -50,14 +50,9 @@ def each_tensor(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
 
 def has_nan_or_inf(value: Any) -> bool:
     "Whether a nested value holds NaN or positive infinity; a log-probability may be -inf."
-    found = []
-
-    def look(x: Tensor) -> Tensor:
-        found.append(bool((x.isnan() | x.isposinf()).any()))
-        return x
-
-    each_tensor(value, look)
-    return any(found)
+    bad: list[bool] = []
+    each_tensor(value, lambda x: bad.append(bool((x.isnan() | x.isposinf()).any())))
+    return any(bad)
 
 # %% ../nbs/30_device.ipynb #Device
 class Device:

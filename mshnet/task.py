@@ -232,12 +232,7 @@ def make_task(config: Settings) -> Any:
     return resolve(TASKS[config.task][1])(config)
 
 # %% ../nbs/36_task.ipynb #train_batches
-def train_batches(
-    count: int,  # training images
-    size: int,  # images per batch
-    seed: int,
-    epoch: int,
-) -> list[list[int]]:
+def train_batches(count: int, size: int, seed: int, epoch: int) -> list[list[int]]:
     "The indices of an epoch's batches, shuffled anew in each epoch; the remainder is dropped."
     shuffled = np.random.default_rng([seed, epoch]).permutation(count).tolist()
     return [shuffled[i : i + size] for i in range(0, count - size + 1, size)]

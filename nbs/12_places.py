@@ -157,10 +157,7 @@ def megabytes(size: float) -> str:
 # %%
 test_eq(where({"COLAB_RELEASE_TAG": "release"}), COLAB)
 test_eq([interactive({name: "x"}) for name in ("A", "JPY_SESSION_NAME")], [False, True])
-say(f"torch {installed('torch')}, {megabytes(14_658_415)}")
-with heartbeat(lambda seconds: print(f"{seconds:.1f} s so far"), first=0.05):
-    time.sleep(0.1)
-where({}).note
+where({}).note, megabytes(14_658_415)
 
 
 # %% [markdown]
@@ -388,5 +385,4 @@ def forget_stale_tpu(environ: MutableMapping[str, str] = os.environ) -> list[str
 
 
 # %%
-kaggle_tpu = {"KAGGLE_KERNEL_RUN_TYPE": "Batch", "TPU_PROCESS_ADDRESSES": "local"}
-test_eq(forget_stale_tpu(kaggle_tpu), ["TPU_PROCESS_ADDRESSES"])
+test_eq(forget_stale_tpu({"TPU_PROCESS_ADDRESSES": "local"}), ["TPU_PROCESS_ADDRESSES"])

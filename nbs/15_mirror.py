@@ -311,12 +311,3 @@ def _take_files(copy: Path, folder: Path) -> None:
         for file in new:
             file.unlink(missing_ok=True)
         raise
-
-
-# %%
-with tempfile.TemporaryDirectory() as tmp:
-    folder, copies = Path(tmp) / "run", [Path(tmp) / name / "run" for name in ("drive", "input")]
-    for epochs, copy in enumerate(copies):
-        write_run(copy, last_pt="", status_json=f'{{"epochs_done": {epochs}}}')
-    test_eq(bring_back(folder, copies), copies[1])  # it has the most epochs
-    test_eq(bring_back(folder, copies), None)  # the folder has it now

@@ -56,7 +56,7 @@ _EMULATED = "a CPU emulates it, and a step can take minutes; begin runs there wi
 T = TypeVar("T")
 
 
-def each_tensor(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+def each_tensor(value: Any, change: Callable[[Tensor], Any]) -> Any:
     "A nested value with each of its tensors changed."
     if isinstance(value, Tensor):
         return change(value.detach())
@@ -70,14 +70,9 @@ def each_tensor(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
 
 def has_nan_or_inf(value: Any) -> bool:
     "Whether a nested value holds NaN or positive infinity; a log-probability may be -inf."
-    found = []
-
-    def look(x: Tensor) -> Tensor:
-        found.append(bool((x.isnan() | x.isposinf()).any()))
-        return x
-
-    each_tensor(value, look)
-    return any(found)
+    bad: list[bool] = []
+    each_tensor(value, lambda x: bad.append(bool((x.isnan() | x.isposinf()).any())))
+    return any(bad)
 
 
 # %%
@@ -656,8 +651,6 @@ def _smaller(device: Device, config: Settings) -> str:
 large = Config(batch_size=16)
 with expect_fail(UserError, contains="use --batch-size 8"), explained(device, large):
     raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 MiB")
-with expect_fail(UserError, contains="restart the kernel"), explained(device, large):
-    raise RuntimeError("0 <= device.index() && .. device_ready_queues_.size()) INTERNAL ASSERT")
 
 
 # %% [markdown]
@@ -775,12 +768,6 @@ device = open_device("cpu")
 share_cores(device, every=0)
 sorted(device.facts()), 0 <= busy_cores() <= len(own_cores()), len(cpu_name()) > 0
 
-# %% [markdown]
-# A setting that this machine cannot have is an error with what to write instead:
-
 # %%
-device.world = 2
-with expect_fail(UserError, contains="use 4 or 6"):
-    check_batch(device, 5)
 with expect_fail(UserError, contains="use auto, cpu, cuda, cuda:N, mps or xla"):
     open_device("gpu")

@@ -13,7 +13,7 @@
 # %%
 #| hide
 import matplotlib.pyplot as plt
-from fastcore.test import expect_fail, test_eq
+from fastcore.test import expect_fail
 
 # %%
 #| export
@@ -397,7 +397,17 @@ class Xla(Device):
         xla().manual_seed(torch.initial_seed() % 2**31)
 
     def keep(self, folder: Path) -> None:
-        _keep_programs(folder)
+        "Keep compiled programs in a folder, unless one is set already; warn if that fails."
+        started = xla()._XLAC._xla_computation_cache_is_initialized()
+        if started or os.environ.get("XLA_PERSISTENT_CACHE_PATH"):
+            return
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            text = f"compiled programs are not kept in {folder}: {error.strerror}"
+            warnings.warn(text, stacklevel=2)
+        else:
+            xla("runtime").initialize_cache(str(folder))
 
     def facts(self) -> dict[str, Any]:
         "Programs compiled so far, the seconds it took, and the cache's counters."
@@ -435,24 +445,10 @@ def _chips(world: int, copies: int) -> str:
     return f"{world}{unused} TPU {generation}" + (f", {memory} GB each" if memory else "")
 
 
-def _keep_programs(folder: Path) -> None:
-    "Keep compiled programs in a folder, unless one is set already; warn if that fails."
-    started = xla()._XLAC._xla_computation_cache_is_initialized()
-    if started or os.environ.get("XLA_PERSISTENT_CACHE_PATH"):
-        return
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        warnings.warn(f"compiled programs are not kept in {folder}: {error.strerror}", stacklevel=2)
-    else:
-        xla("runtime").initialize_cache(str(folder))
-
-
 # %% [markdown]
 # On a machine without a usable TPU, opening one is an error with the remedy:
 
 # %%
-test_eq(tpu_is_usable(), bool(tpu_chips()) and bool(installed("torch_xla")))
 if not tpu_chips() and "PJRT_DEVICE" not in os.environ:
     with expect_fail(UserError, contains="device=xla: "):
         Xla()

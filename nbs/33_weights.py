@@ -371,11 +371,3 @@ def settings_of_weights(
             known = of_earlier_release(record)
             return {k: v for k, v in known.items() if k not in OF_ITS_MACHINE}
     return {}
-
-
-# %%
-with tempfile.TemporaryDirectory() as tmp:
-    moved = Path(tmp) / "moved.pt"
-    torch.save({"config": {"base_size": 64, "output_dir": "runs"}, "best": {"epoch": 3}}, moved)
-    Path(tmp, "config.json").write_text('{"model_type": "of another program"}')
-    test_eq(settings_of_weights(str(moved)), {"base_size": 64})

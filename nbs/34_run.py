@@ -539,7 +539,6 @@ with Stop() as stop:
     with expect_fail(Interrupted, contains="SIGTERM"):
         signal.raise_signal(signal.SIGTERM)
 test_eq(Stop(seconds=-1).reason, "the time is over")
-Stopped("SIGTERM", 15)._render_traceback_()
 
 
 # %% [markdown]
@@ -595,12 +594,3 @@ def keep(
     best = ["best.pt"] if state.best and state.best["epoch"] == state.epoch else []
     files = [folder.file(name) for name in (*best, "last.pt")]
     background.do(partial(write_checkpoint, snapshot(state, config, data), *files))
-
-
-# %%
-with tempfile.TemporaryDirectory() as tmp:
-    with Background() as background:
-        for _ in range(2):
-            keep(Folder(Path(tmp)), Config(), old, {"epoch": 4}, {"train": "0123"}, background)
-    files = sorted(p.name for p in Path(tmp).iterdir())
-files

@@ -776,10 +776,9 @@ figure, (above, below) = plt.subplots(
 )
 above.plot(epochs, [1000 * entry["lr"] for entry in history], "k.-")
 above.set(ylabel="learning rate\nin thousandths", ylim=0, title="a run of 12 epochs")
-below.plot(epochs, [entry["loss"] for entry in history], "C3.-")
-below.plot(epochs, [entry["scores"]["iou"] for entry in history], "C0s-", ms=4)
-below.text(epochs[-1], history[-1]["loss"] + 0.1, "mean training loss", color="C3", ha="right")
-below.text(epochs[-1], history[-1]["scores"]["iou"] - 0.1, "IoU on test", color="C0", ha="right")
+below.plot(epochs, [entry["loss"] for entry in history], "C3.-", label="mean training loss")
+below.plot(epochs, [e["scores"]["iou"] for e in history], "C0s-", ms=4, label="IoU on test")
+below.legend()
 below.set(xlabel="epoch", ylabel="loss, IoU", ylim=0)
 plt.show()
 
