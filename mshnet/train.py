@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['ALL_DONE', 'Compute', 'Run', 'Job', 'train', 'processes_to_start', 'fit', 'fresh_state', 'train_epoch', 'Losses',
            'train_step', 'average', 'prepare_step', 'judge_split', 'is_best', 'finish', 'check_data', 'beginning',
-           'identity', 'NotFinite', 'keep_copies', 'all_gpus', 'run_in_processes']
+           'identity', 'keep_copies', 'all_gpus', 'run_in_processes']
 
 # %% ../nbs/37_train.ipynb #c-import-contextlib
 import contextlib
@@ -155,8 +155,8 @@ def train(config: Settings, task: Task | None = None) -> Run:
     """Train and score a model, or resume its run; a finished run is only reported.
 
     The settings are a `Config`; without a task, they name it. Raises UserError for a mistake in
-    the settings or the data, NotFinite for a NaN or infinite loss, and Stopped after a signal, or
-    where the time ended before there were any scores.
+    the settings or the data, or a NaN or infinite loss, and Stopped after a signal, or where the
+    time ended before there were any scores.
     """
     if not isinstance(config, Settings):
         kind = type(config).__name__
@@ -641,12 +641,8 @@ def _resume_command(folder: Folder, config: Settings) -> str:
             words += [f"--{name.replace('_', '-')}", str(value)]
     return " ".join(map(quoted, words))
 
-# %% ../nbs/37_train.ipynb #NotFinite
-class NotFinite(UserError):
-    "A NaN or infinite loss."
-
-
-def _not_finite(job: Job, state: State, epoch: int, step: int) -> NotFinite:
+# %% ../nbs/37_train.ipynb #_not_finite
+def _not_finite(job: Job, state: State, epoch: int, step: int) -> UserError:
     "The error of a loss that is first NaN or infinite in this step."
     task, split = job.task, job.parts["train"]
     plan = task.plan(split, epoch)
@@ -654,7 +650,7 @@ def _not_finite(job: Job, state: State, epoch: int, step: int) -> NotFinite:
     kept = "; the last good checkpoint is kept" if state.epoch >= 0 or state.step else ""
     tries = ["--clip-grad 1"] * (not task.config.clip_grad) + ["a smaller --lr"]
     tries += ["--precision fp32"] * (job.device.precision != "fp32")
-    return NotFinite(
+    return UserError(
         f"epoch {epoch}, step {step}: the loss is NaN or infinite; images "
         f"{', '.join(names[:16])}{kept}; try {' or '.join(tries)}"
     )

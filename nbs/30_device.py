@@ -753,12 +753,14 @@ def cpu_name() -> str:
 MMAP_MAX, TRIM, MMAP_FROM = -4, -1, -3  # of glibc's mallopt
 
 
-def hold_memory() -> bool:  # whether there is a glibc to tune
-    "Keep freed memory in this process for its next step."
+def hold_memory(hold: bool = True) -> bool:  # whether there is a glibc to tune
+    "Keep freed memory in this process for its next step, or let the C library give it back."
     try:
         tune = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):  # another C library, or another system
         return False
+    if not hold:
+        return bool(tune(MMAP_MAX, 65_536) and tune(MMAP_FROM, 2**25) and tune(TRIM, 2**26))
     largest = tune(MMAP_FROM, 48 * 2**20) or tune(MMAP_MAX, 0)  # an old glibc refuses the first
     return bool(largest and tune(TRIM, 2**31 - 1))
 
@@ -766,8 +768,12 @@ def hold_memory() -> bool:  # whether there is a glibc to tune
 # %%
 device = open_device("cpu")
 share_cores(device, every=0)
+assert hold_memory(False) == hold_memory()
 sorted(device.facts()), 0 <= busy_cores() <= len(own_cores()), len(cpu_name()) > 0
 
 # %%
+device.world = 2
+with expect_fail(UserError, contains="use 4 or 6"):
+    check_batch(device, 5)
 with expect_fail(UserError, contains="use auto, cpu, cuda, cuda:N, mps or xla"):
     open_device("gpu")

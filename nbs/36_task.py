@@ -486,6 +486,7 @@ nn.init.constant_(model.weight, 0.25)
 nn.init.zeros_(model.bias)
 scores = score_split(task, model, test, device, "full")
 test_close(scores["error"], 0.0)
+test_eq(len(list(predictions(task, model, test, device, "full"))), 3)
 test_eq(str(scores), "error 0.000  samples 10")
 
 

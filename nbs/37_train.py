@@ -181,8 +181,8 @@ def train(config: Settings, task: Task | None = None) -> Run:
     """Train and score a model, or resume its run; a finished run is only reported.
 
     The settings are a `Config`; without a task, they name it. Raises UserError for a mistake in
-    the settings or the data, NotFinite for a NaN or infinite loss, and Stopped after a signal, or
-    where the time ended before there were any scores.
+    the settings or the data, or a NaN or infinite loss, and Stopped after a signal, or where the
+    time ended before there were any scores.
     """
     if not isinstance(config, Settings):
         kind = type(config).__name__
@@ -563,7 +563,7 @@ def is_best(
 
 
 # %%
-judge_split(Config(choose="val"))
+judge_split(Config(choose="val")), is_best(task, state, None)
 
 
 # %% [markdown]
@@ -790,11 +790,7 @@ plt.show()
 
 # %%
 #| export
-class NotFinite(UserError):
-    "A NaN or infinite loss."
-
-
-def _not_finite(job: Job, state: State, epoch: int, step: int) -> NotFinite:
+def _not_finite(job: Job, state: State, epoch: int, step: int) -> UserError:
     "The error of a loss that is first NaN or infinite in this step."
     task, split = job.task, job.parts["train"]
     plan = task.plan(split, epoch)
@@ -802,7 +798,7 @@ def _not_finite(job: Job, state: State, epoch: int, step: int) -> NotFinite:
     kept = "; the last good checkpoint is kept" if state.epoch >= 0 or state.step else ""
     tries = ["--clip-grad 1"] * (not task.config.clip_grad) + ["a smaller --lr"]
     tries += ["--precision fp32"] * (job.device.precision != "fp32")
-    return NotFinite(
+    return UserError(
         f"epoch {epoch}, step {step}: the loss is NaN or infinite; images "
         f"{', '.join(names[:16])}{kept}; try {' or '.join(tries)}"
     )

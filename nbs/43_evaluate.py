@@ -92,11 +92,8 @@ def evaluate(
     """
     config = _settings_of_test(weights, settings)
     trained = trained_model(config.weight_path or PRETRAINED, config)
-    if trained.task != config.task:
-        raise UserError(
-            f"task={config.task}: these weights are of task {trained.task}; "
-            f"use --task {trained.task}"
-        )
+    if (own := trained.task) != config.task:
+        raise UserError(f"task={config.task}: these weights are of task {own}; use --task {own}")
     device = open_device(config.device, config.precision, config.num_devices)
     if config.num_devices > 1 and device.world == 1:
         text = "num_devices is for training; to score in several processes, start them by torchrun"
@@ -107,9 +104,8 @@ def evaluate(
     test = task.splits(["test"])["test"]
     seen = count_seen(task, test, trained.record.get("data", {}), "scored")
     origin = replace(trained.origin, seen=seen)
-    found: Evaluation = task.evaluate(
-        device.to_device(trained.model), test, device, trained.phase, origin
-    )
+    model = device.to_device(trained.model)
+    found: Evaluation = task.evaluate(model, test, device, trained.phase, origin)
     return found
 
 
