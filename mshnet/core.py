@@ -160,7 +160,7 @@ class PlaceFields(BaseModel):
         description="run folder, or folder of the results; empty: named after the recipe (train) "
         "or the weights (predict), runs/bench (bench), or none (test)",
     )
-    resume: str = Field(default="", description="checkpoint or run folder to resume")
+    resume: str = Field(default="", description="run folder to resume, or its last.pt")
     device: str = Field(
         default="auto",
         pattern=r"^(auto|cpu|mps|xla|cuda(:\d+)?)$",
@@ -426,10 +426,8 @@ ALIASES = {
 }
 
 
-def _translate(
-    written: Mapping[str, Any],  # settings by any known name; None: not written
-) -> dict[str, Any]:  # by the names of today
-    "Settings under their names of today; UserError if two of them contradict each other."
+def _translate(written: Mapping[str, Any]) -> dict[str, Any]:
+    "What is written, by the names of today; UserError if two settings contradict each other."
     values: dict[str, Any] = {}
     for name, value in written.items():
         today = ALIASES.get(name, name)
@@ -570,11 +568,8 @@ def as_user_error() -> Iterator[None]:
         raise UserError(str(error)) from None
 
 # %% ../nbs/10_core.ipynb #_expects
-def _expects(
-    name: str,  # a setting
-    settings: type[Settings],  # of which task
-) -> str:  # such as "a whole number, at least 1"
-    "The values that a setting accepts, in words."
+def _expects(name: str, settings: type[Settings]) -> str:
+    "The values that a setting accepts, in words such as `a whole number, at least 1`."
     field = settings.model_fields[name]
     choices = get_args(field.annotation)
     if choices and not isinstance(choices[0], str):  # a number or a word
@@ -603,11 +598,8 @@ def _limits(kind: Any, metadata: list[Any]) -> str:
     return ", ".join(["a whole number" if kind is int else "a number", *limits])
 
 
-def _explain(
-    error: dict[str, Any],  # one of pydantic's errors
-    settings: type[Settings],  # of which task
-) -> str:
-    "A rejected setting in one line: its name, its value, what to write instead."
+def _explain(error: dict[str, Any], settings: type[Settings]) -> str:
+    "One of pydantic's errors in one line: the setting, its value, what to write instead."
     name = str(error["loc"][0] if error["loc"] else error["input"])  # a name that is not Unicode
     if isinstance(error["input"], dict):  # as in the file of the published TFNet
         return f"{name} is a section: give settings side by side (the guides list their names)"
@@ -677,13 +669,10 @@ def counted(count: int, what: str) -> str:
 _LARGEST_TEXT = 16 * 2**20  # bytes; a million names
 
 
-def read_text(
-    path: str | Path,
-    what: str,  # the expected content, such as "list of names"
-) -> str:
+def read_text(path: str | Path, what: str) -> str:
     """The text of a file in UTF-8, or in UTF-16 with the byte order mark of Windows.
 
-    UserError if it is unreadable.
+    UserError that it is no readable `what`, such as a list of names.
     """
     try:
         with open(path, "rb") as file:
