@@ -6,13 +6,12 @@
 __all__ = ['PRECISIONS', 'T', 'OPTIMIZERS', 'DEVICES', 'NO_MEMORY', 'USUAL_THREADS', 'FIX_THREADS', 'LOOK_EVERY', 'MMAP_MAX',
            'TRIM', 'MMAP_FROM', 'each_tensor', 'has_nan_or_inf', 'Device', 'OneProcess', 'parts_of', 'update', 'infer',
            'workers', 'Cuda', 'Mps', 'Adagrad', 'make_optimizer', 'started_processes', 'best_device', 'open_device',
-           'check_batch', 'device_for', 'TooLarge', 'is_out_of_memory', 'explained', 'release', 'random_states',
-           'set_random_states', 'own_cores', 'busy_cores', 'share_cores', 'cpu_name', 'hold_memory']
+           'check_batch', 'device_for', 'is_out_of_memory', 'explained', 'random_states', 'set_random_states',
+           'own_cores', 'busy_cores', 'share_cores', 'cpu_name', 'hold_memory']
 
 # %% ../nbs/30_device.ipynb #c-import-contextlib
 import contextlib
 import ctypes
-import gc
 import math
 import os
 import platform
@@ -37,7 +36,7 @@ _EMULATED = "a CPU emulates it, and a step can take minutes; begin runs there wi
 T = TypeVar("T")
 
 
-def each_tensor(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+def each_tensor(value: Any, change: Callable[[Tensor], Any]) -> Any:
     "A nested value with each of its tensors changed."
     if isinstance(value, Tensor):
         return change(value.detach())
@@ -51,14 +50,9 @@ def each_tensor(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
 
 def has_nan_or_inf(value: Any) -> bool:
     "Whether a nested value holds NaN or positive infinity; a log-probability may be -inf."
-    found = []
-
-    def look(x: Tensor) -> Tensor:
-        found.append(bool((x.isnan() | x.isposinf()).any()))
-        return x
-
-    each_tensor(value, look)
-    return any(found)
+    bad: list[bool] = []
+    each_tensor(value, lambda x: bad.append(bool((x.isnan() | x.isposinf()).any())))
+    return any(bad)
 
 # %% ../nbs/30_device.ipynb #Device
 class Device:
@@ -78,8 +72,6 @@ class Device:
         self.ranks = OneProcess()  # or those of torchrun
         self.reads = 0
         self.micro = 0  # images computed at once; 0: the whole batch
-        self.compile = False  # whether a model is compiled for training
-        self.compiled: Any = None  # the model as torch.compile returned it
         self.busy, self.looked, self.news = 0.0, -math.inf, ""  # see `share_cores`
         self.set_precision(self.fastest() if precision == "auto" else precision)
 
@@ -151,7 +143,7 @@ class Device:
 
     def begin(self, phase: str, model: nn.Module, optimizer: optim.Optimizer | None = None) -> Any:
         "Prepare the steps of a phase (no optimizer: of scoring); the model as a step calls it."
-        return self.ranks.wrap(phase, _compiled(self, model)) if optimizer else model
+        return self.ranks.wrap(phase, model) if optimizer else model
 
     def end_part(self, model: nn.Module) -> None:
         "Finish the backward pass of a part of a batch; its gradients stay for the next part."
@@ -460,20 +452,12 @@ def device_for(config: Settings) -> Device:
         torch.backends.cudnn.benchmark = False
     device = open_device(config.device, config.precision, config.num_devices)
     check_batch(device, config.batch_size)
-    device.compile = config.compile == "on"
-    if device.compile and (device.compiles or device.ranks.count > 1):
-        why = "XLA compiles by itself" if device.compiles else "not with several processes"
-        raise UserError(f"compile=on: {why}; leave it out")
     device.micro = config.micro_batch if config.micro_batch < config.batch_size else 0
     check_batch(device, device.micro, "micro_batch")
     return device
 
-# %% ../nbs/30_device.ipynb #TooLarge
+# %% ../nbs/30_device.ipynb #is_out_of_memory
 NO_MEMORY = ("out of memory", "can't allocate memory", "RESOURCE_EXHAUSTED", "ALLOC_FAILED")
-
-
-class TooLarge(UserError):
-    "A batch does not fit into the device's memory."
 
 
 def is_out_of_memory(error: Exception) -> bool:
@@ -483,7 +467,7 @@ def is_out_of_memory(error: Exception) -> bool:
 
 @contextlib.contextmanager
 def explained(device: Device, config: Settings) -> Iterator[None]:
-    "Turn torch's errors of known cause into a UserError with the remedy (out of memory: TooLarge)."
+    "Turn torch's errors of known cause into a UserError with the remedy."
     try:
         yield
     except (RuntimeError, MemoryError) as error:
@@ -492,12 +476,9 @@ def explained(device: Device, config: Settings) -> Iterator[None]:
                 "device=xla: this process has trained on another device before XLA was "
                 "loaded; restart the kernel and begin with the TPU"
             ) from None
-        if type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
-            line = f"compile=on: {first_line(error)}; use --compile off"
-            raise UserError(line) from None
         if not is_out_of_memory(error):
             raise
-        raise TooLarge(_smaller(device, config)) from None
+        raise UserError(_smaller(device, config)) from None
 
 
 def _smaller(device: Device, config: Settings) -> str:
@@ -505,20 +486,10 @@ def _smaller(device: Device, config: Settings) -> str:
     name = "micro_batch" if device.micro else "batch_size"
     size = device.micro or config.batch_size
     less = size // 2 // device.world * device.world
-    remedy = f"use --{name.replace('_', '-')} {less}"
-    return f"{name}={size}: does not fit into the memory of {device.name}; " + (
-        remedy if less else f"use a smaller {config.smaller}"
-    )
-
-
-def release(device: Device) -> None:
-    "Free the memory that nothing refers to, and that of compiled programs."
-    if device.compiled:
-        device.compiled = None
-        torch.compiler.reset()
-    gc.collect()
-    if device.kind == "cuda":
-        torch.cuda.empty_cache()
+    remedy = f"use --{name.replace('_', '-')} {less}" if less else f"use a smaller {config.smaller}"
+    if less and not device.micro:
+        remedy += f", or compute it in parts by --micro-batch {less}"
+    return f"{name}={size}: does not fit into the memory of {device.name}; {remedy}"
 
 # %% ../nbs/30_device.ipynb #random_states
 def random_states(device: Device) -> dict[str, Any]:
@@ -542,16 +513,6 @@ def set_random_states(device: Device, states: dict[str, Any]) -> None:
     if device.kind == "cuda" and "cuda" in states:
         torch.cuda.set_rng_state(states["cuda"], device.name)
 
-# %% ../nbs/30_device.ipynb #_compiled
-def _compiled(device: Device, model: nn.Module) -> Any:
-    "The model as the `compile` setting wants it; compiled once for all phases."
-    if not device.compile:
-        return model
-    if device.compiled is None or device.compiled._orig_mod is not model:
-        torch.compiler.reset()  # it remembers what did not compile
-        device.compiled = torch.compile(model)
-    return device.compiled
-
 # %% ../nbs/30_device.ipynb #own_cores
 USUAL_THREADS = torch.get_num_threads()  # that torch has chosen, or the user
 FIX_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # variables by which a user sets their number
@@ -561,8 +522,9 @@ _CHOSEN = {"threads": USUAL_THREADS}  # by `share_cores`, for the whole process
 
 def own_cores() -> list[int]:
     "The cores that this process may use."
-    process, every = psutil.Process(), [*range(os.cpu_count() or 1)]
-    return process.cpu_affinity() if hasattr(process, "cpu_affinity") else every  # not on macOS
+    if not hasattr(psutil.Process, "cpu_affinity"):  # macOS
+        return [*range(os.cpu_count() or 1)]
+    return psutil.Process().cpu_affinity()
 
 
 def busy_cores(seconds: float = 0.1) -> float:  # 0 to the number of our cores
@@ -609,10 +571,8 @@ def cpu_name() -> str:
 MMAP_MAX, TRIM, MMAP_FROM = -4, -1, -3  # of glibc's mallopt
 
 
-def hold_memory(
-    hold: bool = True,  # False: the C library's own behaviour after large blocks
-) -> bool:  # whether there is a glibc to tune
-    "Keep freed memory in this process for its next step."
+def hold_memory(hold: bool = True) -> bool:  # whether there is a glibc to tune
+    "Keep freed memory in this process for its next step, or let the C library give it back."
     try:
         tune = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):  # another C library, or another system

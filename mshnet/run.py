@@ -121,7 +121,7 @@ def environment(device: str) -> dict[str, Any]:
 
 # %% ../nbs/34_run.ipynb #State
 FORMAT = 3  # of checkpoints; raised when an older release could not read them
-PROGRESS = ("epoch", "phase", "best", "step", "total", "parts", "random", "micro")  # of a State
+PROGRESS = ("epoch", "phase", "best", "step", "total", "parts", "random")  # of a State
 
 
 @dataclass
@@ -139,7 +139,6 @@ class State:
     total: list[float] = field(default_factory=list)  # sum of their losses, of each process
     parts: dict[str, float] = field(default_factory=dict)  # sums of named losses, mean of all
     random: list[dict[str, Any]] = field(default_factory=list)  # random states of each process
-    micro: int = 0  # images computed at once after out of memory; 0: the whole batch
 
     @property
     def scored(self) -> nn.Module:
@@ -196,7 +195,6 @@ class _Content(BaseModel):
     total: list[float] = []
     parts: dict[str, float] = {}
     random: list[dict[str, Any]] = []
-    micro: int = Field(0, ge=0)
     threads: int = Field(0, ge=0)
 
 
@@ -271,47 +269,16 @@ def good(
         raise error from None
 
 
-def best_or_last(
-    folder: Folder,
-    is_scored: Callable[[dict[str, Any]], bool] = lambda last: False,  # whether the kept epoch is
-) -> dict[str, Any]:
+def best_or_last(folder: Folder) -> dict[str, Any]:
     "The checkpoint of the epoch that is kept; of the last one, with a warning, if it is damaged."
     try:
         return load(folder.file("best.pt"))
     except UserError as error:
         _, last = good(folder.file("last.pt"))
-        if last["best"] and is_scored(last):
-            warnings.warn(f"{error}: its scores are kept, its weights are not", stacklevel=2)
-        elif not last["best"] or last["best"]["epoch"] != last["epoch"]:
+        if not last["best"] or last["best"]["epoch"] != last["epoch"]:
             warnings.warn(f"{error}: the last epoch is scored instead", stacklevel=2)
             last["best"] = {"epoch": last["epoch"], "name": None}
         return last
-
-
-def _resume_file(config: Settings) -> Path:
-    "The checkpoint that `resume` names: a file, or the last one of a folder."
-    asked = Path(config.resume).expanduser()
-    return asked / "last.pt" if asked.is_dir() else asked
-
-
-def _read_old(folder: Folder, config: Settings) -> dict[str, Any] | None:
-    "The checkpoint that this run resumes from, if any."
-    if not has_checkpoint(folder.path):
-        old = good(_resume_file(config))[1] if config.resume else None
-        if folder.file("scores.json").exists():
-            raise UserError(
-                f"{folder.path} holds scores of a run without its checkpoint; use another "
-                "--output-dir"
-            )
-        return old
-    here, before = folder.file("last.pt"), folder.read_json("config.json")
-    again = config.resume in ("", before.get("resume"))  # the same command once more
-    if again or here.resolve() == _resume_file(config).resolve():
-        return good(here)[1]
-    raise UserError(
-        f"{folder.path} holds a run of its own already; use another --output-dir, "
-        "or leave out --resume to resume that run"
-    )
 
 
 def _differences(old: dict[str, Any], new: Settings) -> list[str]:
@@ -336,9 +303,14 @@ def find_checkpoint(
     data: dict[str, str],  # hash of each split and of the starting weights, and the precision
 ) -> dict[str, Any] | None:  # the checkpoint to resume from
     "Find the run that this one resumes; UserError if it is another run."
-    old = _read_old(folder, config)
-    if not old:
+    if not config.resume and not has_checkpoint(folder.path):
+        if folder.file("scores.json").exists():
+            raise UserError(
+                f"{folder.path} holds scores of a run without its checkpoint; use another "
+                "--output-dir"
+            )
         return None
+    old = good(folder.file("last.pt"))[1]
     changed = _differences(old["config"], config)
     free = {"training images"}  # the list covers them
     if config.precision == "auto":  # the run keeps its own
@@ -375,29 +347,21 @@ def prepare(
         if not unfinished and folder.file("last.pt").exists():
             return  # a finished run keeps its records
         folder.file("figures").mkdir(parents=True, exist_ok=True)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # already given when the file was read
-            _bring_along(folder, config)
+        if has_checkpoint(folder.path):
+            _mend(folder.file("last.pt"))
     write_json(folder.file("config.json"), config.model_dump())
     write_json(folder.file("env.json"), environment(device))
 
 
-def _bring_along(folder: Folder, config: Settings) -> None:
-    "Make the last good epoch this folder's `last.pt`, with its log and its best epoch."
-    here = start = folder.file("last.pt")
-    past: list[Path] = []
-    if not has_checkpoint(folder.path):
-        if not config.resume:
-            return
-        start = _resume_file(config)
-        past = [start.with_name(name) for name in ("log.jsonl", "best.pt")]
-    source = good(start)[0]
-    for file in filter(Path.exists, past):
-        write_atomic(folder.file(file.name), file.read_bytes())
-    if source != here:
-        if here.exists():
-            os.replace(here, folder.file("damaged.pt"))
-        write_atomic(here, source.read_bytes())
+def _mend(last: Path) -> None:
+    "Replace a damaged `last.pt` by the checkpoint before it, and keep it as `damaged.pt`."
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # already given when the file was read
+        source = good(last)[0]
+    if source != last:
+        if last.exists():
+            os.replace(last, last.with_name("damaged.pt"))
+        write_atomic(last, source.read_bytes())
 
 # %% ../nbs/34_run.ipynb #Interrupted
 class Interrupted(KeyboardInterrupt):

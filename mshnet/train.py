@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['ALL_DONE', 'Compute', 'Run', 'Job', 'train', 'processes_to_start', 'fit', 'fresh_state', 'train_epoch', 'Losses',
            'train_step', 'average', 'prepare_step', 'judge_split', 'is_best', 'finish', 'check_data', 'beginning',
-           'identity', 'NotFinite', 'keep_copies', 'all_gpus', 'run_in_processes']
+           'identity', 'keep_copies', 'all_gpus', 'run_in_processes']
 
 # %% ../nbs/37_train.ipynb #c-import-contextlib
 import contextlib
@@ -22,7 +22,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from pathlib import Path
 from typing import Any
@@ -41,20 +41,18 @@ from mshnet.core import (
 )
 from mshnet.device import (
     Device,
-    TooLarge,
     best_device,
     device_for,
     explained,
     open_device,
     parts_of,
     random_states,
-    release,
     set_random_states,
     share_cores,
     started_processes,
     update,
 )
-from .files import digest, write_json
+from .files import digest
 from .mirror import Mirror, bring_back
 from .places import Site, first_process, megabytes, site_of
 from mshnet.run import (
@@ -73,8 +71,8 @@ from mshnet.run import (
     snapshot,
     write_checkpoint,
 )
-from .session import alone, bar, duration, note, tensorboard, written_down
-from .task import Task, count_seen, make_task, origin_of, score_split, with_seen
+from .session import alone, bar, duration, note, written_down
+from .task import Task, chosen_by, count_seen, make_task, origin_of, score_split
 from .weights import load_weights, weights_file
 
 # %% ../nbs/37_train.ipynb #_early
@@ -157,8 +155,8 @@ def train(config: Settings, task: Task | None = None) -> Run:
     """Train and score a model, or resume its run; a finished run is only reported.
 
     The settings are a `Config`; without a task, they name it. Raises UserError for a mistake in
-    the settings or the data, NotFinite for a NaN or infinite loss, and Stopped after a signal, or
-    where the time ended before there were any scores.
+    the settings or the data, or a NaN or infinite loss, and Stopped after a signal, or where the
+    time ended before there were any scores.
     """
     if not isinstance(config, Settings):
         kind = type(config).__name__
@@ -185,8 +183,8 @@ def train(config: Settings, task: Task | None = None) -> Run:
             reason = stopped.reason if stopped else done
             if not stopped and reason != ALL_DONE:
                 print(f"end     {reason}")
-            if once(folder.file("best.pt").exists):
-                finish(job)
+            if state.best:
+                finish(job, state)
             end = "stopped" if stopped else "finished"
             once(lambda: say_status(folder, end, state.epoch, reason))
         once(lambda: _last_words(job, stopped))
@@ -204,12 +202,9 @@ def processes_to_start(config: Settings) -> bool:
 def fit(job: Job, state: State) -> Stopped | None:  # the request that stopped it, if one did
     "Train the epochs that are not done yet."
     config, task, device, folder = job.config, job.task, job.device, job.folder
-    with (
-        tensorboard(folder, not _all_done(config, state) and first_process()) as write_scalars,
-        Background(job.mirror.wake) as background,
-    ):
+    with Background(job.mirror.wake) as background:
         while not _all_done(config, state):
-            epoch, start, failed = state.epoch + 1, time.monotonic(), False
+            epoch, start = state.epoch + 1, time.monotonic()
             job.once(partial(say_status, folder, "running", state.epoch))
             try:
                 losses = train_epoch(job, state, epoch)
@@ -220,18 +215,9 @@ def fit(job: Job, state: State) -> Stopped | None:  # the request that stopped i
                 work = partial(write_checkpoint, content, folder.file("last.pt"))
                 job.once(partial(background.do, work))
                 return stopped
-            except TooLarge as error:
-                failed = True
-                _halve(job, error)
-            if failed:  # here nothing refers to its step any more
-                background.finish()
-                release(device)
-                vars(state).update(vars(beginning(job)))  # the caller has this state too
-                continue
             entry = _log_entry(job, state, losses, scores, trained, time.monotonic() - start)
             _end_epoch(task, state, entry)
             job.once(partial(keep, folder, config, state, entry, job.record, background))
-            write_scalars(entry)
             _print_epoch(job, entry)
             if not _all_done(config, state) and (
                 reason := device.ranks.any_rank(job.stop.reason, True)
@@ -337,7 +323,7 @@ def train_epoch(job: Job, state: State, epoch: int) -> tuple[float, dict[str, fl
                     where = f"epoch {epoch}, step {losses.step}/{len(plan)}"
                     note(steps, where, f"loss {losses.mean():.4f}")
                 if reason := device.ranks.any_rank(job.stop.reason, pause):
-                    _leave_place(state, losses)
+                    losses.leave_place(state)
                     raise Stopped(reason, job.stop.number)
         parts = {name: value / losses.step for name, value in losses.part_sums().items()}
         return losses.mean(), parts
@@ -399,6 +385,13 @@ class Losses:
         names = sorted(self.before.keys() | own.keys())
         now = {name: sum(sums.get(name, 0.0) for sums in each) / len(each) for name in names}
         return {name: self.before.get(name, 0.0) + now[name] for name in names}
+
+    def leave_place(self, state: State) -> None:
+        "Keep in the state where an epoch was interrupted, with the random states of each process."
+        self.mean()  # raises where the loss is not finite
+        device, state.step, state.parts = self.device, self.step, self.part_sums()
+        state.total = device.ranks.all_gather(device.read(self.total).item())
+        state.random = device.ranks.all_gather(random_states(device))
 
 # %% ../nbs/37_train.ipynb #train_step
 def train_step(
@@ -484,14 +477,13 @@ def is_best(
     return scores[name] is not None and scores[name] * direction > state.best["score"] * direction
 
 # %% ../nbs/37_train.ipynb #finish
-def finish(job: Job) -> None:
+def finish(job: Job, state: State) -> None:
     "Score the kept epoch on the test list, unless that is done, and print the score line."
     scores = job.once(lambda: job.folder.read_json("scores.json"))
-    scored = scores.get("protocol", {}).get("chosen")
-    best = job.once(lambda: best_or_last(job.folder, lambda x: origin_of(x).chosen == scored))
-    origin = origin_of(best)
-    if scored != origin.chosen:
-        origin = with_seen(origin, job.task, job.parts["test"], best["data"])
+    if scores.get("protocol", {}).get("chosen") != chosen_by(job.config.choose, state.best):
+        best = job.once(lambda: best_or_last(job.folder))
+        seen = count_seen(job.task, job.parts["test"], best["data"], "scored")
+        origin = replace(origin_of(best), seen=seen)
         model = job.task.model()
         model.load_state_dict(best["model"])
         model = job.device.to_device(model)
@@ -501,12 +493,12 @@ def finish(job: Job) -> None:
     if report := job.device.report():
         print(f"device  {report}")
     rule = f", rule {scores['protocol']['rule']}" if "rule" in scores["protocol"] else ""
-    print(f"test    {origin.chosen}{rule}")
+    print(f"test    {scores['protocol']['chosen']}{rule}")
     print(scores["line"])
 
 # %% ../nbs/37_train.ipynb #check_data
 def check_data(job: Job) -> None:
-    "UserError if the data have no split to score, or if the rate would grow to the end of the run."
+    "UserError if the data have no split to score, or no whole batch."
     config, judge = job.config, judge_split(job.config)
     for name in ("train", "test", judge):
         if name not in job.parts:
@@ -517,17 +509,11 @@ def check_data(job: Job) -> None:
             f"patience={config.patience} needs a validation part, as the test list must not end a "
             "run; use --choose val"
         )
-    count, steps = len(job.parts["train"]), len(job.task.plan(job.parts["train"], 0))
-    if not steps:
+    count = len(job.parts["train"])
+    if not job.task.plan(job.parts["train"], 0):
         raise UserError(
             f"batch_size={config.batch_size}: there are only {counted(count, 'training sample')}; "
             f"use --batch-size {count} or less"
-        )
-    steps *= config.epochs
-    if config.warmup_steps >= steps:
-        raise UserError(
-            f"warmup_steps={config.warmup_steps}: the run has {counted(steps, 'step')}; use "
-            f"--warmup-steps {steps - 1} or fewer, or more --epochs"
         )
 
 
@@ -551,9 +537,6 @@ def beginning(job: Job) -> State:
             job.record = {k: v for k, v in job.record.items() if k not in _OF_THE_START} | kept
     elif config.weight_path:
         _begin_with_weights(job, state)
-    if config.on_out_of_memory == "halve" and not device.micro:
-        device.micro = state.micro  # as before it was interrupted
-    state.micro = device.micro
     return state
 
 
@@ -645,9 +628,6 @@ def _last_words(job: Job, stopped: Stopped | None) -> None:
     if copied := job.mirror.flush(60 if signalled else 600):
         print(copied, flush=True)
         job.mirror.flush(10)  # what was just printed
-        entry = job.folder.read_json("status.json")
-        write_json(job.folder.file("status.json"), entry | {"mirror": job.mirror.state()})
-        job.mirror.flush(10)
 
 
 def _resume_command(folder: Folder, config: Settings) -> str:
@@ -661,51 +641,19 @@ def _resume_command(folder: Folder, config: Settings) -> str:
             words += [f"--{name.replace('_', '-')}", str(value)]
     return " ".join(map(quoted, words))
 
-# %% ../nbs/37_train.ipynb #NotFinite
-class NotFinite(UserError):
-    "A NaN or infinite loss."
-
-
-def _not_finite(job: Job, state: State, epoch: int, step: int) -> NotFinite:
-    "The error of a loss that is first NaN or infinite in this step; its facts are written."
+# %% ../nbs/37_train.ipynb #_not_finite
+def _not_finite(job: Job, state: State, epoch: int, step: int) -> UserError:
+    "The error of a loss that is first NaN or infinite in this step."
     task, split = job.task, job.parts["train"]
     plan = task.plan(split, epoch)
     names = [split.names[i] for i in plan[step]]
-    rate = task.rate(epoch * len(plan) + step, len(plan))
-    bad = [k for k, v in state.model.state_dict().items() if not v.isfinite().all()]
-    facts = {"epoch": epoch, "step": step, "names": names, "lr": rate}
-    facts["weights that are not finite"] = bad
-    if first_process():
-        with contextlib.suppress(UserError):
-            write_json(job.folder.file("not_finite.json"), facts)
     kept = "; the last good checkpoint is kept" if state.epoch >= 0 or state.step else ""
-    tries = ["--compile off"] * job.device.compile
-    tries += ["--clip-grad 1"] * (not task.config.clip_grad) + ["a smaller --lr"]
+    tries = ["--clip-grad 1"] * (not task.config.clip_grad) + ["a smaller --lr"]
     tries += ["--precision fp32"] * (job.device.precision != "fp32")
-    return NotFinite(
+    return UserError(
         f"epoch {epoch}, step {step}: the loss is NaN or infinite; images "
-        f"{', '.join(names[:4])} (all in not_finite.json){kept}; try {' or '.join(tries)}"
+        f"{', '.join(names[:16])}{kept}; try {' or '.join(tries)}"
     )
-
-# %% ../nbs/37_train.ipynb #_halve
-def _halve(job: Job, error: TooLarge) -> None:
-    "Compute a batch in smaller parts from now on; raise the error where that is not possible."
-    device, now = job.device, job.device.micro or job.config.batch_size
-    if device.compiles or device.world > 1 or now == 1:
-        raise error
-    if job.config.on_out_of_memory != "halve":
-        raise TooLarge(f"{error}, or --on-out-of-memory halve to compute it in parts") from None
-    device.micro = (now + 1) // 2
-    print(f"  {str(error).split(';')[0]}: continuing with micro_batch {device.micro}")
-
-# %% ../nbs/37_train.ipynb #_leave_place
-def _leave_place(state: State, losses: Losses) -> None:
-    "Keep in the state where an epoch was interrupted."
-    losses.mean()  # raises where the loss is not finite
-    device = losses.device
-    state.step, state.parts = losses.step, losses.part_sums()
-    state.total = device.ranks.all_gather(device.read(losses.total).item())
-    state.random = device.ranks.all_gather(random_states(device))
 
 # %% ../nbs/37_train.ipynb #keep_copies
 def keep_copies(config: Settings) -> str:  # which files are where; empty: there is no mirror
@@ -798,18 +746,11 @@ def _launch(config: Settings, task: Task | None) -> Run:
         )
     site = site_of(config)
     run = Folder(site.folder)
-    before = run.read_json("status.json")
     with tempfile.TemporaryDirectory() as folder:
         settings, left = Path(folder, "config.json"), max(site.seconds / 3600, 1e-6)
         hours = {"max_hours": left if math.isfinite(left) else 0.0}
         settings.write_text(json.dumps(config.model_dump() | hours))
-        try:
-            failed = run_in_processes(config, ["train", "--config", str(settings)])
-        except UserError as mistake:
-            last = run.read_json("status.json")
-            if last != before and str(mistake) not in last["reason"]:  # of another than the first
-                say_status(run, "failed", last["epochs_done"] - 1, f"UserError: {mistake}")
-            raise
+        failed = run_in_processes(config, ["train", "--config", str(settings)])
     last = run.read_json("status.json")
     if failed:
         raise RuntimeError(

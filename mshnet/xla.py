@@ -200,12 +200,6 @@ class _Programs:
             return f"{', '.join(sorted(host))} ran on the host"
         return "the step recorded other operations; XLA_FLAGS=--xla_dump_to=DIR keeps every program"
 
-# %% ../nbs/31_xla.ipynb #_marked
-def _marked(device: Any, value: Tensor) -> Tensor:
-    "A tensor that is marked; one without a mark is copied to each chip."
-    spec = xla()._XLAC._get_xla_sharding_spec(value)
-    return value if spec else device.mark(value)
-
 # %% ../nbs/31_xla.ipynb #Xla
 class Xla(Device):
     "All chips of a TPU, or virtual devices on the CPU, as one device."
@@ -239,6 +233,10 @@ class Xla(Device):
         xla("distributed.spmd").mark_sharding(value, self.mesh, axes)
         return value
 
+    def marked(self, value: Tensor) -> Tensor:
+        "A tensor that is marked; one without a mark is copied to each chip."
+        return value if xla()._XLAC._get_xla_sharding_spec(value) else self.mark(value)
+
     def to_device(self, model: nn.Module) -> nn.Module:
         "Put a model on every chip."
         model = model.to(self.name)
@@ -267,7 +265,7 @@ class Xla(Device):
     def read(self, value: T) -> T:
         "Bring tensors to the host, computed as one program; chips with parts exchange them first."
         with self.programs.running():
-            marked = each_tensor(value, lambda x: _marked(self, x))
+            marked = each_tensor(value, self.marked)
             xla().sync()
             return super().read(marked)
 
@@ -284,8 +282,8 @@ class Xla(Device):
         states = optimizer.state.values() if optimizer else ()
         values = [v for state in states for v in state.values() if isinstance(v, Tensor)]
         for value in (*model.parameters(), *model.buffers(), *values):
-            if value.device.type == self.kind and not xla()._XLAC._get_xla_sharding_spec(value):
-                self.mark(value)
+            if value.device.type == self.kind:
+                self.marked(value)
         xla().sync()
         return model
 
@@ -308,7 +306,17 @@ class Xla(Device):
         xla().manual_seed(torch.initial_seed() % 2**31)
 
     def keep(self, folder: Path) -> None:
-        _keep_programs(folder)
+        "Keep compiled programs in a folder, unless one is set already; warn if that fails."
+        started = xla()._XLAC._xla_computation_cache_is_initialized()
+        if started or os.environ.get("XLA_PERSISTENT_CACHE_PATH"):
+            return
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            text = f"compiled programs are not kept in {folder}: {error.strerror}"
+            warnings.warn(text, stacklevel=2)
+        else:
+            xla("runtime").initialize_cache(str(folder))
 
     def facts(self) -> dict[str, Any]:
         "Programs compiled so far, the seconds it took, and the cache's counters."
@@ -342,16 +350,3 @@ def _chips(world: int, copies: int) -> str:
         return f"{world}{unused} virtual {devices} on the CPU ({cpu_name()})"
     generation, memory = (tpu_chips() or [("of unknown kind", 0)])[0]
     return f"{world}{unused} TPU {generation}" + (f", {memory} GB each" if memory else "")
-
-
-def _keep_programs(folder: Path) -> None:
-    "Keep compiled programs in a folder, unless one is set already; warn if that fails."
-    started = xla()._XLAC._xla_computation_cache_is_initialized()
-    if started or os.environ.get("XLA_PERSISTENT_CACHE_PATH"):
-        return
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        warnings.warn(f"compiled programs are not kept in {folder}: {error.strerror}", stacklevel=2)
-    else:
-        xla("runtime").initialize_cache(str(folder))

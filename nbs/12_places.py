@@ -18,14 +18,13 @@ import contextlib
 import glob
 import math
 import os
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import psutil
 
@@ -158,10 +157,7 @@ def megabytes(size: float) -> str:
 # %%
 test_eq(where({"COLAB_RELEASE_TAG": "release"}), COLAB)
 test_eq([interactive({name: "x"}) for name in ("A", "JPY_SESSION_NAME")], [False, True])
-say(f"torch {installed('torch')}, {megabytes(14_658_415)}")
-with heartbeat(lambda seconds: print(f"{seconds:.1f} s so far"), first=0.05):
-    time.sleep(0.1)
-where({}).note
+where({}).note, megabytes(14_658_415)
 
 
 # %% [markdown]
@@ -172,18 +168,19 @@ where({}).note
 # %%
 #| export
 def run_folder(config: Settings, place: Place | None = None) -> Path:
-    "The folder of this run."
-    if config.output_dir:
-        return Path(config.output_dir).expanduser()
-    if config.resume:
-        start = Path(config.resume).expanduser()
-        return start if start.is_dir() else start.parent
-    return (place or where()).runs / run_name(config)
-
-
-def program_folder(config: Settings) -> Path:
-    "The folder of programs compiled for a TPU, which the runs beside it share."
-    return run_folder(config).parent / "xla_cache"
+    "The folder of this run; UserError if `resume` names no run, or one in another folder."
+    asked, start = Path(config.output_dir).expanduser(), Path(config.resume).expanduser()
+    if not config.resume:
+        return asked if config.output_dir else (place or where()).runs / run_name(config)
+    folder = start if start.is_dir() else start.parent
+    if start.name != "last.pt" and folder != start:
+        raise UserError(f"resume={config.resume!r}: use a run folder or its last.pt")
+    if config.output_dir and asked.resolve() != folder.resolve():
+        raise UserError(
+            f"output_dir={config.output_dir!r}: a run resumes in its own folder, {folder}; leave "
+            "out --output-dir, or copy the run and resume the copy"
+        )
+    return folder
 
 
 def has_checkpoint(folder: Path) -> bool:
@@ -213,15 +210,10 @@ def session_hours(place: Place | None = None, environ: Mapping[str, str] = os.en
     return place.tpu_hours if any(name in environ for name in signs) else place.hours
 
 
-def _age() -> float:
-    "Seconds since this process began; 0 where the system does not report it."
-    try:
-        return max(0.0, time.time() - psutil.Process().create_time())
-    except (psutil.Error, OSError):
-        return 0.0
-
-
-BEGUN = time.monotonic() - _age()  # both clocks are read at once; later only one of them counts
+_STARTED = time.time()
+with contextlib.suppress(Exception):  # a system that does not report it
+    _STARTED = min(_STARTED, psutil.Process().create_time())
+BEGUN = time.monotonic() - (time.time() - _STARTED)  # later only one of the clocks counts
 
 
 def session_seconds() -> float:
@@ -240,7 +232,7 @@ f"{session_seconds():.1f} of {3600 * session_hours(COLAB, {}):.0f} seconds are o
 #
 # A Drive whose connection hangs blocks even a check whether its folder exists. The check waits in the kernel, where no signal of Python reaches it. Therefore a daemon thread makes the check, and we wait a limited time. A Drive that does not respond counts as not mounted.
 #
-# Mounting opens a window that asks for permission. The user may close it, a company's account may forbid it, or nobody may be there. `google.colab.drive.mount` raises several kinds of exceptions for that, and in the version that we read it waits for the window without end, whatever its `timeout_ms`. This wait is a loop in Python, which an alarm ends (in the main thread, where the cells of a notebook run).
+# Mounting opens a window that asks for permission. The user may close it, or a company's account may forbid it. `google.colab.drive.mount` raises several kinds of exceptions for that. While the window is open it waits, and the notebook's stop button ends that.
 #
 # The result is always one line, and training continues without the Drive. (We had no Colab. We read the contract in its public source, and a stand-in in the tests keeps it.)
 
@@ -267,26 +259,6 @@ class Mounted(NamedTuple):
     line: str  # what that means, and what to do
 
 
-@contextlib.contextmanager
-def _at_most(seconds: float) -> Iterator[None]:
-    "Raise TimeoutError in Python code that takes longer, if an alarm can be set."
-    main = threading.current_thread() is threading.main_thread()
-    if not main or not hasattr(signal, "setitimer"):
-        yield
-        return
-
-    def ring(*_: Any) -> None:
-        raise TimeoutError(f"no answer in {seconds:.0f} seconds")
-
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-
-
 def mount_drive(place: Place | None = None, timeout: float = 120.0) -> Mounted:
     "Mount Google Drive in Colab, if the user allows it within so many seconds; else report why."
     if (place or where()).name != "colab":
@@ -294,10 +266,9 @@ def mount_drive(place: Place | None = None, timeout: float = 120.0) -> Mounted:
     if is_mounted(MY_DRIVE):
         return Mounted(MY_DRIVE, f"Google Drive is mounted already: {MY_DRIVE}")
     try:
-        with _at_most(1.2 * timeout):  # its own limit first
-            from google.colab import drive
+        from google.colab import drive
 
-            drive.mount(str(DRIVE), timeout_ms=int(1000 * timeout))
+        drive.mount(str(DRIVE), timeout_ms=int(1000 * timeout))
         if not is_mounted(MY_DRIVE):
             raise OSError(f"there is no {MY_DRIVE}")
     except Exception as error:  # it raises many kinds
@@ -345,7 +316,7 @@ def site_of(config: Settings, place: Place | None = None, mount: bool = True) ->
     session = max(session_hours(place), config.max_hours)  # more hours are those of the session
     own = (3600 * config.max_hours or math.inf, config.max_hours)
     seconds, hours = min(own, (3600 * session - session_seconds(), session))
-    return Site(folder, mirror, copies, program_folder(config), seconds, hours, note)
+    return Site(folder, mirror, copies, folder.parent / "xla_cache", seconds, hours, note)
 
 
 def ask_for_drive(config: Settings) -> None:
@@ -414,5 +385,4 @@ def forget_stale_tpu(environ: MutableMapping[str, str] = os.environ) -> list[str
 
 
 # %%
-kaggle_tpu = {"KAGGLE_KERNEL_RUN_TYPE": "Batch", "TPU_PROCESS_ADDRESSES": "local"}
-test_eq(forget_stale_tpu(kaggle_tpu), ["TPU_PROCESS_ADDRESSES"])
+test_eq(forget_stale_tpu({"TPU_PROCESS_ADDRESSES": "local"}), ["TPU_PROCESS_ADDRESSES"])

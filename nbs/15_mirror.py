@@ -38,7 +38,7 @@ from mshnet.places import has_checkpoint, megabytes
 # %% [markdown]
 # ## Which files, and over which
 #
-# The mirror gets every file but temporary ones, TensorBoard's (they grow all the time) and `previous.pt`, which the mirror makes for itself. The small records come first, because they hold most per byte. `status.json` comes last: copies are compared by it, and it must not promise an epoch that is missing.
+# The mirror gets every file but temporary ones and `previous.pt`, which the mirror makes for itself. The small records come first, because they hold most per byte. `status.json` comes last: copies are compared by it, and it must not promise an epoch that is missing.
 #
 # The mirror never replaces another run of the same name, and never a copy with more epochs: a run that could not be restored begins anew, and its old copy must survive that.
 
@@ -51,7 +51,7 @@ def run_files(folder: Path) -> list[str]:
     "The names of the files of a run to copy, relative to its folder, in this order."
     found = []
     for top, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if name[0] != "." and name != "tensorboard"]
+        folders[:] = [name for name in folders if name[0] != "."]
         files = [Path(top, n) for n in names if n[0] != "." and n != "previous.pt"]
         found += [f.relative_to(folder).as_posix() for f in files if f.is_file()]
     return sorted(found, key=lambda name: (_LATE.index(name) if name in _LATE else -1, name))
@@ -101,11 +101,8 @@ class Mirror:
         self.token, self.claimed = uuid.uuid4().hex.encode(), False
         self.parent: os.stat_result | None = None  # of the target, as it was at first
         self.problem, self.reported = "", ""  # of the last round; the last reported one
-        self.busy, self.changed, self.closed = (
-            threading.Lock(),
-            threading.Event(),
-            threading.Event(),
-        )
+        self.busy, self.changed = threading.Lock(), threading.Event()
+        self.closed = threading.Event()
         self.thread = threading.Thread(target=self.rounds, name="mirror", daemon=True)
 
     def __enter__(self) -> "Mirror":
@@ -138,18 +135,8 @@ class Mirror:
             size = sum(found[0] for n in names if (found := stamp(self.source / n)))
             return f"mirror  all {len(names)} files ({megabytes(size)}) are in {self.target}"
         why = ", ".join(filter(None, (self.problem, late))) or "they changed meanwhile"
-        some = ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" if missing[5:] else "")
         there = f"{len(names) - len(missing)} of {len(names)} files are in {self.target}"
-        return f"mirror  {there}; missing: {some} ({why}); they are in {self.source}"
-
-    def state(self) -> dict[str, Any]:
-        "The same facts for status.json; empty without a mirror."
-        if not self.wanted:
-            return {}
-        missing = self.missing()
-        there = len(run_files(self.source)) - len(missing)
-        facts = {"folder": str(self.target), "files": there, "missing": missing}
-        return facts | {"problem": self.problem}
+        return f"mirror  {there}; missing: {', '.join(missing)} ({why}); they are in {self.source}"
 
     def rounds(self) -> None:
         "Copy in rounds, until the mirror is closed."
@@ -324,12 +311,3 @@ def _take_files(copy: Path, folder: Path) -> None:
         for file in new:
             file.unlink(missing_ok=True)
         raise
-
-
-# %%
-with tempfile.TemporaryDirectory() as tmp:
-    folder, copies = Path(tmp) / "run", [Path(tmp) / name / "run" for name in ("drive", "input")]
-    for epochs, copy in enumerate(copies):
-        write_run(copy, last_pt="", status_json=f'{{"epochs_done": {epochs}}}')
-    test_eq(bring_back(folder, copies), copies[1])  # it has the most epochs
-    test_eq(bring_back(folder, copies), None)  # the folder has it now

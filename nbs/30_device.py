@@ -11,7 +11,7 @@
 from itertools import pairwise
 
 import matplotlib.pyplot as plt
-from fastcore.test import expect_fail, test_eq
+from fastcore.test import expect_fail
 
 from mshnet.core import Config
 
@@ -19,7 +19,6 @@ from mshnet.core import Config
 #| export
 import contextlib
 import ctypes
-import gc
 import math
 import os
 import platform
@@ -57,7 +56,7 @@ _EMULATED = "a CPU emulates it, and a step can take minutes; begin runs there wi
 T = TypeVar("T")
 
 
-def each_tensor(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+def each_tensor(value: Any, change: Callable[[Tensor], Any]) -> Any:
     "A nested value with each of its tensors changed."
     if isinstance(value, Tensor):
         return change(value.detach())
@@ -71,14 +70,9 @@ def each_tensor(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
 
 def has_nan_or_inf(value: Any) -> bool:
     "Whether a nested value holds NaN or positive infinity; a log-probability may be -inf."
-    found = []
-
-    def look(x: Tensor) -> Tensor:
-        found.append(bool((x.isnan() | x.isposinf()).any()))
-        return x
-
-    each_tensor(value, look)
-    return any(found)
+    bad: list[bool] = []
+    each_tensor(value, lambda x: bad.append(bool((x.isnan() | x.isposinf()).any())))
+    return any(bad)
 
 
 # %%
@@ -100,8 +94,6 @@ class Device:
         self.ranks = OneProcess()  # or those of torchrun
         self.reads = 0
         self.micro = 0  # images computed at once; 0: the whole batch
-        self.compile = False  # whether a model is compiled for training
-        self.compiled: Any = None  # the model as torch.compile returned it
         self.busy, self.looked, self.news = 0.0, -math.inf, ""  # see `share_cores`
         self.set_precision(self.fastest() if precision == "auto" else precision)
 
@@ -173,7 +165,7 @@ class Device:
 
     def begin(self, phase: str, model: nn.Module, optimizer: optim.Optimizer | None = None) -> Any:
         "Prepare the steps of a phase (no optimizer: of scoring); the model as a step calls it."
-        return self.ranks.wrap(phase, _compiled(self, model)) if optimizer else model
+        return self.ranks.wrap(phase, model) if optimizer else model
 
     def end_part(self, model: nn.Module) -> None:
         "Finish the backward pass of a part of a batch; its gradients stay for the next part."
@@ -338,21 +330,20 @@ optimizer = optim.Adagrad(net.parameters(), lr=0.01)
 
 def step_times():
     "Milliseconds at which each part of a step is done."
-    times = [time.perf_counter()]
-    batch = device.transfer_batch(host)
-    times.append(time.perf_counter())
-    output = net(batch.image)
-    times.append(time.perf_counter())
-    loss = ((output - batch.mask) ** 2).mean()
-    times.append(time.perf_counter())
-    loss.backward()
-    times.append(time.perf_counter())
-    optimizer.step()
+    start, times = time.perf_counter(), [0.0]
+
+    def timed(value):
+        times.append(1000 * (time.perf_counter() - start))
+        return value
+
+    batch = timed(device.transfer_batch(host))
+    output = timed(net(batch.image))
+    loss = timed(((output - batch.mask) ** 2).mean())
+    timed(loss.backward())
+    timed(optimizer.step())
+    timed(device.read(loss))
     optimizer.zero_grad()
-    times.append(time.perf_counter())
-    device.read(loss)
-    times.append(time.perf_counter())
-    return [1000 * (moment - times[0]) for moment in times]
+    return times
 
 
 times = np.median([step_times() for _ in range(7)][2:], axis=0)
@@ -365,7 +356,6 @@ for row, (start, end) in enumerate(pairwise(times)):
     wait = ", after waiting for all above" if names[row] == "read" else ""
     text = f"  {end - start:.2f} ms{wait}  "
     axes.text(start if left else end, row, text, ha="right" if left else "left", va="center")
-axes.axvline(times[-1], color="C3", ls=":")
 axes.invert_yaxis()
 axes.set(xlabel="milliseconds since the step began", xlim=(0, 1.04 * times[-1]))
 axes.set_title("to the device (blue), on the device (orange), back to the host (red)", fontsize=10)
@@ -606,10 +596,6 @@ def device_for(config: Settings) -> Device:
         torch.backends.cudnn.benchmark = False
     device = open_device(config.device, config.precision, config.num_devices)
     check_batch(device, config.batch_size)
-    device.compile = config.compile == "on"
-    if device.compile and (device.compiles or device.ranks.count > 1):
-        why = "XLA compiles by itself" if device.compiles else "not with several processes"
-        raise UserError(f"compile=on: {why}; leave it out")
     device.micro = config.micro_batch if config.micro_batch < config.batch_size else 0
     check_batch(device, device.micro, "micro_batch")
     return device
@@ -618,15 +604,11 @@ def device_for(config: Settings) -> Device:
 # %% [markdown]
 # ## Out of memory
 #
-# Three of torch's errors in a step have a known cause. The first is out of memory: the error names the setting to lower, or the run computes smaller parts of a batch if `on_out_of_memory` is halve. The second is a model that does not compile. The third concerns TPUs. torch's first backward pass makes one queue per device. If the process has trained on a different device before torch_xla was loaded, the TPU has no queue.
+# Two of torch's errors in a step have a known cause. The first is out of memory: the error names the setting to lower. The second concerns TPUs. torch's first backward pass makes one queue per device. If the process has trained on a different device before torch_xla was loaded, the TPU has no queue.
 
 # %%
 #| export
 NO_MEMORY = ("out of memory", "can't allocate memory", "RESOURCE_EXHAUSTED", "ALLOC_FAILED")
-
-
-class TooLarge(UserError):
-    "A batch does not fit into the device's memory."
 
 
 def is_out_of_memory(error: Exception) -> bool:
@@ -636,7 +618,7 @@ def is_out_of_memory(error: Exception) -> bool:
 
 @contextlib.contextmanager
 def explained(device: Device, config: Settings) -> Iterator[None]:
-    "Turn torch's errors of known cause into a UserError with the remedy (out of memory: TooLarge)."
+    "Turn torch's errors of known cause into a UserError with the remedy."
     try:
         yield
     except (RuntimeError, MemoryError) as error:
@@ -645,12 +627,9 @@ def explained(device: Device, config: Settings) -> Iterator[None]:
                 "device=xla: this process has trained on another device before XLA was "
                 "loaded; restart the kernel and begin with the TPU"
             ) from None
-        if type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
-            line = f"compile=on: {first_line(error)}; use --compile off"
-            raise UserError(line) from None
         if not is_out_of_memory(error):
             raise
-        raise TooLarge(_smaller(device, config)) from None
+        raise UserError(_smaller(device, config)) from None
 
 
 def _smaller(device: Device, config: Settings) -> str:
@@ -658,20 +637,10 @@ def _smaller(device: Device, config: Settings) -> str:
     name = "micro_batch" if device.micro else "batch_size"
     size = device.micro or config.batch_size
     less = size // 2 // device.world * device.world
-    remedy = f"use --{name.replace('_', '-')} {less}"
-    return f"{name}={size}: does not fit into the memory of {device.name}; " + (
-        remedy if less else f"use a smaller {config.smaller}"
-    )
-
-
-def release(device: Device) -> None:
-    "Free the memory that nothing refers to, and that of compiled programs."
-    if device.compiled:
-        device.compiled = None
-        torch.compiler.reset()
-    gc.collect()
-    if device.kind == "cuda":
-        torch.cuda.empty_cache()
+    remedy = f"use --{name.replace('_', '-')} {less}" if less else f"use a smaller {config.smaller}"
+    if less and not device.micro:
+        remedy += f", or compute it in parts by --micro-batch {less}"
+    return f"{name}={size}: does not fit into the memory of {device.name}; {remedy}"
 
 
 # %% [markdown]
@@ -679,10 +648,8 @@ def release(device: Device) -> None:
 
 # %%
 large = Config(batch_size=16)
-with expect_fail(TooLarge, contains="use --batch-size 8"), explained(device, large):
+with expect_fail(UserError, contains="use --batch-size 8"), explained(device, large):
     raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 MiB")
-with expect_fail(UserError, contains="restart the kernel"), explained(device, large):
-    raise RuntimeError("0 <= device.index() && .. device_ready_queues_.size()) INTERNAL ASSERT")
 
 
 # %% [markdown]
@@ -715,23 +682,6 @@ def set_random_states(device: Device, states: dict[str, Any]) -> None:
 
 
 # %% [markdown]
-# ## The compiler
-#
-# Compiling begins with the first call, and needs a compiler that not every machine has. It is off unless you use `--compile on`. On a CPU it took minutes and was no faster. On an H200 (torch 2.11, bf16) the gradients of the first step were NaN, those of the same step without `torch.compile` and with its backend `aot_eager` were not. The cause is not known. In float32 it was not measured to the end.
-
-# %%
-#| export
-def _compiled(device: Device, model: nn.Module) -> Any:
-    "The model as the `compile` setting wants it; compiled once for all phases."
-    if not device.compile:
-        return model
-    if device.compiled is None or device.compiled._orig_mod is not model:
-        torch.compiler.reset()  # it remembers what did not compile
-        device.compiled = torch.compile(model)
-    return device.compiled
-
-
-# %% [markdown]
 # ## A CPU that is not alone
 #
 # torch splits each operation among threads, and at its end they wait for each other. A waiting thread spins, because the next operation comes in microseconds. But if another program has taken the core of one thread, the others spin for nothing until the system gives it back, a few milliseconds later, and a step has thousands of operations. On two cores beside one busy program a forward pass took 2.2 s instead of 40 ms, and a training step 10 s instead of 0.16 s ([measured](../results/busy-machine/README.md)). Shorter spinning costs nothing on an idle machine and helps a little (0.15 s and 1.7 s); `import mshnet` sets it, unless you have set `OMP_WAIT_POLICY` or `GOMP_SPINCOUNT` or loaded torch before. What really helps is no more threads than there are free cores: 58 ms and 0.25 s.
@@ -748,8 +698,9 @@ _CHOSEN = {"threads": USUAL_THREADS}  # by `share_cores`, for the whole process
 
 def own_cores() -> list[int]:
     "The cores that this process may use."
-    process, every = psutil.Process(), [*range(os.cpu_count() or 1)]
-    return process.cpu_affinity() if hasattr(process, "cpu_affinity") else every  # not on macOS
+    if not hasattr(psutil.Process, "cpu_affinity"):  # macOS
+        return [*range(os.cpu_count() or 1)]
+    return psutil.Process().cpu_affinity()
 
 
 def busy_cores(seconds: float = 0.1) -> float:  # 0 to the number of our cores
@@ -801,10 +752,8 @@ def cpu_name() -> str:
 MMAP_MAX, TRIM, MMAP_FROM = -4, -1, -3  # of glibc's mallopt
 
 
-def hold_memory(
-    hold: bool = True,  # False: the C library's own behaviour after large blocks
-) -> bool:  # whether there is a glibc to tune
-    "Keep freed memory in this process for its next step."
+def hold_memory(hold: bool = True) -> bool:  # whether there is a glibc to tune
+    "Keep freed memory in this process for its next step, or let the C library give it back."
     try:
         tune = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):  # another C library, or another system
@@ -818,11 +767,8 @@ def hold_memory(
 # %%
 device = open_device("cpu")
 share_cores(device, every=0)
-test_eq(hold_memory(False), hold_memory())
+assert hold_memory(False) == hold_memory()
 sorted(device.facts()), 0 <= busy_cores() <= len(own_cores()), len(cpu_name()) > 0
-
-# %% [markdown]
-# A setting that this machine cannot have is an error with what to write instead:
 
 # %%
 device.world = 2

@@ -17,7 +17,6 @@ from fastcore.test import expect_fail, test_eq
 #| export
 import contextlib
 import hashlib
-import itertools
 import json
 import os
 import re
@@ -170,17 +169,11 @@ def _looks_like(path: str | Path) -> str:
     if Path(path).suffix == ".onnx":
         return "; use onnxruntime: the guide 'Into your own program' has the lines"
     with open(path, "rb") as file:
-        start = file.read(200).lstrip().lower()
-    if start.startswith((b"<!doctype", b"<html")):
-        return "; it is a web page: download the file itself again"
-    if start.startswith(b"version https://git-lfs"):
-        return "; it is a pointer of git-lfs: run git lfs pull"
+        start = file.read(200)
     if start.startswith(b"\x1f\x8b"):
         return "; it is an archive: unpack it and name the folder of the run"
-    with contextlib.suppress(Exception), zipfile.ZipFile(path) as packed:  # or a damaged one
-        if any(name.endswith("best.pt") for name in packed.namelist()):
-            return "; it is a packed run: unpack it and name the folder of the run"
-    return ""
+    text = start.lstrip().lower().startswith((b"<", b"version https://git-lfs"))
+    return "; it is a text, not the file: download it again, or run git lfs pull" if text else ""
 
 
 def _load_any(path: str | Path) -> Any:
@@ -254,8 +247,6 @@ weights_file("weights.tar"), weights_file("pretrained").name, reinstall("other.p
 # ## What may be in a file
 #
 # Only tensors, plain values and numpy's numbers are let through. A safetensors file holds tensors and a few texts, and nothing that could run. In our own, one of these texts records where the weights come from.
-#
-# torch's format is a zip file, and torch unpacks its records before anything is compared: half a megabyte can become half a gigabyte. But torch itself never compresses, so a file that would grow is refused.
 
 # %%
 #| export
@@ -283,12 +274,10 @@ def _read_safetensors(path: str | Path) -> dict[str, Any]:
 
 
 def _unpacks_larger(path: str | Path) -> bool:
-    "Whether a zip file unpacks to more than its own size; torch never compresses."
-    with open(path, "rb") as file:
-        if file.read(4) != b"PK\3\4":
-            return False
-        with zipfile.ZipFile(file) as packed:
-            return sum(info.file_size for info in packed.infolist()) > os.path.getsize(path)
+    "Whether a zip file unpacks to more than its own size; torch itself never compresses."
+    with contextlib.suppress(zipfile.BadZipFile), zipfile.ZipFile(path) as packed:
+        return sum(info.file_size for info in packed.infolist()) > os.path.getsize(path)
+    return False
 
 
 # %% [markdown]
@@ -298,7 +287,6 @@ def _unpacks_larger(path: str | Path) -> bool:
 
 # %%
 #| export
-MOST_VALUES = 1_000_000  # in a checkpoint; nested lists of nested lists can hold 2^60
 _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.complex128}
 
 
@@ -306,11 +294,9 @@ def checksum(
     content: Any,  # nested mappings and lists of tensors and plain values
 ) -> str:
     "SHA-256 of the values in a content, whatever the file around them."
-    digest, seen = hashlib.sha256(), itertools.count()
+    digest = hashlib.sha256()
 
     def add(value: Any) -> None:
-        if next(seen) > MOST_VALUES:
-            raise ValueError("more values than any checkpoint has")
         if isinstance(value, Tensor):
             digest.update(f"{value.dtype}{tuple(value.shape)}".encode())
             words = value.detach().cpu().view(_WORDS[value.element_size()])
@@ -335,11 +321,6 @@ def checksum(
 weight = torch.ones(8, 4, 3, 3)
 test_eq(checksum(weight), checksum(weight.to(memory_format=torch.channels_last)))
 assert checksum(weight) != checksum(weight.to(torch.bfloat16))
-bomb = []
-for _ in range(40):
-    bomb = [bomb, bomb]
-with expect_fail(ValueError, contains="more values"):
-    checksum(bomb)
 
 # %% [markdown]
 # A file as several GPUs leave it loads into a fresh model, and the prediction is the same to the last bit:
@@ -357,22 +338,7 @@ with tempfile.TemporaryDirectory() as tmp:
 with torch.no_grad():
     test_eq(other(image), model(image))
 
-
-# %% [markdown]
-# A file that would run code and weights of another model are refused:
-
 # %%
-class Evil:
-    "Asks the loader to print; it could as well ask to delete."
-
-    def __reduce__(self):
-        return print, ("code ran",)
-
-
-with tempfile.TemporaryDirectory() as tmp:
-    torch.save(Evil(), f"{tmp}/evil.pt")
-    with expect_fail(ValueError, contains="refused, it would run code"):
-        load_weights(model, f"{tmp}/evil.pt")
 with expect_fail(ValueError, contains="another model"):
     fit_weights(model, find_weights({"net": {"module.a": image}}))
 
@@ -405,11 +371,3 @@ def settings_of_weights(
             known = of_earlier_release(record)
             return {k: v for k, v in known.items() if k not in OF_ITS_MACHINE}
     return {}
-
-
-# %%
-with tempfile.TemporaryDirectory() as tmp:
-    moved = Path(tmp) / "moved.pt"
-    torch.save({"config": {"base_size": 64, "output_dir": "runs"}, "best": {"epoch": 3}}, moved)
-    Path(tmp, "config.json").write_text('{"model_type": "of another program"}')
-    test_eq(settings_of_weights(str(moved)), {"base_size": 64})

@@ -64,7 +64,7 @@ from mshnet.xla import XLA_PACKAGES
 # | `last.pt`, `best.pt` | the checkpoint of the last epoch, and of the kept one |
 # | `previous.pt` | the `last.pt` before, in case `last.pt` is damaged |
 # | `status.json` | the state of the run, for programs that watch it |
-# | `train.log`, `tensorboard/` | what the run printed; its numbers for TensorBoard, if installed |
+# | `train.log` | what the run printed |
 # | `scores.json`, `details.json`, `figures/` | the scores with their protocol, and what is drawn from them |
 #
 # Sessions end without notice, so nothing of value stays in memory for longer than an epoch. A run that is killed between its log line and its checkpoint repeats that epoch when it is resumed; the repeated line is marked, and readers take the last line of an epoch. A line that was cut off by a power failure is ignored. The records are for reading: a damaged one counts as missing. A run resumes from its checkpoint alone.
@@ -162,9 +162,6 @@ def environment(device: str) -> dict[str, Any]:
     }
 
 
-# %%
-environment("cpu")
-
 # %% [markdown]
 # ## A checkpoint
 #
@@ -175,7 +172,7 @@ environment("cpu")
 # %%
 #| export
 FORMAT = 3  # of checkpoints; raised when an older release could not read them
-PROGRESS = ("epoch", "phase", "best", "step", "total", "parts", "random", "micro")  # of a State
+PROGRESS = ("epoch", "phase", "best", "step", "total", "parts", "random")  # of a State
 
 
 @dataclass
@@ -193,7 +190,6 @@ class State:
     total: list[float] = field(default_factory=list)  # sum of their losses, of each process
     parts: dict[str, float] = field(default_factory=dict)  # sums of named losses, mean of all
     random: list[dict[str, Any]] = field(default_factory=list)  # random states of each process
-    micro: int = 0  # images computed at once after out of memory; 0: the whole batch
 
     @property
     def scored(self) -> nn.Module:
@@ -255,7 +251,6 @@ class _Content(BaseModel):
     total: list[float] = []
     parts: dict[str, float] = {}
     random: list[dict[str, Any]] = []
-    micro: int = Field(0, ge=0)
     threads: int = Field(0, ge=0)
 
 
@@ -334,7 +329,7 @@ new.optimizer.state_dict()["state"][0]["sum"]
 #
 # The same command again resumes the run. It must be the same run: every recipe setting and the data's hashes are compared, and differences are named. With a constant rate `epochs` may grow; a cosine ends where its run ends. For `precision` we compare the type that the run computes in, not the setting: "auto" means bfloat16 on one chip and float32 on another. A run that moves to a different machine keeps the precision it began with.
 #
-# The checkpoint is the folder's own, or the one that `resume` names, and then the folder must not hold another run. For a damaged `last.pt` the previous one is taken. If that is damaged too, the run cannot resume, but the weights in `best.pt` may start a new one.
+# For a damaged `last.pt` the previous one is taken. If that is damaged too, the run cannot resume, but the weights in `best.pt` may start a new one.
 
 # %%
 #| export
@@ -362,47 +357,16 @@ def good(
         raise error from None
 
 
-def best_or_last(
-    folder: Folder,
-    is_scored: Callable[[dict[str, Any]], bool] = lambda last: False,  # whether the kept epoch is
-) -> dict[str, Any]:
+def best_or_last(folder: Folder) -> dict[str, Any]:
     "The checkpoint of the epoch that is kept; of the last one, with a warning, if it is damaged."
     try:
         return load(folder.file("best.pt"))
     except UserError as error:
         _, last = good(folder.file("last.pt"))
-        if last["best"] and is_scored(last):
-            warnings.warn(f"{error}: its scores are kept, its weights are not", stacklevel=2)
-        elif not last["best"] or last["best"]["epoch"] != last["epoch"]:
+        if not last["best"] or last["best"]["epoch"] != last["epoch"]:
             warnings.warn(f"{error}: the last epoch is scored instead", stacklevel=2)
             last["best"] = {"epoch": last["epoch"], "name": None}
         return last
-
-
-def _resume_file(config: Settings) -> Path:
-    "The checkpoint that `resume` names: a file, or the last one of a folder."
-    asked = Path(config.resume).expanduser()
-    return asked / "last.pt" if asked.is_dir() else asked
-
-
-def _read_old(folder: Folder, config: Settings) -> dict[str, Any] | None:
-    "The checkpoint that this run resumes from, if any."
-    if not has_checkpoint(folder.path):
-        old = good(_resume_file(config))[1] if config.resume else None
-        if folder.file("scores.json").exists():
-            raise UserError(
-                f"{folder.path} holds scores of a run without its checkpoint; use another "
-                "--output-dir"
-            )
-        return old
-    here, before = folder.file("last.pt"), folder.read_json("config.json")
-    again = config.resume in ("", before.get("resume"))  # the same command once more
-    if again or here.resolve() == _resume_file(config).resolve():
-        return good(here)[1]
-    raise UserError(
-        f"{folder.path} holds a run of its own already; use another --output-dir, "
-        "or leave out --resume to resume that run"
-    )
 
 
 def _differences(old: dict[str, Any], new: Settings) -> list[str]:
@@ -427,9 +391,14 @@ def find_checkpoint(
     data: dict[str, str],  # hash of each split and of the starting weights, and the precision
 ) -> dict[str, Any] | None:  # the checkpoint to resume from
     "Find the run that this one resumes; UserError if it is another run."
-    old = _read_old(folder, config)
-    if not old:
+    if not config.resume and not has_checkpoint(folder.path):
+        if folder.file("scores.json").exists():
+            raise UserError(
+                f"{folder.path} holds scores of a run without its checkpoint; use another "
+                "--output-dir"
+            )
         return None
+    old = good(folder.file("last.pt"))[1]
     changed = _differences(old["config"], config)
     free = {"training images"}  # the list covers them
     if config.precision == "auto":  # the run keeps its own
@@ -454,7 +423,7 @@ def find_checkpoint(
 
 
 # %% [markdown]
-# The folder is made after the comparison, so a refused run leaves no trace. A run that is resumed in a different folder takes its past along. A damaged file is moved away before anything is written: otherwise it would become the previous one, and the good one would be gone.
+# The folder is made after the comparison, so a refused run leaves no trace. A damaged file is moved away before anything is written: otherwise it would become the previous one, and the good one would be gone.
 
 # %%
 #| export
@@ -471,29 +440,21 @@ def prepare(
         if not unfinished and folder.file("last.pt").exists():
             return  # a finished run keeps its records
         folder.file("figures").mkdir(parents=True, exist_ok=True)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # already given when the file was read
-            _bring_along(folder, config)
+        if has_checkpoint(folder.path):
+            _mend(folder.file("last.pt"))
     write_json(folder.file("config.json"), config.model_dump())
     write_json(folder.file("env.json"), environment(device))
 
 
-def _bring_along(folder: Folder, config: Settings) -> None:
-    "Make the last good epoch this folder's `last.pt`, with its log and its best epoch."
-    here = start = folder.file("last.pt")
-    past: list[Path] = []
-    if not has_checkpoint(folder.path):
-        if not config.resume:
-            return
-        start = _resume_file(config)
-        past = [start.with_name(name) for name in ("log.jsonl", "best.pt")]
-    source = good(start)[0]
-    for file in filter(Path.exists, past):
-        write_atomic(folder.file(file.name), file.read_bytes())
-    if source != here:
-        if here.exists():
-            os.replace(here, folder.file("damaged.pt"))
-        write_atomic(here, source.read_bytes())
+def _mend(last: Path) -> None:
+    "Replace a damaged `last.pt` by the checkpoint before it, and keep it as `damaged.pt`."
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # already given when the file was read
+        source = good(last)[0]
+    if source != last:
+        if last.exists():
+            os.replace(last, last.with_name("damaged.pt"))
+        write_atomic(last, source.read_bytes())
 
 
 # %%
@@ -578,7 +539,6 @@ with Stop() as stop:
     with expect_fail(Interrupted, contains="SIGTERM"):
         signal.raise_signal(signal.SIGTERM)
 test_eq(Stop(seconds=-1).reason, "the time is over")
-Stopped("SIGTERM", 15)._render_traceback_()
 
 
 # %% [markdown]
@@ -634,12 +594,3 @@ def keep(
     best = ["best.pt"] if state.best and state.best["epoch"] == state.epoch else []
     files = [folder.file(name) for name in (*best, "last.pt")]
     background.do(partial(write_checkpoint, snapshot(state, config, data), *files))
-
-
-# %%
-with tempfile.TemporaryDirectory() as tmp:
-    with Background() as background:
-        for _ in range(2):
-            keep(Folder(Path(tmp)), Config(), old, {"epoch": 4}, {"train": "0123"}, background)
-    files = sorted(p.name for p in Path(tmp).iterdir())
-files

@@ -1,13 +1,15 @@
 # %% [markdown]
 # # session
 #
-# > The services around a run: a lock on its folder, a log, TensorBoard, a progress bar, and the run as one file.
+# > The services around a run: a lock on its folder, a log, a progress bar, and the run as one file.
 
 # %%
 #| default_exp session
 
 # %%
 #| hide
+import tempfile
+
 from fastcore.test import expect_fail, test_eq
 
 from mshnet.places import HERE
@@ -20,9 +22,8 @@ import io
 import os
 import sys
 import tarfile
-import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
@@ -30,11 +31,11 @@ from mshnet.core import UserError, did_you_mean, quoted, shown
 from mshnet.files import cannot_be_written, explain_failure, locked, names_beside, replacing
 from mshnet.mirror import run_files
 from mshnet.places import Place, first_process, heartbeat, interactive, megabytes, say, where
-from mshnet.run import Folder, load, write_checkpoint
+from mshnet.run import Folder
 
 
 # %% [markdown]
-# A run lasts hours, in a terminal, a notebook or a scheduler's queue. Around the training itself it needs a few plain services, and this page has them in the order in which a run meets them: a lock on its folder, a log of its output, numbers for TensorBoard, a progress bar, and at the end one file to take along. None of them changes a weight.
+# A run lasts hours, in a terminal, a notebook or a scheduler's queue. Around the training itself it needs a few plain services, and this page has them in the order in which a run meets them: a lock on its folder, a log of its output, a progress bar, and at the end one file to take along. None of them changes a weight.
 #
 # ## One run, one process
 #
@@ -79,7 +80,7 @@ with (
 
 
 # %% [markdown]
-# ## Log, TensorBoard, progress
+# ## Log and progress
 #
 # A closed terminal takes its lines with it, and a closed notebook shows none. So `train.log` in the run's folder has all of them, to follow with `tail -f`, and a run continues without its terminal.
 
@@ -117,47 +118,12 @@ def written_down(folder: Folder) -> Iterator[None]:
             yield
 
 
-# %% [markdown]
-# TensorBoard gets the numbers of the log, if it is installed. One writer serves a whole run, because each writer makes a file.
-
-# %%
-#| export
-@contextlib.contextmanager
-def tensorboard(
-    folder: Folder,
-    wanted: bool = True,
-) -> Iterator[Callable[[dict[str, Any]], None]]:  # to be called with each entry of the log
-    "Write a run's numbers for TensorBoard, if it is wanted and installed."
-    writer: Any = None
-    if wanted and importlib.util.find_spec("tensorboard"):
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-
-            writer = SummaryWriter(str(folder.file("tensorboard")))
-        except Exception as error:  # a wrong protobuf raises many kinds
-            warnings.warn(f"TensorBoard is installed but does not load: {error}", stacklevel=2)
-
-    def write(entry: dict[str, Any]) -> None:
-        for key, value in entry.items():
-            nested = value.items() if isinstance(value, dict) else [("", value)]
-            for name, number in nested:
-                if isinstance(number, int | float) and key != "epoch":
-                    writer.add_scalar(f"{key}/{name}".rstrip("/"), number, entry["epoch"])
-        writer.flush()
-
-    with contextlib.closing(writer) if writer else contextlib.nullcontext():
-        yield write if writer else lambda entry: None
-
-
 # %%
 with tempfile.TemporaryDirectory() as tmp:
     folder = Folder(Path(tmp))
-    with written_down(folder), tensorboard(folder) as write:
+    with written_down(folder):
         print("epoch 0")
-        write({"epoch": 0, "loss": 0.5, "scores": {"iou": 0.3}})
     test_eq(folder.file("train.log").read_text(), "epoch 0\n")
-    written = [p.name[:6] for p in Path(tmp).rglob("events*")]
-written
 
 # %% [markdown]
 # A terminal or a notebook gets a bar with the rate and the time left. A log file gets plain lines, because a bar there is a megabyte of carriage returns: a training has lines of its own, and other long loops ask for one every few seconds. Work that cannot be counted shows how long it has taken.
@@ -217,17 +183,8 @@ def bar(
 
 @contextlib.contextmanager
 def working(text: str) -> Iterator[None]:
-    "Show while something runs how long it has taken: live where a bar is visible, else in lines."
-    if not watched():
-        with heartbeat(lambda s: _report(f"{text}: {s:.0f} s so far"), _EVERY, _EVERY):
-            yield
-        return
-    from tqdm.auto import tqdm
-
-    with (
-        tqdm(desc=text, bar_format="{desc}: {elapsed}", leave=False) as meter,
-        heartbeat(lambda _: meter.refresh(), 1.0, 1.0),
-    ):
+    "Print every few seconds how long something has taken, while it runs."
+    with heartbeat(lambda s: _report(f"{text}: {s:.0f} s so far"), _EVERY, _EVERY):
         yield
 
 
@@ -265,8 +222,6 @@ note(range(3), "epoch 3, step 20/53", f"loss 0.5312, bar: {watched()}")
 #
 # To keep a run, or to take it along, we pack into one file what its mirror would get. The run may still be training, because each of its files is complete at any moment. tar stores the user's name, so we write root instead.
 #
-# `weights_only` is for passing a run on: the settings, the log, the scores, the figures, and a `best.pt` without the optimizer's state, a quarter of its size. It can be scored, compared and started from, but not resumed.
-#
 # Nothing in the run's own folder is replaced. In Colab the browser offers the file for download. That needs the notebook's process: `!mshnet pack` only writes the file and prints its name.
 
 # %%
@@ -278,31 +233,24 @@ def pack(
     folder: str | Path,  # of a run
     output: str | Path = "",  # file to write; empty: beside the run, named after it
     place: Place | None = None,
-    weights_only: bool = False,  # without what only resuming needs
 ) -> Path:  # of the archive
     "Put a run into one file; UserError if there is no run, or the file cannot be written."
     run = _run_named(folder)
     name = run.resolve().name
-    path = _output_file(run, output, f"{name}-weights" if weights_only else name)
-    files = {inside: run / inside for inside in ("previous.pt", *run_files(run))}
+    path = _output_file(run, output)
     with (
         explain_failure(f"{path}: cannot be written"),
-        tempfile.TemporaryDirectory(prefix="mshnet-pack-") as tmp,
         working(f"pack {name}"),
+        replacing(path) as out,
+        tarfile.open(fileobj=out, mode="w:gz", dereference=True) as tar,
     ):
-        if weights_only:
-            files = {n: file for n, file in files.items() if file.suffix != ".pt"}
-            files["best.pt"] = Path(tmp, "best.pt")
-            write_checkpoint(_weights_alone(run), files["best.pt"])
-        with (
-            replacing(path) as out,
-            tarfile.open(fileobj=out, mode="w:gz", dereference=True) as tar,
-        ):
-            for inside, file in files.items():
-                # a file that the run has removed meanwhile; of one that it replaces, one version
-                with contextlib.suppress(FileNotFoundError), open(file, "rb") as content:
-                    member = tar.gettarinfo(arcname=f"{name}/{inside}", fileobj=content)
-                    tar.addfile(_of_root(member), content)
+        for inside in ("previous.pt", *run_files(run)):
+            # a file that the run has removed meanwhile; of one that it replaces, one version
+            with contextlib.suppress(FileNotFoundError), open(run / inside, "rb") as content:
+                member = tar.gettarinfo(arcname=f"{name}/{inside}", fileobj=content)
+                member.uid = member.gid = 0
+                member.uname = member.gname = "root"
+                tar.addfile(member, content)
     offer_download(path, place)
     return path
 
@@ -321,35 +269,20 @@ def offer_download(path: Path, place: Place | None = None) -> bool:
     return True
 
 
-def _of_root(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    "A member of an archive that names no user."
-    return member.replace(uid=0, gid=0, uname="root", gname="root", deep=False)
-
-
 def _run_named(text: str | Path) -> Path:
     "The folder of a run; UserError if it has no config.json."
     run = Path(os.path.expanduser(text))
     if os.path.isfile(run / "config.json"):
         return run
-    if os.path.exists(run):
-        raise UserError(f"{text}: is no run, it has no config.json")
     near = did_you_mean(run.name, names_beside(run))
-    raise UserError(f"{text}: is no run, there is no such folder{near}")
+    raise UserError(f"{text}: is no run, there is no config.json in it{near}")
 
 
-def _weights_alone(run: Path) -> dict[str, Any]:
-    "The content of a run's best.pt without what only resuming needs; UserError if it has none."
-    if not (run / "best.pt").is_file():
-        raise UserError(f"{run}: has no best.pt yet, so no weights; leave out --weights-only")
-    for_resuming = ("optimizer", "trained", "scaler", "random")
-    return {k: v for k, v in load(run / "best.pt").items() if k not in for_resuming}
-
-
-def _output_file(run: Path, output: str | Path, name: str) -> Path:
+def _output_file(run: Path, output: str | Path) -> Path:
     "The file that a run is packed into; UserError if it must not be written."
     run = run.resolve()
     if not output:
-        return run.with_name(name + _ENDING)
+        return run.with_name(run.name + _ENDING)
     what, path = f"output={shown(str(output))}", Path(os.path.expanduser(output))
     if not path.name.lower().endswith((_ENDING, ".tgz")):
         raise UserError(f"{what}: use a name that ends in {_ENDING} or .tgz")

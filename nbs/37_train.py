@@ -9,7 +9,7 @@
 # %%
 #| hide
 import matplotlib.pyplot as plt
-from fastcore.test import expect_fail, test_eq
+from fastcore.test import test_eq
 
 from mshnet.core import Config
 
@@ -29,7 +29,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from pathlib import Path
 from typing import Any
@@ -48,20 +48,18 @@ from mshnet.core import (
 )
 from mshnet.device import (
     Device,
-    TooLarge,
     best_device,
     device_for,
     explained,
     open_device,
     parts_of,
     random_states,
-    release,
     set_random_states,
     share_cores,
     started_processes,
     update,
 )
-from mshnet.files import digest, write_json
+from mshnet.files import digest
 from mshnet.mirror import Mirror, bring_back
 from mshnet.places import Site, first_process, megabytes, site_of
 from mshnet.run import (
@@ -80,8 +78,8 @@ from mshnet.run import (
     snapshot,
     write_checkpoint,
 )
-from mshnet.session import alone, bar, duration, note, tensorboard, written_down
-from mshnet.task import Task, count_seen, make_task, origin_of, score_split, with_seen
+from mshnet.session import alone, bar, duration, note, written_down
+from mshnet.task import Task, chosen_by, count_seen, make_task, origin_of, score_split
 from mshnet.weights import load_weights, weights_file
 
 # %% [markdown]
@@ -183,8 +181,8 @@ def train(config: Settings, task: Task | None = None) -> Run:
     """Train and score a model, or resume its run; a finished run is only reported.
 
     The settings are a `Config`; without a task, they name it. Raises UserError for a mistake in
-    the settings or the data, NotFinite for a NaN or infinite loss, and Stopped after a signal, or
-    where the time ended before there were any scores.
+    the settings or the data, or a NaN or infinite loss, and Stopped after a signal, or where the
+    time ended before there were any scores.
     """
     if not isinstance(config, Settings):
         kind = type(config).__name__
@@ -211,8 +209,8 @@ def train(config: Settings, task: Task | None = None) -> Run:
             reason = stopped.reason if stopped else done
             if not stopped and reason != ALL_DONE:
                 print(f"end     {reason}")
-            if once(folder.file("best.pt").exists):
-                finish(job)
+            if state.best:
+                finish(job, state)
             end = "stopped" if stopped else "finished"
             once(lambda: say_status(folder, end, state.epoch, reason))
         once(lambda: _last_words(job, stopped))
@@ -232,19 +230,16 @@ def processes_to_start(config: Settings) -> bool:
 #
 # Each epoch is trained, scored, logged and kept, and prints one line with the time that is left. All processes take note of an epoch; one of them writes it, the log line before the checkpoint. A run that is killed between the two repeats the epoch and marks it.
 #
-# A session whose time is over has done its work, so `fit` returns the request that stopped it instead of raising it. An epoch that did not fit into memory begins again from the last checkpoint, in smaller parts: what its failed step had begun to change, such as batch norm's statistics, is unknown.
+# A session whose time is over has done its work, so `fit` returns the request that stopped it instead of raising it.
 
 # %%
 #| export
 def fit(job: Job, state: State) -> Stopped | None:  # the request that stopped it, if one did
     "Train the epochs that are not done yet."
     config, task, device, folder = job.config, job.task, job.device, job.folder
-    with (
-        tensorboard(folder, not _all_done(config, state) and first_process()) as write_scalars,
-        Background(job.mirror.wake) as background,
-    ):
+    with Background(job.mirror.wake) as background:
         while not _all_done(config, state):
-            epoch, start, failed = state.epoch + 1, time.monotonic(), False
+            epoch, start = state.epoch + 1, time.monotonic()
             job.once(partial(say_status, folder, "running", state.epoch))
             try:
                 losses = train_epoch(job, state, epoch)
@@ -255,18 +250,9 @@ def fit(job: Job, state: State) -> Stopped | None:  # the request that stopped i
                 work = partial(write_checkpoint, content, folder.file("last.pt"))
                 job.once(partial(background.do, work))
                 return stopped
-            except TooLarge as error:
-                failed = True
-                _halve(job, error)
-            if failed:  # here nothing refers to its step any more
-                background.finish()
-                release(device)
-                vars(state).update(vars(beginning(job)))  # the caller has this state too
-                continue
             entry = _log_entry(job, state, losses, scores, trained, time.monotonic() - start)
             _end_epoch(task, state, entry)
             job.once(partial(keep, folder, config, state, entry, job.record, background))
-            write_scalars(entry)
             _print_epoch(job, entry)
             if not _all_done(config, state) and (
                 reason := device.ranks.any_rank(job.stop.reason, True)
@@ -344,7 +330,7 @@ def _print_epoch(job: Job, entry: dict[str, Any]) -> None:
 #
 # An epoch begins with the seed of its number, so that it draws the same random numbers in a resumed run. Then batch follows batch. After each step the loop checks whether it is to stop (several processes check at log lines, where they can agree).
 #
-# The loop never waits for the device: losses are summed there and read at log lines and at the end. A sum that is NaN stays NaN, so the count of the steps in which it was finite points to the step that spoiled it. A loss is counted before the update, because a TPU then computes both in one program.
+# The loop never waits for the device: losses are summed there and read at log lines and at the end. A sum that is NaN stays NaN, so the count of the steps in which it was finite points to the step that spoiled it. A run that is asked to stop leaves its place in the state: how many steps are done, the sums of their losses and the random states, of each process. With a different number of processes it resumes with the mean of the sums, and random numbers from the epoch's start. A loss is counted before the update, because a TPU then computes both in one program.
 
 # %%
 #| export
@@ -381,7 +367,7 @@ def train_epoch(job: Job, state: State, epoch: int) -> tuple[float, dict[str, fl
                     where = f"epoch {epoch}, step {losses.step}/{len(plan)}"
                     note(steps, where, f"loss {losses.mean():.4f}")
                 if reason := device.ranks.any_rank(job.stop.reason, pause):
-                    _leave_place(state, losses)
+                    losses.leave_place(state)
                     raise Stopped(reason, job.stop.number)
         parts = {name: value / losses.step for name, value in losses.part_sums().items()}
         return losses.mean(), parts
@@ -443,6 +429,13 @@ class Losses:
         names = sorted(self.before.keys() | own.keys())
         now = {name: sum(sums.get(name, 0.0) for sums in each) / len(each) for name in names}
         return {name: self.before.get(name, 0.0) + now[name] for name in names}
+
+    def leave_place(self, state: State) -> None:
+        "Keep in the state where an epoch was interrupted, with the random states of each process."
+        self.mean()  # raises where the loss is not finite
+        device, state.step, state.parts = self.device, self.step, self.part_sums()
+        state.total = device.ranks.all_gather(device.read(self.total).item())
+        state.random = device.ranks.all_gather(random_states(device))
 
 
 # %% [markdown]
@@ -570,10 +563,7 @@ def is_best(
 
 
 # %%
-state.best = {"epoch": 0, "name": "iou", "score": 0.4}
-judge = make_task(Config(choose="val"))
-test_eq([is_best(judge, state, {"iou": iou}) for iou in (0.5, 0.3)], [True, False])
-judge_split(judge.config)
+judge_split(Config(choose="val")), is_best(task, state, None)
 
 
 # %% [markdown]
@@ -581,14 +571,13 @@ judge_split(judge.config)
 
 # %%
 #| export
-def finish(job: Job) -> None:
+def finish(job: Job, state: State) -> None:
     "Score the kept epoch on the test list, unless that is done, and print the score line."
     scores = job.once(lambda: job.folder.read_json("scores.json"))
-    scored = scores.get("protocol", {}).get("chosen")
-    best = job.once(lambda: best_or_last(job.folder, lambda x: origin_of(x).chosen == scored))
-    origin = origin_of(best)
-    if scored != origin.chosen:
-        origin = with_seen(origin, job.task, job.parts["test"], best["data"])
+    if scores.get("protocol", {}).get("chosen") != chosen_by(job.config.choose, state.best):
+        best = job.once(lambda: best_or_last(job.folder))
+        seen = count_seen(job.task, job.parts["test"], best["data"], "scored")
+        origin = replace(origin_of(best), seen=seen)
         model = job.task.model()
         model.load_state_dict(best["model"])
         model = job.device.to_device(model)
@@ -598,7 +587,7 @@ def finish(job: Job) -> None:
     if report := job.device.report():
         print(f"device  {report}")
     rule = f", rule {scores['protocol']['rule']}" if "rule" in scores["protocol"] else ""
-    print(f"test    {origin.chosen}{rule}")
+    print(f"test    {scores['protocol']['chosen']}{rule}")
     print(scores["line"])
 
 
@@ -610,7 +599,7 @@ def finish(job: Job) -> None:
 # %%
 #| export
 def check_data(job: Job) -> None:
-    "UserError if the data have no split to score, or if the rate would grow to the end of the run."
+    "UserError if the data have no split to score, or no whole batch."
     config, judge = job.config, judge_split(job.config)
     for name in ("train", "test", judge):
         if name not in job.parts:
@@ -621,17 +610,11 @@ def check_data(job: Job) -> None:
             f"patience={config.patience} needs a validation part, as the test list must not end a "
             "run; use --choose val"
         )
-    count, steps = len(job.parts["train"]), len(job.task.plan(job.parts["train"], 0))
-    if not steps:
+    count = len(job.parts["train"])
+    if not job.task.plan(job.parts["train"], 0):
         raise UserError(
             f"batch_size={config.batch_size}: there are only {counted(count, 'training sample')}; "
             f"use --batch-size {count} or less"
-        )
-    steps *= config.epochs
-    if config.warmup_steps >= steps:
-        raise UserError(
-            f"warmup_steps={config.warmup_steps}: the run has {counted(steps, 'step')}; use "
-            f"--warmup-steps {steps - 1} or fewer, or more --epochs"
         )
 
 
@@ -655,9 +638,6 @@ def beginning(job: Job) -> State:
             job.record = {k: v for k, v in job.record.items() if k not in _OF_THE_START} | kept
     elif config.weight_path:
         _begin_with_weights(job, state)
-    if config.on_out_of_memory == "halve" and not device.micro:
-        device.micro = state.micro  # as before it was interrupted
-    state.micro = device.micro
     return state
 
 
@@ -727,7 +707,7 @@ def _announce(job: Job, state: State) -> None:
 # %% [markdown]
 # ## Where a run ends
 #
-# However a run ends, `status.json` records it, and an error is raised in the caller. A signal or the notebook's stop button is passed on as `Stopped` after everything is written, so that the cells below do not run. Of several processes only the first one writes the record. If the record cannot be written, the error is raised all the same. At the end the mirror copies the remaining files, and its state is added to `status.json`.
+# However a run ends, `status.json` records it, and an error is raised in the caller. A signal or the notebook's stop button is passed on as `Stopped` after everything is written, so that the cells below do not run. Of several processes only the first one writes the record. If the record cannot be written, the error is raised all the same. At the end the mirror copies the remaining files.
 
 # %%
 #| export
@@ -763,9 +743,6 @@ def _last_words(job: Job, stopped: Stopped | None) -> None:
     if copied := job.mirror.flush(60 if signalled else 600):
         print(copied, flush=True)
         job.mirror.flush(10)  # what was just printed
-        entry = job.folder.read_json("status.json")
-        write_json(job.folder.file("status.json"), entry | {"mirror": job.mirror.state()})
-        job.mirror.flush(10)
 
 
 def _resume_command(folder: Folder, config: Settings) -> str:
@@ -799,10 +776,9 @@ figure, (above, below) = plt.subplots(
 )
 above.plot(epochs, [1000 * entry["lr"] for entry in history], "k.-")
 above.set(ylabel="learning rate\nin thousandths", ylim=0, title="a run of 12 epochs")
-below.plot(epochs, [entry["loss"] for entry in history], "C3.-")
-below.plot(epochs, [entry["scores"]["iou"] for entry in history], "C0s-", ms=4)
-below.text(epochs[-1], history[-1]["loss"] + 0.1, "mean training loss", color="C3", ha="right")
-below.text(epochs[-1], history[-1]["scores"]["iou"] - 0.1, "IoU on test", color="C0", ha="right")
+below.plot(epochs, [entry["loss"] for entry in history], "C3.-", label="mean training loss")
+below.plot(epochs, [e["scores"]["iou"] for e in history], "C0s-", ms=4, label="IoU on test")
+below.legend()
 below.set(xlabel="epoch", ylabel="loss, IoU", ylim=0)
 plt.show()
 
@@ -810,75 +786,22 @@ plt.show()
 # %% [markdown]
 # ## A loss that is NaN or infinite
 #
-# Such a loss ends the run before anything is overwritten: the last good checkpoint stays. The facts are written to `not_finite.json` in the run's folder: the names of the batch's images, the rate, and the weights that are not finite.
+# Such a loss ends the run before anything is overwritten: the last good checkpoint stays. The error names the images of the batch.
 
 # %%
 #| export
-class NotFinite(UserError):
-    "A NaN or infinite loss."
-
-
-def _not_finite(job: Job, state: State, epoch: int, step: int) -> NotFinite:
-    "The error of a loss that is first NaN or infinite in this step; its facts are written."
+def _not_finite(job: Job, state: State, epoch: int, step: int) -> UserError:
+    "The error of a loss that is first NaN or infinite in this step."
     task, split = job.task, job.parts["train"]
     plan = task.plan(split, epoch)
     names = [split.names[i] for i in plan[step]]
-    rate = task.rate(epoch * len(plan) + step, len(plan))
-    bad = [k for k, v in state.model.state_dict().items() if not v.isfinite().all()]
-    facts = {"epoch": epoch, "step": step, "names": names, "lr": rate}
-    facts["weights that are not finite"] = bad
-    if first_process():
-        with contextlib.suppress(UserError):
-            write_json(job.folder.file("not_finite.json"), facts)
     kept = "; the last good checkpoint is kept" if state.epoch >= 0 or state.step else ""
-    tries = ["--compile off"] * job.device.compile
-    tries += ["--clip-grad 1"] * (not task.config.clip_grad) + ["a smaller --lr"]
+    tries = ["--clip-grad 1"] * (not task.config.clip_grad) + ["a smaller --lr"]
     tries += ["--precision fp32"] * (job.device.precision != "fp32")
-    return NotFinite(
+    return UserError(
         f"epoch {epoch}, step {step}: the loss is NaN or infinite; images "
-        f"{', '.join(names[:4])} (all in not_finite.json){kept}; try {' or '.join(tries)}"
+        f"{', '.join(names[:16])}{kept}; try {' or '.join(tries)}"
     )
-
-
-# %%
-broken = State(task.model(), state.optimizer)
-broken.model.final.bias.data.fill_(torch.nan)
-with expect_fail(NotFinite, contains="epoch 1, step 0: the loss is NaN or infinite"):
-    train_epoch(job, broken, 1)
-
-
-# %% [markdown]
-# ## A batch that does not fit
-#
-# With `on_out_of_memory = halve` such a batch is computed in halves, and in halves of these, until it fits. The number of images that fit is part of the checkpoint.
-
-# %%
-#| export
-def _halve(job: Job, error: TooLarge) -> None:
-    "Compute a batch in smaller parts from now on; raise the error where that is not possible."
-    device, now = job.device, job.device.micro or job.config.batch_size
-    if device.compiles or device.world > 1 or now == 1:
-        raise error
-    if job.config.on_out_of_memory != "halve":
-        raise TooLarge(f"{error}, or --on-out-of-memory halve to compute it in parts") from None
-    device.micro = (now + 1) // 2
-    print(f"  {str(error).split(';')[0]}: continuing with micro_batch {device.micro}")
-
-
-# %% [markdown]
-# ## An interrupt within an epoch
-#
-# A run that is asked to stop leaves its place in the state: how many steps are done, the sums of their losses and the random states, of each process. A run that is resumed with a different number of processes has only the mean of the sums, and random numbers from the epoch's start.
-
-# %%
-#| export
-def _leave_place(state: State, losses: Losses) -> None:
-    "Keep in the state where an epoch was interrupted."
-    losses.mean()  # raises where the loss is not finite
-    device = losses.device
-    state.step, state.parts = losses.step, losses.part_sums()
-    state.total = device.ranks.all_gather(device.read(losses.total).item())
-    state.random = device.ranks.all_gather(random_states(device))
 
 
 # %% [markdown]
@@ -905,7 +828,7 @@ with tempfile.TemporaryDirectory() as tmp:
     job = Job(task, job.parts, device, Folder(Path(tmp)))
     state = beginning(job)
     fit(job, state)
-    finish(job)
+    finish(job, state)
 print(f"epoch {state.epoch} {keep_copies(task.config)}")
 
 
@@ -1002,18 +925,11 @@ def _launch(config: Settings, task: Task | None) -> Run:
         )
     site = site_of(config)
     run = Folder(site.folder)
-    before = run.read_json("status.json")
     with tempfile.TemporaryDirectory() as folder:
         settings, left = Path(folder, "config.json"), max(site.seconds / 3600, 1e-6)
         hours = {"max_hours": left if math.isfinite(left) else 0.0}
         settings.write_text(json.dumps(config.model_dump() | hours))
-        try:
-            failed = run_in_processes(config, ["train", "--config", str(settings)])
-        except UserError as mistake:
-            last = run.read_json("status.json")
-            if last != before and str(mistake) not in last["reason"]:  # of another than the first
-                say_status(run, "failed", last["epochs_done"] - 1, f"UserError: {mistake}")
-            raise
+        failed = run_in_processes(config, ["train", "--config", str(settings)])
     last = run.read_json("status.json")
     if failed:
         raise RuntimeError(

@@ -24,6 +24,7 @@ from mshnet.scenes import scene
 import copy
 import os
 import warnings
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,9 +36,9 @@ from mshnet.core import Settings, UserError, as_user_error, configure, resolve
 from mshnet.cpu import use_cpu_passes
 from mshnet.detection import fused_for, normalise
 from mshnet.device import infer, open_device
-from mshnet.places import program_folder
+from mshnet.places import run_folder
 from mshnet.recipe import Config
-from mshnet.task import Evaluation, Trained, make_task, trained_model, with_seen
+from mshnet.task import Evaluation, Trained, count_seen, make_task, trained_model
 from mshnet.weights import PRETRAINED, settings_of_weights, weights_file
 
 # %% [markdown]
@@ -91,23 +92,20 @@ def evaluate(
     """
     config = _settings_of_test(weights, settings)
     trained = trained_model(config.weight_path or PRETRAINED, config)
-    if trained.task != config.task:
-        raise UserError(
-            f"task={config.task}: these weights are of task {trained.task}; "
-            f"use --task {trained.task}"
-        )
+    if (own := trained.task) != config.task:
+        raise UserError(f"task={config.task}: these weights are of task {own}; use --task {own}")
     device = open_device(config.device, config.precision, config.num_devices)
     if config.num_devices > 1 and device.world == 1:
         text = "num_devices is for training; to score in several processes, start them by torchrun"
         warnings.warn(text, stacklevel=2)
-    device.keep(program_folder(config))
+    device.keep(run_folder(config).parent / "xla_cache")
     fits = -(-config.batch_size // device.world) * device.world  # no score depends on it
     task = make_task(config.model_copy(update={"batch_size": fits}))
     test = task.splits(["test"])["test"]
-    origin = with_seen(trained.origin, task, test, trained.record.get("data", {}))
-    found: Evaluation = task.evaluate(
-        device.to_device(trained.model), test, device, trained.phase, origin
-    )
+    seen = count_seen(task, test, trained.record.get("data", {}), "scored")
+    origin = replace(trained.origin, seen=seen)
+    model = device.to_device(trained.model)
+    found: Evaluation = task.evaluate(model, test, device, trained.phase, origin)
     return found
 
 

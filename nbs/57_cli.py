@@ -30,7 +30,6 @@ from mshnet import __version__
 from mshnet.core import (
     ALIASES,
     STOPPED,
-    SWITCHES,
     TASKS,
     TIME_OVER,
     Settings,
@@ -70,7 +69,7 @@ _FLAGS: dict[str, list[str]] = {  # the settings that are flags; of `train`: all
     ],
     "bench": [
         *(*_READING, "preset", *_SCORING[1:], "device", "precision", "scenes", "base_size"),
-        *("crop_size", "mirrored", "rule", "seed", "choose", "on_bad_image", "cache", "compile"),
+        *("crop_size", "mirrored", "rule", "seed", "choose", "on_bad_image", "cache"),
         "deterministic",
     ],
     "export": ["weight_path"],
@@ -116,7 +115,6 @@ _OPTIONS: dict[str, dict[str, tuple[type, str]]] = {  # a bool is a switch
     },
     "pack": {
         "output": (str, "file to write, .tar.gz (default: beside the run, named after it)"),
-        "weights_only": (bool, "leave out what only resuming needs (default: RUN-weights.tar.gz)"),
     },
     "predict": {
         "tile": (int, "longest side that is predicted in one piece, in pixels (default 1024)"),
@@ -259,8 +257,6 @@ def _add_settings(
             group.add_argument(_flag(name), help=hint, **how)
             for alias in (alias for alias, target in ALIASES.items() if target == name):
                 group.add_argument(_flag(alias), help=argparse.SUPPRESS, **how)
-    for switch in (switch for switch, (name, _) in SWITCHES.items() if name in names):
-        parser.add_argument(_flag(switch), nargs="?", const="true", help=argparse.SUPPRESS)
     if "preset" in names and settings.presets:
         parser.epilog = _presets(settings)
 

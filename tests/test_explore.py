@@ -219,7 +219,7 @@ def test_ipywidgets_is_not_needed(run, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "instead"), [("watch", "learning_curves"), ("tensorboard", "tensorboard --logdir")]
+    ("name", "instead"), [("watch", "learning_curves"), ("tensorboard", "learning_curves")]
 )
 def test_a_retired_name_is_one_line(name, instead):
     "It names what to use today; any other name is missing as usual."

@@ -21,7 +21,7 @@ from mshnet.recipe import Config
 
 ROOT = Path(__file__).resolve().parents[1]
 DEFS = (ast.FunctionDef, ast.AsyncFunctionDef)
-OPTIONAL = {"torch_xla", "tensorboard", "ipywidgets", "onnx", "papermill", "IPython"}
+OPTIONAL = {"torch_xla", "ipywidgets", "onnx", "papermill", "IPython"}
 OPTIONAL |= {"google", "safetensors", "onnxruntime", "onnxscript"}
 OPTIONAL |= {"imageio", "av"}
 COMMON = {"root", "localhost", "runner", "user", "admin", "ubuntu", "debian", "jovyan", "colab"}

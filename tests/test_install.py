@@ -88,7 +88,7 @@ def test_the_wheel_brings_no_development_tool(installed):
     "nbdev, jupytext and the notebook machinery are for those who build the suite."
     names = installed[2]
     assert {"torch", "scikit-image", "pydantic", "tqdm", "matplotlib"} <= names
-    tools = {"nbdev", "fastcore", "execnb", "jupytext", "papermill", "ipykernel", "tensorboard"}
+    tools = {"nbdev", "fastcore", "execnb", "jupytext", "papermill", "ipykernel"}
     assert not tools & names
 
 

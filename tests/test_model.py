@@ -285,19 +285,14 @@ def test_a_model_for_one_channel_refuses_weights_for_three(model, tmp_path):
 @pytest.mark.parametrize(
     ("content", "named"),
     [
-        (b"\n<!DOCTYPE html><html>quota exceeded</html>", "a web page: download"),
-        (b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"),
+        (b"\n<!DOCTYPE html><html>quota exceeded</html>", "a text, not the file: download"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "a text, .* git lfs pull"),
         (gzip.compress(b"run", mtime=0), "an archive: unpack"),
-        (None, "a packed run: unpack"),
     ],
 )
 def test_a_file_that_is_often_taken_for_weights_is_named(model, tmp_path, content, named):
     "Each has a remedy of its own."
     path = tmp_path / "best.pt"
-    if content is None:
-        with zipfile.ZipFile(path, "w") as packed:
-            packed.writestr("run/best.pt", b"weights")
-    else:
-        path.write_bytes(content)
+    path.write_bytes(content)
     with pytest.raises(ValueError, match=f"not a torch file of weights.*{named}"):
         load_weights(model, path)

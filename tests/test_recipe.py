@@ -71,13 +71,6 @@ def test_a_value_out_of_range_is_one_line(name, value, line):
     assert line in str(error.value)
 
 
-def test_a_warm_up_longer_than_the_run_is_refused_before_anything_is_written(tmp_path):
-    "Its steps are known with the data: eight here."
-    with pytest.raises(UserError, match=r"warmup_steps=8: the run has 8 steps; use --warmup-st"):
-        train(small(tmp_path / "run", warmup_steps=8))
-    assert not (tmp_path / "run").exists()
-
-
 def test_the_rate_is_warm_up_times_cosine():
     "Against the formula, step by step; the last rate is lr_end of the first."
     task = Detection(small(lr=0.01, epochs=5, warmup_steps=4, lr_end=0.1))

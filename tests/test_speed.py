@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 import threading
@@ -32,9 +31,9 @@ from mshnet.device import (
 )
 from mshnet.model import ChannelAttention, MSHNet, SpatialAttention, attend
 from mshnet.recipe import Config
-from mshnet.run import State, load
+from mshnet.run import load
 from mshnet.task import score_split
-from mshnet.train import Job, train, train_epoch
+from mshnet.train import train
 
 TINY = {"scenes": 8, "base_size": 32, "crop_size": 32, "batch_size": 4, "choose": "last"}
 TINY |= {"device": "cpu", "precision": "fp32", "epochs": 2, "warm_epoch": 0}
@@ -270,29 +269,6 @@ def test_precisions_of_a_device_are_said():
     device.precisions = ("bf16", "fp32")
     with pytest.raises(UserError, match="precision=fp16: not on cpu; use bf16 or fp32"):
         device.set_precision("fp16")
-
-
-# The compiler
-
-
-@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
-def test_a_compiled_step_is_the_same_step():
-    "Losses and averaged weights, compiled and not; the second phase uses what the first compiled."
-    config = tiny(compile="on")
-    losses, averages = {}, {}
-    for way in ("off", "on"):
-        task, device = OneLayer(config), device_for(config)
-        device.compile = way == "on"
-        model = device.to_device(task.model())
-        state = State(model, task.optimizer(model), ema=task.model())
-        job = Job(task, task.splits(), device)
-        losses[way] = [train_epoch(job, state, epoch)[0] for epoch in (0, 1)]
-        assert (device.compiled is not None) == (way == "on")
-        averages[way] = state.ema.state_dict()
-    assert averages["on"]["0.running_mean"].any()  # buffers are averaged, too
-    assert losses["on"] == pytest.approx(losses["off"], rel=1e-5)
-    for name, value in averages["off"].items():
-        assert torch.allclose(averages["on"][name], value, rtol=1e-5), name
 
 
 # Repeating

@@ -266,17 +266,6 @@ def test_moved_weights_are_scored_as_they_were_trained(runs, name, tmp_path, cap
 # Devices
 
 
-def test_wrapped_models_keep_their_attributes():
-    "A loss reads model.blank, compiled or not."
-    model = toys.Reader(3)
-    device = open_device("cpu", "fp32")
-    device.compile = "on"
-    step = device.begin("full", model, torch.optim.SGD(model.parameters()))
-    assert step is not model and step.blank == 0
-    with pytest.raises(AttributeError, match="nothing"):
-        _ = step.nothing
-
-
 def test_weights_of_other_dimensions_keep_their_layout():
     "channels_last is for images."
     device = open_device("cpu", "fp32")

@@ -40,9 +40,8 @@ from typing import Any
 
 TOP = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(TOP))
-for slow in ("torch.utils.tensorboard", "torch._inductor"):  # imported by each run as it begins
-    with contextlib.suppress(ImportError):
-        importlib.import_module(slow)
+with contextlib.suppress(ImportError):
+    importlib.import_module("torch._inductor")  # slow; by each run as it begins
 
 import torch.optim.optimizer as optimizers  # noqa: E402
 from torch import nn  # noqa: E402

@@ -34,7 +34,7 @@ def lowest() -> str:
     "Each package of settings.ini at the lowest version that it allows."
     parser = configparser.ConfigParser()
     parser.read(TOP / "settings.ini")
-    extras = ("notebook", "tensorboard", "export", "video")
+    extras = ("notebook", "export", "video")
     keys = ["requirements", *(f"{name}_requirements" for name in extras)]
     return " ".join(parser["DEFAULT"][key] for key in keys).replace(">=", "==")
 

@@ -97,10 +97,9 @@ for file in files:
 # |---|---|---|
 # | `--precision` | `auto`: bf16 where the chip supports it natively, fp16 with a scaled loss on a T4 or V100, float32 elsewhere | `fp32` for the arithmetic of the paper's code |
 # | `--batch-size`, `--lr` | a larger batch is faster on a fast device, but changes the recipe and the scores. For four times the batch, double the learning rate: `--batch-size 16 --lr 0.002` | on a GPU or TPU |
-# | `--on-out-of-memory halve` | computes a batch in parts if it does not fit | if memory runs out |
+# | `--micro-batch` | computes a batch in parts of so many images | if memory runs out. It seldom does: batch 16 at 256x256 has a peak of 2895 MiB on a CPU in bf16 |
 # | `--cache` | where decoded pixels are kept: `host` (in memory) or `stream` (not kept; read from the files again). `auto`: in memory, if half of the free memory is enough | `stream`, if other programs need the memory |
 # | `--num-workers` | threads that prepare batches: by default none on a CPU, elsewhere one per core, at most 8 | if `mshnet bench` shows that data take a large part of a step |
-# | `--compile` | `torch.compile` for the training step; off by default. On a CPU it took minutes and was no faster. On an H200 with PyTorch 2.11 the loss was NaN after one step in bf16 | `on`, to try it with your PyTorch; watch the first losses |
 # | `--deterministic` | the same run gives the same bits again, on the same type of machine, with the same PyTorch and number of threads (`OMP_NUM_THREADS`) | to compare two changes |
 #
 # **Does bf16 cost accuracy?** We trained three seeds each with the paper's recipe at 160x160 for 13 epochs. IoU was 0.495, 0.515 and 0.473 in bf16, and 0.438, 0.478 and 0.507 in float32 ([history](../../results/history.csv): `bf16-beside-fp32`). The means differ less than two seeds of one precision do.

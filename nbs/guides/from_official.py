@@ -15,7 +15,7 @@
 # | `--batch-size --epochs --lr --warm-epoch --base-size --crop-size` | the same; `--batch-size` counts over all devices |
 # | `--if-checkpoint True` | not needed: the same command resumes; `--resume RUN` names a different run |
 # | `--multi-gpus True` | `--num-devices N`, or `torchrun` |
-# | TPU guides: `--use-tpu --num-cores 8 --global-batch-size 64` | the same (today's names: `--device xla --num-devices 8 --batch-size 64`) |
+# | TPU guides: `--use-tpu --num-cores 8 --global-batch-size 64` | `--device xla --num-devices 8 --batch-size 64` |
 #
 # For a retired flag the error names the replacement. You can use the same data set folder: `images/`, `masks/` and the lists.
 #

@@ -124,7 +124,6 @@ plt.show()
 # | `--decoder greedy`, `--bigram-weight 0` | without the beam search; without the frequencies of gloss pairs in the training list |
 # | `--micro-batch 1` | compute a batch clip by clip, so only one clip has to fit into memory |
 # | `--distil published` | gradients also flow into the teacher, which can end in NaN; the default of `paper` stops them |
-# | `--compile on` | compile the network; `off` shows the line of an error |
 # | `--buckets 4` | on a TPU: batches have one of four lengths, so four programs are compiled; spliced clips can cost one more |
 #
 # For a GPU, add the flags for its memory to `--preset paper --micro-batch 1 --warmup-steps -1 --clip-grad 1 --choose val --patience 10`. For four times the batch, they double the learning rate:
@@ -164,7 +163,7 @@ plt.show()
 # | `training.eval_interval`, `early_stopping_patience` | `--eval-every`, `--choose val --patience` |
 # | `loss.kd_weight` | `--distil-weight` |
 # | `paths.output_dir`, `logging.print_interval` | `--output-dir`, `--log-every` |
-# | `gpu_optimization.enable_graph_mode` | `--compile on`, `off` |
+# | `gpu_optimization.enable_graph_mode` | leave it out; nothing is compiled on a GPU |
 # | `logs_gpu`, `best_model`, `current_model` | `train.log`, `best.pt`, `last.pt` of the run folder |
 #
 # In the MindSpore version the blank had the same number as the last gloss, so that gloss could never be predicted, and a NaN loss was replaced by 1. Here the blank is 0, and a NaN loss stops the run.

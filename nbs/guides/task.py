@@ -202,18 +202,11 @@ print(train(config))
 # %% [markdown]
 # In your own module, use its name instead of `__main__`. `evaluate` evaluates the run again, `compare` compares such runs, and `export` writes their weights as safetensors. The shell command knows only built-in tasks. To use yours, register it in Python and call `mshnet.cli.main([...])`.
 #
-# If a method is missing, the error names it:
-
-# %%
-try:
-    Task(config).loss(None, None, "full")
-except LookupError as error:
-    print(error)
 
 # %% [markdown]
 # ## What to keep in mind
 #
-# - **The same operations in every step.** On a TPU and with `torch.compile`, a step is compiled. If a shape or a Python number changes between steps, it is compiled again. A call of `.item()` makes the device wait. Make constants with `torch.full` on the batch's device.
+# - **The same operations in every step.** On a TPU a step is compiled. If a shape or a Python number changes between steps, it is compiled again. A call of `.item()` makes the device wait. Make constants with `torch.full` on the batch's device.
 # - **The seed.** `model()` must give the same weights for the same seed. Use `self.rng(row, epoch)` for the random numbers of a sample, on the CPU.
 # - **The batch.** The first dimension of all its tensors is the batch dimension, which is split across devices. Pad sequences to one length, or to a few.
 # - **Special values.** A prediction may contain -inf (a log-probability). NaN and +inf end the run, because the weights are then unusable.

@@ -69,7 +69,7 @@
 # | `this machine has a TPU, but torch_xla is not installed` | use the service's own TPU image; see [TPU](tpu.ipynb) |
 # | `precision=...: not on ...; use ...` | leave it at `auto` |
 # | `this chip only emulates bf16; use --precision fp32 (or auto)` | `--precision bf16` on a T4, say: leave it out |
-# | `...=...: does not fit into the memory of ...; use ...` | a smaller batch, or `--on-out-of-memory halve`; `mshnet bench` measures the memory of a batch and of one four times as large |
+# | `...=...: does not fit into the memory of ...; use ...` | a smaller batch, or `--micro-batch N`; `mshnet bench` measures the memory of a batch and of one four times as large |
 # | `batch_size=... cannot be shared by ... devices: use ...` | a multiple of their number |
 #
 # ## It trains, but
@@ -114,7 +114,6 @@
 # |---|---|
 # | `weight_path is empty: name the weights to export, such as runs/NAME/best.pt, or pretrained` | `mshnet export --weight-path runs/NAME` |
 # | `...: there is no such file` | is it the right folder? Each run has its own, and `best.pt` appears with the first scored epoch |
-# | `...: has no best.pt yet, so no weights; leave out --weights-only` | the run has no scored epoch yet |
 # | `...: weights of another model: ...` | not MSHNet's, or another version of it; the first differences are named |
 # | `...: not a torch file of weights, or a damaged one` | often a download that broke off, or a web page |
 # | `...; it comes with mshnet: install it again (...), or name other weights` | the file of the pretrained weights is missing or damaged: run the command that installed mshnet again, with `--force-reinstall --no-deps` |

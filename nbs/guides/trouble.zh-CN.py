@@ -69,7 +69,7 @@
 # | `this machine has a TPU, but torch_xla is not installed` | 使用该服务自带的 TPU 镜像；见 [TPU](tpu.zh-CN.ipynb) |
 # | `precision=...: not on ...; use ...` | 保持 `auto` |
 # | `this chip only emulates bf16; use --precision fp32 (or auto)` | 例如在 T4 上用了 `--precision bf16`：去掉它 |
-# | `...=...: does not fit into the memory of ...; use ...` | 用更小的批次，或 `--on-out-of-memory halve`；`mshnet bench` 测量该批次及其四倍大小所需的内存 |
+# | `...=...: does not fit into the memory of ...; use ...` | 用更小的批次，或 `--micro-batch N`；`mshnet bench` 测量该批次及其四倍大小所需的内存 |
 # | `batch_size=... cannot be shared by ... devices: use ...` | 取设备数的整数倍 |
 #
 # ## 能训练，但是
@@ -114,7 +114,6 @@
 # |---|---|
 # | `weight_path is empty: name the weights to export, such as runs/NAME/best.pt, or pretrained` | `mshnet export --weight-path runs/NAME` |
 # | `...: there is no such file` | 文件夹对吗？每次训练有自己的文件夹，`best.pt` 在第一次评测之后出现 |
-# | `...: has no best.pt yet, so no weights; leave out --weights-only` | 这次训练还没有评测过的 epoch |
 # | `...: weights of another model: ...` | 不是 MSHNet 的权重，或是另一个版本；提示列出最初的几处差异 |
 # | `...: not a torch file of weights, or a damaged one` | 往往是下载中断，或是一个网页 |
 # | `...; it comes with mshnet: install it again (...), or name other weights` | 预训练权重的文件缺失或损坏：再执行一次安装 mshnet 的命令，加上 `--force-reinstall --no-deps` |

@@ -145,9 +145,6 @@ gallery(run.folder)
 explore(run.folder)
 
 # %% [markdown]
-# Where TensorBoard was installed before the training, `tensorboard --logdir runs` shows the same curves; in a notebook `%load_ext tensorboard`, then `%tensorboard --logdir runs`.
-
-# %% [markdown]
 # ## 9. Your own picture, with the new weights / 用新权重找目标
 #
 # As in part 2, with the weights of this run. For folders and videos: `!mshnet predict NAME --weight-path FOLDER`.
