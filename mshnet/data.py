@@ -31,6 +31,7 @@ from .core import UserError, counted, did_you_mean, one_line, quoted, read_text,
 from .fetch import find_dataset, shipped_lists, usual_list
 from .files import free_memory, prefetch, write_atomic
 from .metrics import objects
+from .places import on_drive, say
 from .recipe import Config
 from .scenes import scene
 
@@ -786,6 +787,8 @@ def load(
         if kept == state and lists.items() <= its_lists.items() and not alone:
             return found
     LOADED.clear()  # before the memory is filled again
+    if source and on_drive(source.root):
+        say(f"data    {source.root} is on Google Drive; a .zip of it would be read much faster")
     read = read_dataset(config, source, names)
     LOADED.append((state, lists, read))
     return read

@@ -35,6 +35,7 @@ from mshnet.core import UserError, counted, did_you_mean, one_line, quoted, read
 from mshnet.fetch import find_dataset, shipped_lists, usual_list
 from mshnet.files import free_memory, prefetch, write_atomic
 from mshnet.metrics import objects
+from mshnet.places import on_drive, say
 from mshnet.recipe import Config
 from mshnet.scenes import scene
 
@@ -968,6 +969,8 @@ def load(
         if kept == state and lists.items() <= its_lists.items() and not alone:
             return found
     LOADED.clear()  # before the memory is filled again
+    if source and on_drive(source.root):
+        say(f"data    {source.root} is on Google Drive; a .zip of it would be read much faster")
     read = read_dataset(config, source, names)
     LOADED.append((state, lists, read))
     return read

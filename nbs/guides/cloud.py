@@ -59,7 +59,7 @@
 # | upload | one `.zip` on your Drive | Add Input: choose or upload a data set |
 # | in the settings cell | `dataset_dir = "/content/drive/MyDrive/NUAA-SIRST.zip"` | `dataset_dir = "nuaa-sirst"`, its name |
 # | what happens | unpacked once to the session's disk | searched in `/kaggle/input` and two levels below; an archive is unpacked once |
-# | mind | never train from loose files on Drive: they are copied one by one, slowly | what is attached is read-only |
+# | mind | loose files on Drive are read one by one, slowly, in every session | what is attached is read-only |
 #
 # No upload at all: `dataset_dir = "NUAA-SIRST"` downloads a published set ([data sets](datasets.ipynb) says with which lists).
 #
