@@ -333,19 +333,8 @@ def scoring_batch(split: Split, indices: Sequence[int], config: Config) -> Batch
     if config.base_size == "native":
         pairs = [(pad_mirrored(image), mask) for image, mask in map(split.pairs.__getitem__, rows)]
     else:
-        pairs = [_resized_once(split, i, config.base_size) for i in rows]
+        pairs = [resize_square(*split.pairs[i], config.base_size) for i in rows]
     return collate(pairs, [i >= 0 for i in indices])
-
-
-def _resized_once(split: Split, index: int, size: int) -> Pair:
-    "One resized image, kept for the next epoch where that takes little memory."
-    done = split.stores.setdefault(f"resized to {size}", {})
-    if index not in done:
-        pair = resize_square(*split.pairs[index], size)
-        if not split.in_memory or 4 * len(split) * size * size > 2**28:  # colour and mask
-            return pair
-        done[index] = pair
-    return done[index]
 
 # %% ../nbs/22_augment.ipynb #native_plan
 def native_plan(

@@ -17,7 +17,7 @@ import sys
 import tarfile
 import unicodedata
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple

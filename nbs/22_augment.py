@@ -510,19 +510,8 @@ def scoring_batch(split: Split, indices: Sequence[int], config: Config) -> Batch
     if config.base_size == "native":
         pairs = [(pad_mirrored(image), mask) for image, mask in map(split.pairs.__getitem__, rows)]
     else:
-        pairs = [_resized_once(split, i, config.base_size) for i in rows]
+        pairs = [resize_square(*split.pairs[i], config.base_size) for i in rows]
     return collate(pairs, [i >= 0 for i in indices])
-
-
-def _resized_once(split: Split, index: int, size: int) -> Pair:
-    "One resized image, kept for the next epoch where that takes little memory."
-    done = split.stores.setdefault(f"resized to {size}", {})
-    if index not in done:
-        pair = resize_square(*split.pairs[index], size)
-        if not split.in_memory or 4 * len(split) * size * size > 2**28:  # colour and mask
-            return pair
-        done[index] = pair
-    return done[index]
 
 
 # %% [markdown]
@@ -549,7 +538,6 @@ print(tuple(batch.image.shape), batch.real.tolist())
 #| hide
 test_eq((tuple(batch.image.shape), batch.real.tolist()), ((2, 3, 64, 64), [True, False]))
 test_eq(training_batch(made, [0, 1], 0, config).mask.shape, (2, 1, 32, 32))
-assert _resized_once(made, 3, 64) is _resized_once(made, 3, 64)
 test_eq(collate([resize_square(*made.pairs[3], 64)], [True]).image[0], batch.image[0])
 test_eq(native_plan(made, 2), None)
 image, mask = made.pairs[0]
