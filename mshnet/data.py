@@ -687,8 +687,12 @@ def write_lists(
         raise UserError(f"{what}: there is a list, {there[0]}; leave out --split{use}")
     shuffled = np.random.default_rng(config.seed).permutation(names).tolist()
     first = min(max(1, round(fraction * len(names))), len(names) - 1)
-    write_atomic(train, "\n".join([*sorted(shuffled[:first]), ""]))
     write_atomic(test, "\n".join([*sorted(shuffled[first:]), ""]))
+    try:
+        write_atomic(train, "\n".join([*sorted(shuffled[:first]), ""]))
+    except UserError:  # both or none
+        test.unlink()
+        raise
     counts = f"{train.name} ({first}), {test.name} ({len(names) - first})"
     return f"lists written to {train.parent}: {counts}{use}"
 
