@@ -5,7 +5,7 @@ import shlex
 import struct
 import warnings
 import zlib
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,7 +20,6 @@ from mshnet.core import UserError
 from mshnet.data import load, read_image, report, scenes, splits, write_lists
 from mshnet.detection import Detection
 from mshnet.files import prefetch
-from mshnet.metrics import Scores
 from mshnet.recipe import Config
 from mshnet.task import epoch_order, score_batches, train_batches
 
