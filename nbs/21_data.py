@@ -78,13 +78,8 @@ def pixels_of(
 _REACH = 2  # how far beyond its percentiles the range of a frame may go, in widths of them
 
 
-def grey_range(
-    values: np.ndarray,  # [H,W] of a frame of 16 bits or floats
-) -> tuple[float, float]:
-    """The values that become black and white: the least and the largest that are not outliers.
-
-    A value counts if it is at most `_REACH` times the width of percentiles 2 to 99.5 beyond them.
-    """
+def grey_range(values: np.ndarray) -> tuple[float, float]:
+    "The values of a deep frame [H,W] that become black and white: the extremes but for outliers."
     step = [slice(None, None, 1 + length // 4096) for length in values.shape]
     low, high = np.percentile(values[*step], (2, 99.5))
     reach = _REACH * (high - low) or np.inf  # a frame of nearly one value has no outliers
@@ -116,11 +111,7 @@ def _has_deep_channels(file: Image.Image) -> bool:
 def read_image(
     path: Path,
 ) -> tuple[np.ndarray, str, int]:  # [H,W] or [H,W,3] uint8; the mode, such as "RGBA"; pages
-    """Read the first page of an image file as 8-bit grey or colour.
-
-    Raises UserError for several channels of 16 bits and for NaN or infinite pixels, and any of
-    Pillow's errors.
-    """
+    "Read the first page of an image file; UserError or any of Pillow's errors if it is unreadable."
     with opened(path) as file:
         pages = getattr(file, "n_frames", 1)
         return pixels_of(file), file.mode, pages
@@ -148,10 +139,7 @@ _NOTES = {  # by what `mask_scale` returns
 def mask_values(
     path: Path,
 ) -> tuple[np.ndarray, bool]:  # [H,W] uint8, or float64 of a deep file; whether it has colours
-    """The values of a mask, of colours the largest channel.
-
-    Raises UserError for NaN or infinite pixels, and any of Pillow's errors.
-    """
+    "The values of a mask, of colours the largest channel; raises as `read_image`."
     with opened(path) as file:
         if file.mode.startswith(DEEP):  # which convert would clip at 255
             deep = _deep_values(file).clip(0)
@@ -167,10 +155,8 @@ def mask_values(
     return np.maximum.reduce(visible), coloured
 
 
-def mask_scale(
-    masks: Iterable[tuple[np.ndarray, bool]],  # as `mask_values` returns them
-) -> float:
-    "The largest value that is not target in the masks of a data set, decided by all of them."
+def mask_scale(masks: Iterable[tuple[np.ndarray, bool]]) -> float:
+    "The largest value that is not target, decided by the `mask_values` of all masks of a data set."
     any_coloured, levels = False, {0.0}
     for values, coloured in masks:
         any_coloured |= coloured
@@ -190,10 +176,7 @@ def read_mask(
     size: tuple[int, int],  # height and width of its image
     scale: float | None = None,  # of its data set; None: of this mask alone
 ) -> tuple[np.ndarray, set[str]]:  # [H,W] uint8, 0 or 1; what is special about it
-    """Read a mask as 0 and 1, resized to `size` by nearest pixel.
-
-    Raises UserError for NaN or infinite pixels, and any of Pillow's errors.
-    """
+    "Read a mask as 0 and 1, resized to `size` by nearest pixel; raises as `read_image`."
     values, coloured = mask_values(path)
     scale = mask_scale([(values, coloured)]) if scale is None else scale
     truth, notes = (values > scale).astype(np.uint8), set[str]()
@@ -229,10 +212,7 @@ warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)  # th
 
 @contextlib.contextmanager
 def opened(path: Path, most: int = MOST_PIXELS) -> Iterator[Image.Image]:
-    """Open an image file without reading its pixels.
-
-    Raises any of Pillow's errors; UserError for a kind of TIFF that Pillow cannot read.
-    """
+    "Open an image file without reading its pixels; raises as `read_image`."
     try:
         file = Image.open(path, formats=KINDS)
     except UnidentifiedImageError:
@@ -339,26 +319,22 @@ def outside_of_data(output_dir: str | Path) -> None:
 
 # %% [markdown]
 # A list has one of a few usual names. A list that the user names comes first; a published data set without lists has the usual ones.
+#
+# A mask has the name of its image; in the first release of SIRST it ends in `_pixels0`. Suffixes may differ (of two files of one name the first in `SUFFIXES` is read), and hidden files do not count. A Mac may write an accented letter as two signs; the file is found all the same.
 
 # %%
 #| export
-def _find_list(
-    root: Path,
-    images: Path,  # their folder
-    part: str,  # "train" or "test"
-    asked: str,  # the file that the user named; empty: search
-) -> Path:
-    "The file that lists the names of one part."
+def _find_list(root: Path, images: Path, part: str, asked: str) -> Path:
+    "The file that lists the names of one part: the one that is asked for, or one of the usual."
+    shipped = shipped_lists()
+    if asked and os.path.isfile(root / asked):  # unlike Path.is_file, False for an invalid name
+        return root / asked
+    if asked in shipped:
+        return shipped[asked]
     if asked:
-        shipped = shipped_lists()
-        if os.path.isfile(root / asked):  # unlike Path.is_file, False for an invalid name
-            return root / asked
-        if asked in shipped:
-            return shipped[asked]
-        names = f"{', '.join(shipped)}{did_you_mean(asked, list(shipped))}"
         raise UserError(
             f"{part}_list={asked!r}: there is no such file in {root}, and none of the lists that "
-            f"come with mshnet has this name: {names}"
+            f"come with mshnet has this name: {', '.join(shipped)}{did_you_mean(asked, [*shipped])}"
         )
     found = _lists_in(root, part)
     if len(found) == 1 or (found and found[0].parent == root):
@@ -372,11 +348,6 @@ def _find_list(
     raise UserError(f"dataset_dir={str(root)!r}: {what}; name one with --{part}-list{hint}")
 
 
-# %% [markdown]
-# A mask has the name of its image; in the first release of SIRST it ends in `_pixels0`. Suffixes may differ (of two files of one name the first in `SUFFIXES` is read), and hidden files do not count. A Mac may write an accented letter as two signs; the file is found all the same.
-
-# %%
-#| export
 def find_file(folder: Path, name: str, endings: tuple[str, ...] = ("",)) -> Path | None:
     "The file of a name, which one of the endings may follow, whatever its suffix."
     with contextlib.suppress(OSError, ValueError):  # no such folder, or no possible name
@@ -634,7 +605,7 @@ def scored_mask(mask: np.ndarray, size: int | str) -> np.ndarray:
 
 
 # %% [markdown]
-# A split larger than the memory is read once to check it. Later, a batch reads its pairs again.
+# A split is kept in memory if its pixels fit in `room` bytes. Otherwise it is read once to check it, and later a batch reads its pairs again.
 
 # %%
 #| export
@@ -658,11 +629,6 @@ class InFiles(Sequence[Pair]):
             raise UserError(f"{self.names[index]}: {error}; {todo}") from None
 
 
-# %% [markdown]
-# A split is kept in memory if its pixels fit in `room` bytes.
-
-# %%
-#| export
 def _read_split(
     source: Source,
     part: str,  # "train" or "test"
@@ -736,7 +702,9 @@ def read_dataset(
 
 
 # %% [markdown]
-# Training, the gallery, the widgets and the report use the same data. The last data set stays in memory until one of its files or of the settings that read it changes:
+# Training, the gallery, the widgets and the report use the same data. The last data set stays in memory until one of its files or of the settings that read it changes.
+#
+# At least one image stays on each side of the split. A training list shorter than a batch is an error, because every epoch would end before its first step. The user may allow a run to leave out unreadable images; the protocol's hash and image count show it.
 
 # %%
 #| export
@@ -768,11 +736,6 @@ def load(config: Config, names: Sequence[str] = ("train", "test")) -> Loaded:
     return read
 
 
-# %% [markdown]
-# At least one image stays on each side of the split. A training list shorter than a batch is an error, because every epoch would end before its first step. The user may allow a run to leave out unreadable images; the protocol's hash and image count show it.
-
-# %%
-#| export
 def splits(config: Config, names: Sequence[str] = ("train", "test")) -> dict[str, Split]:
     "The splits of a run, with choose='val' also val; UserError if the data cannot be used."
     parts, findings = load(config, names)
@@ -814,12 +777,9 @@ def write_lists(
     config: Config,  # its dataset_dir and its seed
     fraction: float,  # of the images in the training list, between 0 and 1
 ) -> str:  # one line
-    """Write train.txt and test.txt by image, shuffled by the seed.
+    """Write train.txt and test.txt by image, shuffled by the seed; UserError if there is a list.
 
     Into the data set; where that is read-only, into this folder, as NAME-train.txt and so on.
-
-    Raises UserError for a fraction outside of this range, a data set that has a list already or
-    fewer than two images, and a folder that cannot be written.
     """
     what = f"split={fraction:g}"
     if not 0 < fraction < 1:
@@ -830,10 +790,8 @@ def write_lists(
     root, use = source.root, ""
     names = _names_with_masks(source)
     if len(names) < 2:
-        raise UserError(
-            f"{what}: {root} has {counted(len(names), 'image')} with a mask, two are needed; a "
-            "mask has the name of its image"
-        )
+        count = counted(len(names), "image")
+        raise UserError(f"{what}: {root} has {count} with a mask of the same name; two are needed")
     train, test = root / "train.txt", root / "test.txt"
     if not os.access(root, os.W_OK):  # such as what Kaggle attaches
         train, test = (Path.cwd() / f"{root.name}-{path.name}" for path in (train, test))

@@ -260,7 +260,7 @@ def test_lists_that_cannot_be_made_leave_nothing(unlisted, monkeypatch):
         write_lists(config(""), 0.5)
     for path in sorted((unlisted / "masks").iterdir())[1:]:
         path.unlink()
-    with pytest.raises(UserError, match="has 1 image with a mask, two are needed"):
+    with pytest.raises(UserError, match="has 1 image with a mask of the same name; two are needed"):
         write_lists(config(unlisted), 0.5)
 
 
