@@ -128,17 +128,11 @@ def write_json(path: Path, value: Any) -> None:
     write_atomic(path, json.dumps(value, indent=1, allow_nan=False) + "\n")
 
 
-def claim(
-    folder: Path,
-    name: str,  # of a file in it
-    record: dict[str, Any],
-) -> None:
-    "Record how a data set is made; UserError if the folder holds anything else, or is a file."
-    if folder.is_file():
-        raise UserError(f"{folder}: is a file; name a folder")
+def claim(folder: Path, name: str, record: dict[str, Any]) -> None:
+    "Record in a file how a data set is made; UserError if the folder holds anything else."
     there = read_record(folder / name)
     if there != json.loads(json.dumps(record)):
-        if folder.exists() and (there or any(folder.iterdir())):
+        if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
             raise UserError(f"{folder}: holds other data; use a new or an empty folder")
         make_folder(folder)
         write_json(folder / name, record)
@@ -174,10 +168,8 @@ def cannot_be_written(path: Path) -> contextlib.AbstractContextManager[None]:
 Stamp = tuple[int, int, int]  # size, time of the last change, number on the disk
 
 
-def stamp(
-    file: Path | int,  # a file, or the number of an open one
-) -> Stamp | None:  # None: there is no such file
-    "Three numbers that differ after a file has changed."
+def stamp(file: Path | int) -> Stamp | None:
+    "Three numbers that differ after a file, or an open one by its number, has changed."
     try:
         found = os.stat(file)
     except OSError:
