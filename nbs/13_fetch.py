@@ -415,3 +415,5 @@ grey = Image.linear_gradient("L")
 for picture in (grey, grey.convert("RGB")):
     picture.save(file := io.BytesIO(), "PNG")
     print(pixel_digests(file.getvalue()))
+with tempfile.TemporaryDirectory() as tmp, expect_fail(UserError, contains="cannot be downloaded"):
+    download(Published("IRSTD-1k", "https://example.org", ("http://127.0.0.1:1/a",)), Path(tmp))

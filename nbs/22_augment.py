@@ -182,7 +182,7 @@ middle = AugmentParams(mirror=False, long_side=512, top=0.5, left=0.5, blur=0)
 none = np.zeros((300, 400), np.uint8)
 one = none.copy()
 one[290, 10] = 1
-print(placement(none, middle, 256))
+test_eq(placement(none, middle, 256), Placement(height=384, width=512, top=64, left=128))
 print(placement(one, middle._replace(target=0.5), 256))
 
 # %% [markdown]
@@ -475,6 +475,7 @@ def native_plan(
 config = Config(base_size=64, crop_size=32)
 batch: Batch = scoring_batch(made, [3, -1], config)
 print(tuple(batch.image.shape), batch.real.tolist())
+test_eq(collate([resize_square(*made.pairs[3], 64)], [True]).image[0], batch.image[0])
 
 # %% [markdown]
 # ## Questions
