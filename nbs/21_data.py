@@ -877,6 +877,7 @@ with tempfile.TemporaryDirectory() as tmp:
     Path(tmp, "images", "b.png").write_text("no image")
     text, usable = report(config)
     print(text)
-    test_eq(
-        (usable, read_dataset(config, find_source(config))[0].keys()), (False, {"train", "test"})
-    )
+    source: Source = find_source(config)
+    print(find_file(source.masks, "a").name, dict(Findings().errors))
+    streamed, _ = read_dataset(Config(dataset_dir=tmp, cache="stream"), source)
+    assert not usable and isinstance(streamed["train"].pairs, InFiles)
