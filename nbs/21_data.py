@@ -10,7 +10,7 @@
 #| hide
 import tempfile
 
-from fastcore.test import expect_fail, test_eq
+from fastcore.test import expect_fail
 
 # %%
 #| export
