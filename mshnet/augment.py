@@ -112,7 +112,6 @@ def placement(
 
 # %% ../nbs/22_augment.ipynb #sample_clutter
 _WAVES, _UNIT = 8, 65_536
-_CLUTTER = 9 + 4 * _WAVES  # numbers of one piece of clutter
 
 
 def sample_clutter(
@@ -138,11 +137,8 @@ def sample_clutter(
     return tuple(round(_UNIT * float(number)) for number in numbers)
 
 
-def _sums_around(
-    x: Tensor,  # [B,C,S,S]
-    reach: int,
-) -> Tensor:
-    "Sums of the square of 2 reach + 1 pixels around each pixel; exact for whole numbers."
+def _sums_around(x: Tensor, reach: int) -> Tensor:
+    "Sums of the square of 2 reach + 1 pixels around each pixel [..,S,S]; exact for whole numbers."
     side = 2 * reach + 1
     for _ in range(2):  # along rows, then along columns
         total = F.pad(x, (reach + 1, reach)).cumsum(-1)
@@ -150,62 +146,38 @@ def _sums_around(
     return x
 
 
-def _without_targets(
-    image: Tensor,  # [B,C,S,S] grey levels
-    mask: Tensor,  # [B,1,S,S] uint8, 0 or 1
-) -> Tensor:
-    "The image with its targets, and 4 pixels around them, replaced by the mean of 33x33 pixels."
+def _without_targets(image: Tensor, mask: Tensor) -> Tensor:
+    "An image [C,S,S] with its targets, and 4 pixels around them, replaced by the mean around."
     kept = (_sums_around(mask.float(), 4) == 0).float()
     total, count = _sums_around(image * kept, 16), _sums_around(kept, 16)
-    mean = image.mean((1, 2, 3), keepdim=True)  # where a target is larger than its surroundings
+    mean = image.mean()  # where a target is larger than its surroundings
     return torch.where(kept > 0, image, (total + mean) / (count + 1))
 
 
 def add_clutter(
-    image: Tensor,  # [B,C,S,S] grey levels
-    mask: Tensor,  # [B,1,S,S] uint8, 0 or 1
-    numbers: Tensor,  # [B,41] int32, of `sample_clutter`; of zeros: nothing is added
-) -> tuple[Tensor, Tensor]:  # float32, whole grey levels; and the mask
-    "Put something large in front of a part of each image."
-    size = mask.shape[2]
-    each = numbers.float()[:, :, None, None] / _UNIT
-    shape, (right, down, phase, height) = each[:, :9], each[:, 9:].chunk(4, dim=1)
-    x, y, cos, sin, long, short, sharp, level, texture = shape.split(1, dim=1)  # each [B,1,1,1]
-    at = (2 * torch.arange(size, device=mask.device) + 1) / size - 1
-    across, along = at[None] - x, at[:, None] - y
-    inside = torch.minimum(
-        long - (cos * across + sin * along).abs(), short - (cos * along - sin * across).abs()
-    )
-    each_wave = (part.split(1, dim=1) for part in (right, down, phase, height))
-    depth = inside
-    for to_right, downwards, start, high in zip(*each_wave, strict=True):
-        depth = depth + high * torch.sin(to_right * at[None] + downwards * at[:, None] + start)
-    share = torch.sigmoid(depth * (size / 2) * sharp) * (sharp > 0)
-    image = image.float()
-    mean = image.mean((1, 2, 3), keepdim=True)
-    turned = _without_targets(image, mask).flip(2, 3)
-    own = (mean + level + texture * (turned - mean)).clamp(0, 255)
-    return _rounded(image + (own - image) * share), mask * ((depth <= 0) | (sharp == 0))
-
-
-def _with_clutter(
     image: np.ndarray,  # [S,S] or [S,S,3] uint8
     mask: np.ndarray,  # [S,S] uint8, 0 or 1
-    numbers: tuple[int, ...],
+    numbers: tuple[int, ...],  # [41] of `sample_clutter`
 ) -> Pair:
-    "One image with clutter."
-    planes = torch.from_numpy(np.atleast_3d(image).copy()).permute(2, 0, 1)[None]
-    label = torch.from_numpy(mask.copy())[None, None]
-    planes, label = add_clutter(planes, label, torch.tensor([numbers], dtype=torch.int32))
-    pixels = planes[0].permute(1, 2, 0).to(torch.uint8).numpy()
-    return pixels.reshape(image.shape), label[0, 0].numpy()
-
-
-def _rounded(
-    image: Tensor,  # any shape, float32
-) -> Tensor:
-    "Rounded to whole grey levels, halves upwards."
-    return (image + 0.5).floor_()
+    "Put something large in front of a part of an image."
+    size = mask.shape[0]
+    planes = torch.from_numpy(np.atleast_3d(image).copy()).permute(2, 0, 1).float()
+    label = torch.from_numpy(mask.copy())
+    values = torch.tensor(numbers, dtype=torch.float32) / _UNIT
+    x, y, cos, sin, long, short, sharp, level, texture = values[:9]
+    at = (2 * torch.arange(size) + 1) / size - 1
+    across, along = at[None] - x, at[:, None] - y
+    depth = torch.minimum(
+        long - (cos * across + sin * along).abs(), short - (cos * along - sin * across).abs()
+    )
+    for right, down, phase, height in values[9:].view(4, _WAVES).T:
+        depth = depth + height * torch.sin(right * at[None] + down * at[:, None] + phase)
+    share = torch.sigmoid(depth * (size / 2) * sharp)
+    mean = planes.mean()
+    turned = _without_targets(planes, label).flip(1, 2)
+    own = (mean + level + texture * (turned - mean)).clamp(0, 255)
+    pixels = (planes + (own - planes) * share + 0.5).to(torch.uint8)  # halves upwards
+    return pixels.permute(1, 2, 0).numpy().reshape(image.shape), (label * (depth <= 0)).numpy()
 
 # %% ../nbs/22_augment.ipynb #augment
 def augment(
@@ -230,7 +202,7 @@ def augment(
     if drawn.turn:
         picture, truth = (p.transpose(Image.Transpose.TRANSPOSE) for p in (picture, truth))
     if drawn.clutter:
-        pair = _with_clutter(np.asarray(picture), np.asarray(truth), drawn.clutter)
+        pair = add_clutter(np.asarray(picture), np.asarray(truth), drawn.clutter)
         picture, truth = map(Image.fromarray, pair)
     if drawn.blur:
         picture = picture.filter(ImageFilter.GaussianBlur(drawn.blur))
@@ -266,12 +238,8 @@ def _other_sensor(
 UNIT = 16  # the network's sides are multiples of this
 
 
-def resize_square(
-    image: np.ndarray,  # [H,W] or [H,W,3] uint8
-    mask: np.ndarray,  # [H,W] uint8, 0 or 1
-    size: int,
-) -> Pair:  # image [S,S] or [S,S,3], mask [S,S]
-    "The transform before scoring: both sides to `size`, whatever the proportions."
+def resize_square(image: np.ndarray, mask: np.ndarray, size: int) -> Pair:
+    "The transform before scoring: both sides of a pair to `size`, whatever the proportions."
     picture = Image.fromarray(image).resize((size, size), Image.Resampling.BILINEAR)
     return np.asarray(picture), scored_mask(mask, size)
 
@@ -302,10 +270,7 @@ class Batch(NamedTuple):
     real: Tensor  # [B] bool; False for copies that fill a batch of a scoring
 
 
-def collate(
-    pairs: Sequence[Pair],
-    real: Sequence[bool],
-) -> Batch:
+def collate(pairs: Sequence[Pair], real: Sequence[bool]) -> Batch:
     "Stack images and masks; grey becomes three equal channels."
     colour = [i if i.ndim == 3 else np.broadcast_to(i[..., None], (*i.shape, 3)) for i, _ in pairs]
     image = torch.from_numpy(np.stack(colour)).permute(0, 3, 1, 2)
@@ -315,13 +280,10 @@ def collate(
 
 def training_batch(split: Split, indices: Sequence[int], epoch: int, config: Config) -> Batch:
     "Read and augment the images of one training batch."
+    drawn = [sample_params(config, epoch, i) for i in indices]
     pairs = [
-        augment(
-            *split.pairs[i],
-            sample_params(config, epoch, i),
-            config.crop_size,
-        )
-        for i in indices
+        augment(*split.pairs[i], params, config.crop_size)
+        for i, params in zip(indices, drawn, strict=True)
     ]
     return collate(pairs, [True] * len(pairs))
 
@@ -333,19 +295,8 @@ def scoring_batch(split: Split, indices: Sequence[int], config: Config) -> Batch
     if config.base_size == "native":
         pairs = [(pad_mirrored(image), mask) for image, mask in map(split.pairs.__getitem__, rows)]
     else:
-        pairs = [_resized_once(split, i, config.base_size) for i in rows]
+        pairs = [resize_square(*split.pairs[i], config.base_size) for i in rows]
     return collate(pairs, [i >= 0 for i in indices])
-
-
-def _resized_once(split: Split, index: int, size: int) -> Pair:
-    "One resized image, kept for the next epoch where that takes little memory."
-    done = split.stores.setdefault(f"resized to {size}", {})
-    if index not in done:
-        pair = resize_square(*split.pairs[index], size)
-        if not split.in_memory or 4 * len(split) * size * size > 2**28:  # colour and mask
-            return pair
-        done[index] = pair
-    return done[index]
 
 # %% ../nbs/22_augment.ipynb #native_plan
 def native_plan(

@@ -192,9 +192,8 @@ class Detection(Task):
         return _pixel_identity(parts)
 
     def protocol(self, data: Split, scores: Scores) -> dict[str, Any]:
-        own: dict[str, Any] = {"list_made_by": data.made_by} if data.made_by else {}
         size = self.config.base_size
-        own |= {"images": scores.images, "targets": scores.targets, "size": size}
+        own = {"images": scores.images, "targets": scores.targets, "size": size}
         own |= {"resize": NATIVE if size == "native" else RESIZE, "mirrored": self.config.mirrored}
         return own | {"threshold": 0.5, "rule": scores.rule}
 

@@ -17,7 +17,7 @@ import numpy as np
 from PIL import Image
 
 from .core import UserError
-from .data import SUFFIXES, one_channel, opened, pixels_of, refuse_size, trouble
+from .data import SUFFIXES, one_channel, opened, pixels_of, refuse_size
 from .files import prefetch
 
 # %% ../nbs/23_frames.ipynb #Frame
@@ -96,8 +96,8 @@ def _each(file: Path) -> Iterator[Frame]:
         if not done:
             raise OSError("no frame")
     except Exception as error:  # decoders raise many kinds for damaged bytes
-        what = trouble(error, "video" if video else "image", _MOST)
-        reason = str(error) if isinstance(error, UserError) else what
+        unreadable = f"unreadable {'video' if video else 'image'}"
+        reason = str(error) if isinstance(error, UserError) else unreadable
         if done:
             reason = f"{reason}, from frame {done}"
         yield Frame(file, done, not done, np.zeros((0, 0), np.uint8), reason)

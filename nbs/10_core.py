@@ -180,7 +180,7 @@ class PlaceFields(BaseModel):
     preset: str = Field(default="", description="named recipe to start from; empty: the defaults")
     dataset_dir: str = Field(
         default="",
-        description="data set: its folder; of images also its archive (.zip, .tar, .tar.gz, .tgz) "
+        description="data set: its folder; of images also its .zip archive "
         "or a name to download (NUAA-SIRST, IRSTD-1k, NUDT-SIRST); empty: synthetic data",
     )
     weight_path: str = Field(

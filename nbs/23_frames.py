@@ -28,7 +28,7 @@ import numpy as np
 from PIL import Image
 
 from mshnet.core import UserError
-from mshnet.data import SUFFIXES, one_channel, opened, pixels_of, refuse_size, trouble
+from mshnet.data import SUFFIXES, one_channel, opened, pixels_of, refuse_size
 from mshnet.files import prefetch
 
 # %% [markdown]
@@ -139,8 +139,8 @@ def _each(file: Path) -> Iterator[Frame]:
         if not done:
             raise OSError("no frame")
     except Exception as error:  # decoders raise many kinds for damaged bytes
-        what = trouble(error, "video" if video else "image", _MOST)
-        reason = str(error) if isinstance(error, UserError) else what
+        unreadable = f"unreadable {'video' if video else 'image'}"
+        reason = str(error) if isinstance(error, UserError) else unreadable
         if done:
             reason = f"{reason}, from frame {done}"
         yield Frame(file, done, not done, np.zeros((0, 0), np.uint8), reason)

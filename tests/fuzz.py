@@ -13,7 +13,6 @@ import json
 import os
 import pickle
 import re
-import shutil
 import struct
 import subprocess
 import sys
@@ -37,9 +36,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from mshnet.cli import main as mshnet
-from mshnet.core import ALIASES, UserError, configure, from_notebook, settings_of
+from mshnet.core import ALIASES, UserError, configure, settings_of
 from mshnet.data import load, report
-from mshnet.fetch import find_dataset
 from mshnet.recipe import PRESETS, Config
 from mshnet.run import (
     Folder,
@@ -235,12 +233,6 @@ def settings_file(data: bytes, folder: Path) -> None:
     (folder / "config.json").write_bytes(data)
     settings_of(str(folder))
     config = configure({}, str(folder / "config.json"))
-    assert Config(**json.loads(config.model_dump_json())) == config and str(config)
-
-
-def settings_of_any_type(values: dict[str, Any], folder: Path) -> None:
-    "Settings as a notebook's variables may hold them."
-    config = from_notebook(dict(values))
     assert Config(**json.loads(config.model_dump_json())) == config and str(config)
 
 
@@ -463,39 +455,6 @@ def checkpoint(data: bytes, folder: Path) -> None:
         assert not (folder / "code ran").exists()
 
 
-# Archives
-
-SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz")
-
-
-def whole_archives() -> list[bytes]:
-    "Archives in order, of every form."
-    with tempfile.TemporaryDirectory() as folder:
-        for name in ("images/a.png", "masks/a.png", "train.txt"):
-            (Path(folder) / "set" / name).parent.mkdir(parents=True, exist_ok=True)
-            (Path(folder) / "set" / name).write_bytes(GOOD)
-        forms = ("zip", "tar", "gztar", "xztar")
-        made = [shutil.make_archive(f"{folder}/a", form, f"{folder}/set") for form in forms]
-        return [Path(path).read_bytes() for path in made]
-
-
-def archive(given: tuple[bytes, str], folder: Path) -> None:
-    "An archive of a data set: unpacked below the current folder, or refused; nothing elsewhere."
-    inside = folder / "inside"
-    inside.mkdir()
-    path = inside / f"given{given[1]}"
-    path.write_bytes(given[0])
-    try:
-        with contextlib.chdir(inside), contextlib.redirect_stdout(io.StringIO()):
-            found = find_dataset(path.name)
-            assert found and found.is_dir() and found.resolve().is_relative_to(inside.resolve())
-    finally:
-        assert path.read_bytes() == given[0]
-        assert {p.name for p in folder.iterdir()} == {"inside"}
-        assert not any(p.is_symlink() for p in inside.rglob("*"))
-        assert not Path("/out-of-fuzz.txt").exists()
-
-
 # Folders of runs
 
 
@@ -558,19 +517,9 @@ READERS = {
         whole_settings,
         room_mb=400,
     ),
-    "settings of any type": Reader(
-        settings_of_any_type,
-        lambda: SETTINGS,
-        lambda: [{"resume": "~nobody-here"}, {"epochs": 10**5000}, {"weight_path": "a" * 3000}],
-    ),
     "data set": Reader(data_set, data_files, data_bombs, room_mb=1500),
     "weights": Reader(weights, checkpoint_files, checkpoint_bombs, ValueError),
     "checkpoint": Reader(checkpoint, checkpoint_files, checkpoint_bombs),
-    "archive": Reader(
-        archive,
-        lambda: st.tuples(files(*whole_archives()), st.sampled_from(SUFFIXES)),
-        lambda: [(data, suffix) for data in (*whole_archives(), b"") for suffix in SUFFIXES],
-    ),
     "run folder": Reader(
         run_folder,
         record_files,

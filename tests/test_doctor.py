@@ -217,16 +217,11 @@ def test_spoilt_data(machine, tmp_path):
     assert (level, "`mshnet data" in text) == ("error", True)
 
 
-@pytest.mark.parametrize(
-    "form", ["memory.max current", "memory/memory.limit_in_bytes usage_in_bytes"]
-)
-def test_a_containers_limit_counts(tmp_path, form):
-    "In both forms, but for file caches, which it gives up."
-    limit, used = form.split()
-    (tmp_path / "memory").mkdir()
-    (tmp_path / limit).write_text("536870912\n")
-    (tmp_path / limit).with_name(f"memory.{used}").write_text("268435456\n")
-    (tmp_path / limit).with_name("memory.stat").write_text("anon 5\ninactive_file 134217728\n")
+def test_a_containers_limit_counts(tmp_path):
+    "But for file caches, which it gives up."
+    (tmp_path / "memory.max").write_text("536870912\n")
+    (tmp_path / "memory.current").write_text("268435456\n")
+    (tmp_path / "memory.stat").write_text("anon 5\ninactive_file 134217728\n")
     assert free_memory(tmp_path) == 0.375 * GB
 
 

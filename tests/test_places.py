@@ -8,7 +8,6 @@ import io
 import os
 import random
 import re
-import shutil
 import sys
 import tarfile
 import threading
@@ -39,8 +38,6 @@ from mshnet.fetch import (
 from mshnet.places import COLAB, HERE, KAGGLE, Place, mount_drive
 from mshnet.recipe import Config
 from mshnet.session import pack, take_along
-
-SUFFIXES = [".zip", ".tar", ".tar.gz", ".tgz"]
 
 
 @pytest.fixture
@@ -156,7 +153,7 @@ def test_elsewhere_drive_is_not_asked_for(monkeypatch, tmp_path):
 def test_an_archive_on_drive_mounts_it_and_is_unpacked_to_the_local_disk(
     monkeypatch, tmp_path, capsys
 ):
-    "To name a path there is to ask for it. It is copied first; the copy does not stay."
+    "To name a path there is to ask for it."
 
     def mount(path, timeout_ms):
         (Path(path) / "MyDrive").mkdir(parents=True)
@@ -166,65 +163,19 @@ def test_an_archive_on_drive_mounts_it_and_is_unpacked_to_the_local_disk(
     found = find_dataset(str(tmp_path / "drive/MyDrive/set.zip"), place)
     assert found.is_relative_to(place.local)
     assert tree(found) == {"images/a.png": b"a", "masks/a.png": b"b"}
-    assert list(place.local.rglob("*.zip")) == []
-    assert capsys.readouterr().out.startswith("data    copying set.zip from Google Drive")
+    assert capsys.readouterr().out.startswith("data    unpacking set.zip")
     assert find_dataset(str(tmp_path / "drive/MyDrive/set.zip"), place) == found
     assert capsys.readouterr().out == ""
 
 
-def test_loose_files_on_drive_are_copied_once(monkeypatch, tmp_path, capsys):
-    "Never trained on file by file; a changed folder is copied anew, and the line names the zip."
-    place = colab(monkeypatch, tmp_path)
+def test_loose_files_on_drive_are_read_where_they_are(monkeypatch, tmp_path, capsys):
+    "With the way to read them faster, once."
+    monkeypatch.setattr(fetch, "where", lambda *_: colab(monkeypatch, tmp_path))
     loose = make_dataset(tmp_path / "drive" / "MyDrive" / "set")
-    found = find_dataset(str(loose), place)
-    assert found.is_relative_to(place.local)
-    assert found.name == "set"
-    assert tree(found) == tree(loose)
-    said = capsys.readouterr().out
-    assert "copying set from Google Drive: 22 files" in said
-    assert ".zip of them would be much faster" in said
-    assert find_dataset(str(loose), place) == found
-    assert capsys.readouterr().out == ""
-    (loose / "test.txt").write_text("train_0\n")
-    again = find_dataset(str(loose), place)
-    assert again != found
-    assert tree(again) == tree(loose)
-
-
-@pytest.mark.parametrize("name", ["set", "set.zip"])
-def test_a_copy_that_breaks_off_leaves_nothing(monkeypatch, tmp_path, name):
-    "Drive may vanish in the middle: it is what is named, and the next start copies again."
-    place = colab(monkeypatch, tmp_path)
-    source = make_dataset(tmp_path / "drive" / "MyDrive" / "set")
-    write(tmp_path / "drive/MyDrive/set.zip", tree(source))
-
-    def vanish(old, new):
-        Path(new).write_text("half")
-        raise OSError(107, "Transport endpoint is not connected")
-
-    with monkeypatch.context() as broken:
-        broken.setattr(shutil, "copyfile", vanish)
-        line = refusal(find_dataset, str(source.with_name(name)), place)
-    assert line.startswith(str(source.with_name(name)))
-    assert "Transport endpoint is not connected" in line and "mount the disk again" in line
-    assert left(place.local) == []
-    assert tree(find_dataset(str(source.with_name(name)), place)) == tree(source)
-
-
-def test_a_part_of_drive_that_cannot_be_listed_is_reported(monkeypatch, tmp_path):
-    "It must not be left out of the copy without a word."
-    place = colab(monkeypatch, tmp_path)
-    loose = make_dataset(tmp_path / "drive" / "MyDrive" / "set")
-    scandir = os.scandir
-
-    def broken(path):
-        if str(path).endswith("masks"):
-            raise OSError(5, "Input/output error")
-        return scandir(path)
-
-    monkeypatch.setattr(os, "scandir", broken)
-    assert "cannot be copied" in refusal(find_dataset, str(loose), place)
-    assert left(place.local) == []
+    for _ in range(2):
+        load(Config(dataset_dir=str(loose)))
+    [line] = capsys.readouterr().out.splitlines()
+    assert line.startswith(f"data    {loose} is on Google Drive") and ".zip" in line
 
 
 # Archives
@@ -232,23 +183,22 @@ def test_a_part_of_drive_that_cannot_be_listed_is_reported(monkeypatch, tmp_path
 
 def test_it_is_unpacked_once(here, tmp_path, capsys):
     "The lines report what happens and what it weighs. Another archive of that name is another one."
-    archive = write(tmp_path / "set.tar", {"images/a.png": "a" * 1000, "b.txt": "b"})
+    archive = write(tmp_path / "set.zip", {"images/a.png": "a" * 1000, "b.txt": "b"})
     found = find_dataset(str(archive), here)
     first, second = capsys.readouterr().out.splitlines()
-    assert first == "data    unpacking set.tar: 2 members, 9.2 kB" and found.name == "set"
-    assert second.startswith(f"data    unpacked set.tar to {found.parent}")
+    assert first == "data    unpacking set.zip: 2 members, 9.2 kB" and found.name == "set"
+    assert second.startswith(f"data    unpacked set.zip to {found.parent}")
     (found / "b.txt").write_text("kept")
     assert find_dataset(str(archive), here) == found
     assert capsys.readouterr().out == ""
     assert tree(found)["b.txt"] == b"kept"
     (tmp_path / "more").mkdir()  # the same name, size and time
-    other = write(tmp_path / "more" / "set.tar", {"images/a.png": "c" * 1000, "b.txt": "b"})
+    other = write(tmp_path / "more" / "set.zip", {"images/a.png": "c" * 1000, "b.txt": "b"})
     os.utime(other, ns=(archive.stat().st_mtime_ns,) * 2)
     assert tree(unpack(other, here.local))["images/a.png"] == b"c" * 1000
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
-def test_a_wrapping_folder_and_junk_are_skipped(here, tmp_path, suffix):
+def test_a_wrapping_folder_and_junk_are_skipped(here, tmp_path):
     "As GitHub and macOS pack."
     files = {
         "sirst-master/images/a.png": "a",
@@ -258,10 +208,9 @@ def test_a_wrapping_folder_and_junk_are_skipped(here, tmp_path, suffix):
         "sirst-master/images/._a.png": "x",
         ".DS_Store": "x",
         "sirst-master\\lists\\a.txt": "as some tools of Windows write",
+        "sirst-master/masks/": "",  # some list their folders
     }
-    if suffix == ".zip":
-        files["sirst-master/masks/"] = ""  # some list their folders
-    found = unpack(write(tmp_path / f"set{suffix}", files), here.local)
+    found = unpack(write(tmp_path / "set.zip", files), here.local)
     assert found.name == "sirst-master"
     assert sorted(tree(found)) == ["images/a.png", "lists/a.txt", "masks/a.png"]
 
@@ -295,36 +244,15 @@ def test_names_of_other_systems_are_read(here, tmp_path, monkeypatch, encoding, 
     assert find_file(found / "images", name if encoding == "utf-8" else read)
 
 
-@pytest.mark.parametrize("suffix", [".zip", ".tar.gz"])
 @pytest.mark.parametrize(
     "name", ["../evil", "images/../../evil", "/etc/evil", "C:\\evil", "..\\evil"]
 )
-def test_nothing_is_written_outside_of_the_folder(here, tmp_path, suffix, name):
-    "Whether the member is cut to a harmless name or the archive rejected, with nothing left."
-    archive = write(tmp_path / f"set{suffix}", {"images/a.png": "a", name: "evil"})
-    try:
-        assert unpack(archive, here.local).is_relative_to(here.local)
-    except UserError as error:
-        assert "leads out of its folder; unpack it by hand" in str(error)
-        assert left(here.local) == []
-    assert left(tmp_path) == ["input", "local", f"set{suffix}"]
+def test_nothing_is_written_outside_of_the_folder(here, tmp_path, name):
+    "The member is cut to a harmless name."
+    archive = write(tmp_path / "set.zip", {"images/a.png": "a", name: "evil"})
+    assert unpack(archive, here.local).is_relative_to(here.local)
+    assert left(tmp_path) == ["input", "local", "set.zip"]
     assert not Path("/etc/evil").exists()
-
-
-def tar_of(kind=tarfile.REGTYPE, size=0, name="images/b.png"):
-    "A tar with a member of this kind and size."
-    with tarfile.open(fileobj=(content := io.BytesIO()), mode="w") as box:
-        box.addfile(tarfile.TarInfo("images/a.png"))
-    header = tarfile.TarInfo(name)
-    header.type, header.linkname, header.size = kind, "a.png", size
-    return content.getvalue()[:512] + header.tobuf(tarfile.GNU_FORMAT) + bytes(2048)
-
-
-def tar_with_a_damaged_header():
-    "The second of three members has a wrong checksum."
-    data = bytearray(tar_of())
-    data[512 + 150] ^= 1
-    return bytes(data)
 
 
 def encrypted_zip():
@@ -337,60 +265,40 @@ def encrypted_zip():
     return bytes(data)
 
 
+def empty_zip():
+    "A zip without a member."
+    zipfile.ZipFile(content := io.BytesIO(), "w").close()
+    return content.getvalue()
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (tar_of(tarfile.SYMTYPE), "'images/b.png' is a link, a device"),
-        (tar_of(tarfile.FIFOTYPE), "'images/b.png' is a link, a device"),
-        (tar_of(size=-1), "or of an impossible size"),
-        (tar_of(size=10**12), "would become 1000000 MB or more"),
-        (tar_of(name="images/a.png/b"), "damaged, or not an archive"),  # a file and a folder
-        (tar_with_a_damaged_header(), "damaged after 512 bytes"),
-        (gzip.compress(tar_with_a_damaged_header()), "damaged after 512 bytes"),
-        (gzip.compress(b"no tar" * 100), "damaged, or not an archive"),
         (encrypted_zip(), "is encrypted, password required"),
         (b"<html>a web page</html>", "damaged, or not an archive"),
         (b"", "damaged, or not an archive"),
-        (bytes(10_240), "contains no file"),
+        (empty_zip(), "contains no file"),
     ],
-    ids=range(12),
+    ids=range(4),
 )
 def test_a_bad_archive_is_one_line_and_leaves_nothing(here, tmp_path, content, said):
     "With the remedy; neither its harmless members nor a lock that is held."
-    for name in ("set.tar", "set.zip"):  # the content decides, not the name
-        (tmp_path / name).write_bytes(content)
-        line = refusal(unpack, tmp_path / name, here.local)
-        assert said in line and name in line
-        assert "by hand" in line or "contains no file" in line
-        assert left(here.local) == []
+    (tmp_path / "set.zip").write_bytes(content)
+    line = refusal(unpack, tmp_path / "set.zip", here.local)
+    assert said in line and "set.zip" in line
+    assert "by hand" in line or "contains no file" in line
+    assert left(here.local) == []
 
 
-@pytest.mark.parametrize("suffix", [".zip", ".tar.gz"])
 @pytest.mark.parametrize(
     "files", [{"a": bytes(1_100_000)}, dict.fromkeys(map(str, range(300)), "")]
 )
-def test_a_bomb_is_refused_before_anything_is_written(here, tmp_path, monkeypatch, suffix, files):
+def test_a_bomb_is_refused_before_anything_is_written(here, tmp_path, monkeypatch, files):
     "More than a hundred times the archive, and large; an empty file fills a block of the disk."
     monkeypatch.setattr(fetch, "GROWN", 1_000_000)
     monkeypatch.setattr(fetch, "MOST_GROWTH", 10)
-    archive = write(tmp_path / f"set{suffix}", files)
-    said = refusal(unpack, archive, here.local)
-    assert re.search("[0-9.]+ kB would become 1.[0-9] MB or more", said)
-    assert left(here.local) == []
-    monkeypatch.undo()
-    monkeypatch.setattr(fetch, "MOST_FILES", 3)
-    archive = write(tmp_path / f"set{suffix}", dict.fromkeys("0123", ""))
-    assert "its member '3' is too much" in refusal(unpack, archive, here.local)
-
-
-def test_a_disk_without_room_is_reported_before_the_work(here, tmp_path, monkeypatch):
-    "With what is needed and what is there."
-    archive = write(tmp_path / "set.zip", {"a": random.Random(0).randbytes(50_000)})
-    usage = types.SimpleNamespace(free=40_000)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
-    line = refusal(unpack, archive, here.local)
-    assert "set.zip: needs 54 kB" in line
-    assert "40 kB free" in line
+    said = refusal(unpack, write(tmp_path / "set.zip", files), here.local)
+    assert re.search("rejected, [0-9.]+ kB would become 1.[0-9] MB; unpack it by hand", said)
     assert left(here.local) == []
 
 
@@ -400,11 +308,11 @@ def test_what_the_disk_refuses_is_not_the_archives_fault(here, tmp_path, monkeyp
 
     def refuse(box, folder, members):
         folder.mkdir(parents=True)
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(zipfile.ZipFile, "extractall", refuse)
     line = refusal(unpack, archive, here.local)
-    assert f"set.zip: cannot be unpacked to {here.local} ({os.strerror(errno.EIO)})" in line
+    assert f"set.zip: cannot be unpacked to {here.local} ({os.strerror(errno.ENOSPC)})" in line
     assert "make room, permit it" in line
     assert left(here.local) == []
     here.local.rename(tmp_path / "aside")
@@ -412,22 +320,17 @@ def test_what_the_disk_refuses_is_not_the_archives_fault(here, tmp_path, monkeyp
     assert "cannot be unpacked" in refusal(unpack, archive, here.local)
 
 
-@pytest.mark.parametrize("suffix", [".zip", ".tar", ".tar.gz"])
-def test_a_cut_archive_is_refused_wherever_it_is_cut(here, tmp_path, suffix):
-    "Also exactly between two members of a tar, where only the end is missing; so is a flipped bit."
+def test_a_cut_archive_is_refused_wherever_it_is_cut(here, tmp_path):
+    "So is a flipped bit."
     random_bytes = random.Random(0).randbytes
-    whole = write(tmp_path / f"set{suffix}", {f"{i}.png": random_bytes(700) for i in range(3)})
+    whole = write(tmp_path / "set.zip", {f"{i}.png": random_bytes(700) for i in range(3)})
     data = whole.read_bytes()
-    end = 3 * 1536 if suffix == ".tar" else len(data)  # a tar ends with zeros, as many as it likes
-    for cut in [*range(0, end, 512), *range(100, end, 487), end - 1]:
-        whole.write_bytes(data[:cut])
+    flipped = bytearray(data)
+    flipped[len(data) // 2] ^= 16
+    cuts = [*range(0, len(data), 512), *range(100, len(data), 487), len(data) - 1]
+    for bad in [bytes(flipped), *(data[:cut] for cut in cuts)]:
+        whole.write_bytes(bad)
         assert "damaged, or not an archive" in refusal(unpack, whole, here.local)
-        assert left(here.local) == []
-    if suffix != ".tar":  # whose members have no sums
-        flipped = bytearray(data)
-        flipped[len(data) // 2] ^= 16
-        whole.write_bytes(flipped)
-        assert "damaged" in refusal(unpack, whole, here.local)
         assert left(here.local) == []
 
 
@@ -454,7 +357,7 @@ def test_an_interrupted_unpacking_is_done_again(here, tmp_path, monkeypatch):
 
 def test_processes_that_come_together_unpack_once(here, tmp_path, capsys):
     "One per GPU, at the same moment: the others wait."
-    archive = write(tmp_path / "set.tar.gz", {f"{i}.txt": "x" * 1000 for i in range(200)})
+    archive = write(tmp_path / "set.zip", {f"{i}.txt": "x" * 1000 for i in range(200)})
     with ThreadPoolExecutor(4) as pool:
         found = set(pool.map(lambda _: unpack(archive, here.local), range(4)))
     assert len(found) == 1
@@ -478,12 +381,10 @@ def test_names_are_found_in_the_place_and_below(here):
     (here.data / "irstd" / "IRSTD-1k").mkdir(parents=True)
     (here.data / "irstd" / "IRSTD-1k" / "a.txt").touch()
     (here.data / "more").mkdir()
-    write(here.data / "more" / "set.tar.gz", {"images/a.png": "a", "b.txt": "b"})
+    write(here.data / "more" / "set.zip", {"images/a.png": "a", "b.txt": "b"})
     assert find_dataset("irstd", here) == here.data / "irstd"
     assert find_dataset("IRSTD-1k", here) == here.data / "irstd" / "IRSTD-1k"
-    found = find_dataset("set.tar.gz", here)
-    assert sorted(tree(found)) == ["b.txt", "images/a.png"]
-    assert find_dataset("more", here) == found  # holds nothing else
+    assert sorted(tree(find_dataset("set.zip", here))) == ["b.txt", "images/a.png"]
 
 
 def test_nothing_that_is_half_or_ours_is_found_by_name(here, tmp_path):
@@ -499,20 +400,11 @@ def test_nothing_that_is_half_or_ours_is_found_by_name(here, tmp_path):
     assert find_dataset("set", here) == here.data / "x" / "set"
 
 
-def test_a_folder_on_drive_is_not_mistaken_for_its_old_copy(monkeypatch, tmp_path):
-    "Both lie two folders below the place's data; only one of them is up to date."
-    place = replace(colab(monkeypatch, tmp_path), data=tmp_path, local=tmp_path / "data")
-    loose = make_dataset(tmp_path / "drive" / "MyDrive" / "set")
-    find_dataset("set", place)
-    (loose / "test.txt").write_text("train_0\n")
-    assert tree(find_dataset("set", place)) == tree(loose)
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("nothing", "there is no such folder"),
-        ("a.rar", "is a file, not a folder or an archive (.zip, .tar, .tar.gz, .tgz)"),
+        ("a.tar", "is no folder and no .zip archive; unpack it, or pack its content as .zip"),
         ("sett", "did you mean 'set'?"),
         ("NUAA-SIRTS", "did you mean 'NUAA-SIRST'?"),
         ("~nobody/x", "there is no such folder"),
@@ -524,7 +416,7 @@ def test_a_folder_on_drive_is_not_mistaken_for_its_old_copy(monkeypatch, tmp_pat
 def test_what_is_not_there_is_one_line(here, monkeypatch, tmp_path, text, said):
     "With what was written and what to do."
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "a.rar").write_text("Rar!")
+    (tmp_path / "a.tar").touch()
     (tmp_path / "set").mkdir()
     (here.data / "x").mkdir()
     assert said in refusal(find_dataset, text, here)
@@ -564,9 +456,8 @@ class Answer(http.server.BaseHTTPRequestHandler):
 
 @contextlib.contextmanager
 def serving(content, *plan):
-    "A server for a moment; there is no pause before it is asked again."
+    "A server for a moment."
     with Server(content, plan) as server, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mshnet.fetch.time.sleep", lambda seconds: None)
         patch.setenv("no_proxy", "*")  # it is on this machine
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
@@ -619,9 +510,9 @@ IMAGES = [f"{kind}/{name}.png" for kind in ("images", "masks") for name in "abcd
 
 
 def test_a_published_set_is_downloaded_once_and_nothing_else(here, repository, tmp_path, capsys):
-    "Whatever its folders are called; also after a connection that breaks off."
+    "Whatever its folders are called; also after addresses that fail."
     with serving(packed(repository, tmp_path), 503, "drop", "well") as server:
-        found = download(set_at(server.url), here.local)
+        found = download(set_at(*[server.url] * 3), here.local)
         assert download(set_at(server.url), here.local) == found
         assert server.asked == 3
     assert found == here.local / "Set"
@@ -637,9 +528,9 @@ def test_a_published_set_is_downloaded_once_and_nothing_else(here, repository, t
     [
         (404, b"", "404 Client Error"),
         ("drop", None, "IncompleteRead"),
-        ("well", b"<html>too many downloads</html>", "Not a gzipped file"),
+        ("well", b"<html>too many downloads</html>", "not a gzip file"),
         ("well", gzip.compress(b"no tar", mtime=0), "cannot be downloaded: "),
-        ("cut", None, "end-of-stream marker"),
+        ("cut", None, "unexpected end of data"),
     ],
 )
 def test_an_address_that_does_not_give_it_is_one_line(
@@ -650,7 +541,6 @@ def test_an_address_that_does_not_give_it_is_one_line(
     content = whole[: len(whole) // 2] if plan == "cut" else content or whole
     with serving(content, plan) as server:
         line = refusal(download, set_at(server.url), here.local)
-        assert server.asked == 3 or content == gzip.compress(b"no tar", mtime=0)
     assert line.startswith("Set: cannot be downloaded: ") and said in line
     assert line.endswith("get it by hand from https://a.example/set and use --dataset-dir FOLDER")
     assert left(here.local) == []
@@ -701,9 +591,8 @@ def test_one_name_is_one_split(here, repository, tmp_path, monkeypatch, capsys):
     with serving(packed(repository, tmp_path), "well") as server:
         monkeypatch.setattr(fetch, "KNOWN", (set_at(server.url),))
         assert names() == {"train": "abc", "test": "d"}
-    assert names(train_list="set-authors-trainval") == {"train": "bd", "test": "d"}
     assert main(["data", "set", "--train-list", "set-authors-trainval"]) == 2
-    assert "name in both lists, remove it from one: 1 (d)" in capsys.readouterr().out
+    assert "name in both lists, remove it from one: 1 (d)" in capsys.readouterr().err
     assert main(["data", "set", "--train-list", "set-author"]) == 2  # as after a failed download
     line = capsys.readouterr().err
     assert (
@@ -719,20 +608,14 @@ def test_one_name_is_one_split(here, repository, tmp_path, monkeypatch, capsys):
 
 
 def test_what_is_there_is_not_downloaded(here, monkeypatch):
-    "Exact but for capitals; a folder or an archive of that name comes first."
+    "A name in any capitals; a folder of that name comes first."
     assert {p.name for p in map(known, ("SIRST", "nuaa-sirst", "Nuaa-Sirst"))} == {"NUAA-SIRST"}
     assert known("NUAA_SIRST") is None
     asked = []
     monkeypatch.setattr(fetch, "download", lambda p, local: asked.append(p.name) or local)
     assert find_dataset("irstd-1K", here) == here.local
-    assert asked == ["IRSTD-1k"]
-    (here.data / "Irstd-1k").mkdir()
-    assert find_dataset("irstd-1K", here) == here.data / "Irstd-1k"
-    here.local.mkdir()
-    (here.local / "NUAA-SIRST").mkdir()
-    assert find_dataset("sirst", here) == here.local / "NUAA-SIRST"
-    write(here.local / "nudt-sirst.zip", {"a/b.png": "b", "a/c.png": "c"})
-    assert set(tree(find_dataset("NUDT-SIRST", here))) == {"b.png", "c.png"}
+    (here.data / "IRSTD-1k").mkdir()
+    assert find_dataset("IRSTD-1k", here) == here.data / "IRSTD-1k"
     assert asked == ["IRSTD-1k"]
 
 
@@ -795,6 +678,14 @@ def run(tmp_path):
 KEPT = ["config.json", "figures/learning.png", "last.pt", "log.jsonl"]
 
 
+def unpacked(path, folder):
+    "The folder in a packed run."
+    with tarfile.open(path) as box:
+        box.extractall(folder, filter="data")
+    [found] = folder.iterdir()
+    return found
+
+
 def test_a_packed_run_unpacks_to_itself(run, tmp_path, capsys):
     "Under its own name; nothing of what comes and goes, and nobody's name."
     path = pack(run)
@@ -806,7 +697,7 @@ def test_a_packed_run_unpacks_to_itself(run, tmp_path, capsys):
     assert left(run.parent) == sorted([run.name, path.name])
     with tarfile.open(path) as box:
         assert {(h.uid, h.gid, h.uname, h.gname) for h in box} == {(0, 0, "root", "root")}
-    found = unpack(path, tmp_path / "local")
+    found = unpacked(path, tmp_path / "local")
     assert found.name == run.name
     assert tree(found) == {name: name.encode() for name in KEPT}
     size = path.stat().st_size
@@ -821,7 +712,7 @@ def test_what_a_run_may_hold_besides_is_no_trouble(run, monkeypatch, tmp_path):
     listed = session.run_files(run)
     (run / "log.jsonl").unlink()
     monkeypatch.setattr(session, "run_files", lambda _: listed)
-    found = set(tree(unpack(pack(run), tmp_path / "local")))
+    found = set(tree(unpacked(pack(run), tmp_path / "local")))
     assert found == {*KEPT, "previous.pt"} - {"log.jsonl"}
 
 

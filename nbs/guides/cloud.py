@@ -59,7 +59,7 @@
 # | upload | one `.zip` on your Drive | Add Input: choose or upload a data set |
 # | in the settings cell | `dataset_dir = "/content/drive/MyDrive/NUAA-SIRST.zip"` | `dataset_dir = "nuaa-sirst"`, its name |
 # | what happens | unpacked once to the session's disk | searched in `/kaggle/input` and two levels below; an archive is unpacked once |
-# | note | never train from loose files on Drive: they are copied one by one, slowly | attached data are read-only |
+# | note | never train from loose files on Drive: they are read one by one, slowly, in every session | attached data are read-only |
 #
 # To try it without an upload, set `dataset_dir = "NUAA-SIRST"`, which downloads a published data set ([data sets](datasets.ipynb) explains its lists).
 #

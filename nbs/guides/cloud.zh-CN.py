@@ -59,7 +59,7 @@
 # | 上传 | Drive 上的一个 `.zip` | Add Input：选择或上传一个数据集 |
 # | 在设置单元格中 | `dataset_dir = "/content/drive/MyDrive/NUAA-SIRST.zip"` | `dataset_dir = "nuaa-sirst"`，即它的名称 |
 # | 会发生什么 | 向会话的磁盘解压一次 | 在 `/kaggle/input` 及其下两级中查找；压缩包解压一次 |
-# | 注意 | 不要用 Drive 上的散文件训练：它们会被逐个复制，很慢 | 附加的内容是只读的 |
+# | 注意 | Drive 上的散文件在每次会话中逐个读取，很慢 | 附加的内容是只读的 |
 #
 # 想不上传就试用，请设 `dataset_dir = "NUAA-SIRST"`，它会下载一个公开的数据集（[数据集](datasets.zh-CN.ipynb)说明用的是哪些列表）。
 #

@@ -48,7 +48,7 @@
 # mshnet data data/mine
 # ```
 #
-# The training list may also be called `trainval.txt`. IRSTD-1k's folder names (`IRSTD1k_Img`, `IRSTD1k_Label`), names with suffixes in the lists, and archives (`.zip`, `.tar`, `.tar.gz`) are read, too. [Your own images](own_images.ipynb) shows how to make masks and lists.
+# The training list may also be called `trainval.txt`. IRSTD-1k's folder names (`IRSTD1k_Img`, `IRSTD1k_Label`), names with suffixes in the lists, and `.zip` archives are read, too. [Your own images](own_images.ipynb) shows how to make masks and lists.
 #
 # ## Tomography (`--task eit`)
 #

@@ -149,7 +149,7 @@ find_targets()
 # | what | where |
 # |---|---|
 # | data sets | the path that you pass; if it does not exist, the same name in `data/` |
-# | archives (`.zip`, `.tar.gz`) | unpacked once to `data/unpacked` |
+# | `.zip` archives | unpacked once to `data/unpacked` |
 # | run folders | `runs/`, each named after its data and settings; `--output-dir` chooses another |
 #
 # ## In a notebook

@@ -149,7 +149,7 @@ find_targets()
 # | 什么 | 哪里 |
 # |---|---|
 # | 数据集 | 你给出的路径；不存在时，`data/` 中的同名文件夹 |
-# | 压缩包（`.zip`、`.tar.gz`） | 解压一次，到 `data/unpacked` |
+# | `.zip` 压缩包 | 解压一次，到 `data/unpacked` |
 # | 训练的文件夹 | `runs/` 中，各以数据和设置命名；`--output-dir` 另选一个 |
 #
 # ## 在 notebook 中

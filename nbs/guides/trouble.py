@@ -37,13 +37,13 @@
 # | `dataset_dir=...: there is no such folder` | relative paths begin in the folder where you start the command. On Kaggle pass the name of the attached data set, in Colab the full path on Drive |
 # | `dataset_dir=...: has no ...` | the folder needs `images/` and `masks/`. If they are one folder deeper, the line names that folder |
 # | `...; name one with --...-list` | no list of names, or several: choose one with `--train-list` or `--test-list`. A data set of your own without lists: `mshnet data DIR --split 0.5` |
-# | `split=...: ... has lists (...); leave out --split` | lists are never overwritten: delete them first if you want others |
+# | `split=...: there is a list, ...; leave out --split` | lists are never overwritten: delete them first if you want others |
 # | `...: damaged, or not an archive ...; copy or download it again` | often a web page saved as `.zip`, or an upload that broke off |
-# | `...: rejected, its member ...` | the archive would write outside its folder. Unpack it manually if you trust it |
+# | `...: rejected, ... would become ...` | the archive would grow to more than a hundred times its size. Unpack it manually if you trust it |
 # | `...: cannot be downloaded ...` | no network, or the address has changed. On Kaggle switch Internet on; elsewhere download the data manually ([data sets](datasets.ipynb)) |
 # | `...: cannot be downloaded: ... files are missing or have other pixels (...)` | the archive at that address has changed or is damaged: the line names the first files. Download the data manually |
 # | `..._list=...: there is no such file in ..., and none of the lists that come with mshnet has this name: ...` | pass one of the names in the line, or the path of a file in the data set |
-# | `...: needs ... and ... has ... free; make room` | the disk is too small for the data set |
+# | `...: cannot be unpacked to ... (...); make room, permit it, or mount the disk again` | the disk is too small for the data set, or cannot be written |
 #
 # ## The data are wrong
 #
@@ -52,9 +52,9 @@
 # | `unreadable ...: ...`, `name without ...: ...` | `mshnet data DIR` lists all of them; `--on-bad-image skip` leaves them out |
 # | `name in both lists, remove it from one: ...` | an image cannot train and test: scores would look too good. Write two lists of one origin |
 # | `targets cover more than a fifth of the image (is the mask inverted?): ...` | targets must be white on black. Inverted masks train to a high IoU that means nothing |
-# | `list of grey masks without a target (save targets as 255): ...` | the masks of this list have much smaller grey values than the other masks: save targets as 255 in all of them |
+# | `grey mask without a target after the cut at half of the largest value of all: ...` | no value in these masks reaches half of the largest one of the data set: the scales of two sources were mixed. Save targets as 255 in all masks |
 # | `mask with the numbers of objects, in which all above 0 is target: ...`, `coloured mask, in which every colour but black is target: ...` | nothing, if your masks are made so |
-# | `image with a side below ... or with more than ... pixels, which cannot be scored at its own size (use --base-size 256): ...` | use `--base-size 256`, or crop these images |
+# | `image of more than ... pixels at its own size (use --base-size 256): ...` | use `--base-size 256`, or crop these images |
 # | `no target in any mask of a list, so Pd is undefined: ...` | look at the masks: are they black, or do they belong to other images? |
 # | `... of ... targets vanish or merge at ...` | they are too small for that size: a larger `--base-size` |
 # | no message, but the marks are offset from the targets | the masks have a different size or belong to other images: look at `mshnet data` and at the figure `samples` |

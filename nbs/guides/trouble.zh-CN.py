@@ -37,13 +37,13 @@
 # | `dataset_dir=...: there is no such folder` | 相对路径从执行命令时所在的文件夹算起。在 Kaggle 上写所附数据集的名称，在 Colab 中写 Drive 上的完整路径 |
 # | `dataset_dir=...: has no ...` | 文件夹需要 `images/` 和 `masks/`。如果它们在下一级，提示会给出那个文件夹 |
 # | `...; name one with --...-list` | 没有名称列表，或有几个：用 `--train-list` 或 `--test-list` 选择。你自己的、没有列表的数据集：`mshnet data DIR --split 0.5` |
-# | `split=...: ... has lists (...); leave out --split` | 列表从不被覆盖：想要别的列表，请先删除它们 |
+# | `split=...: there is a list, ...; leave out --split` | 列表从不被覆盖：想要别的列表，请先删除它们 |
 # | `...: damaged, or not an archive ...; copy or download it again` | 往往是把网页存成了 `.zip`，或上传中断 |
-# | `...: rejected, its member ...` | 压缩包要写到自己的文件夹之外。如果信任它，请手动解压 |
+# | `...: rejected, ... would become ...` | 压缩包解压后会超过自身大小的一百倍。如果信任它，请手动解压 |
 # | `...: cannot be downloaded ...` | 没有网络，或网址已改变。在 Kaggle 上打开 Internet；在别处手动下载数据（[数据集](datasets.zh-CN.ipynb)） |
 # | `...: cannot be downloaded: ... files are missing or have other pixels (...)` | 该网址的压缩包已改变或损坏：提示列出前几个文件。请手动下载数据 |
 # | `..._list=...: there is no such file in ..., and none of the lists that come with mshnet has this name: ...` | 写出提示中的一个名称，或数据集中一个文件的路径 |
-# | `...: needs ... and ... has ... free; make room` | 磁盘对这个数据集来说太小 |
+# | `...: cannot be unpacked to ... (...); make room, permit it, or mount the disk again` | 磁盘对这个数据集来说太小 |
 #
 # ## 数据有误
 #
@@ -52,9 +52,9 @@
 # | `unreadable ...: ...`, `name without ...: ...` | `mshnet data DIR` 列出全部；`--on-bad-image skip` 会略去它们 |
 # | `name in both lists, remove it from one: ...` | 一幅图像不能既用于训练又用于测试：分数会显得太好。请使用同一来源的两个列表 |
 # | `targets cover more than a fifth of the image (is the mask inverted?): ...` | 目标应为黑底白色。用反转的掩膜训练会得到很高但没有意义的 IoU |
-# | `list of grey masks without a target (save targets as 255): ...` | 这个列表的掩膜的灰度值比其他掩膜小得多：请把所有掩膜中的目标都保存为 255 |
+# | `grey mask without a target after the cut at half of the largest value of all: ...` | 这些掩膜中，没有一个值达到数据集最大值的一半：混用了两种来源的尺度。请把所有掩膜中的目标都保存为 255 |
 # | `mask with the numbers of objects, in which all above 0 is target: ...`, `coloured mask, in which every colour but black is target: ...` | 如果你的掩膜就是这样制作的，什么都不用做 |
-# | `image with a side below ... or with more than ... pixels, which cannot be scored at its own size (use --base-size 256): ...` | 用 `--base-size 256`，或裁剪这些图像 |
+# | `image of more than ... pixels at its own size (use --base-size 256): ...` | 用 `--base-size 256`，或裁剪这些图像 |
 # | `no target in any mask of a list, so Pd is undefined: ...` | 请看掩膜：是全黑的，还是属于别的图像？ |
 # | `... of ... targets vanish or merge at ...` | 在这个尺寸下它们太小：用更大的 `--base-size` |
 # | 没有提示，但标记偏离目标 | 掩膜大小不同，或属于别的图像：请看 `mshnet data` 和图 `samples` |
