@@ -130,6 +130,7 @@ def read_image(
 # %%
 #| export
 _MOST_NUMBER, _DARKEST = 64, 31.0  # largest number of an object or class; of a colour that is black
+_TOO_DARK = "grey mask without a target after the cut at half of the largest value of all"
 _NOTES = {  # by what `mask_scale` returns
     0.0: "mask with the numbers of objects, in which all above 0 is target",
     _DARKEST: "coloured mask, in which every colour but black is target",
@@ -183,7 +184,7 @@ def read_mask(
     if scale in _NOTES and values.max() > 1:
         notes.add(_NOTES[scale])
     elif values.any() and not truth.any():
-        notes.add("grey mask without a target after the cut at half of the largest value of all")
+        notes.add(_TOO_DARK)
     if truth.shape != size:
         notes.add("mask of another size than its image, resized as labels")
         resized = Image.fromarray(truth).resize(size[::-1], Image.Resampling.NEAREST)
@@ -654,7 +655,9 @@ def _read_split(
         kept.append(pair)
         if used > room:
             kept.clear()
-    if good and not marked:
+    if good and not marked and {*good} & {*findings.warnings.get(_TOO_DARK, ())}:
+        findings.errors["list of grey masks without a target (save targets as 255)"] += [part]
+    elif good and not marked:
         findings.warnings["no target in any mask of a list, so Pd is undefined"] += [part]
     pairs = tuple(kept) if used <= room else InFiles(source, tuple(good))
     return Split(part, tuple(good), pairs, source.root.resolve().name)

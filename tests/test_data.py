@@ -441,9 +441,9 @@ def test_masks_that_cannot_be_right_are_reported(tmp_path):
     for line in (
         "targets cover more than a fifth of the image (is the mask inverted?): 6 (train_0,",
         "grey mask without a target after the cut at half of the largest value of all: 4 (test_0,",
-        "no target in any mask of a list, so Pd is undefined: 1 (test)",
     ):
         assert f"warning: {line}" in text
+    assert "error: list of grey masks without a target (save targets as 255): 1 (test)" in text
     for path in (folder / "masks").glob("*"):
         lines = np.eye(200, dtype=np.uint8)[:, ::-1] * 255
         Image.fromarray(lines * (path.stem in ("test_1", "train_1"))).save(path)

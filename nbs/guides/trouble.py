@@ -52,7 +52,7 @@
 # | `unreadable ...: ...`, `name without ...: ...` | `mshnet data DIR` lists all of them; `--on-bad-image skip` leaves them out |
 # | `name in both lists, remove it from one: ...` | an image cannot train and test: scores would look too good. Write two lists of one origin |
 # | `targets cover more than a fifth of the image (is the mask inverted?): ...` | targets must be white on black. Inverted masks train to a high IoU that means nothing |
-# | `grey mask without a target after the cut at half of the largest value of all: ...` | no value in these masks reaches half of the largest one of the data set: the scales of two sources were mixed. Save targets as 255 in all masks |
+# | `list of grey masks without a target (save targets as 255): ...` | no value in these masks reaches half of the largest one of the data set: the scales of two sources were mixed. Save targets as 255 in all masks |
 # | `mask with the numbers of objects, in which all above 0 is target: ...`, `coloured mask, in which every colour but black is target: ...` | nothing, if your masks are made so |
 # | `image of more than ... pixels at its own size (use --base-size 256): ...` | use `--base-size 256`, or crop these images |
 # | `no target in any mask of a list, so Pd is undefined: ...` | look at the masks: are they black, or do they belong to other images? |

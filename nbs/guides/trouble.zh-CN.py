@@ -52,7 +52,7 @@
 # | `unreadable ...: ...`, `name without ...: ...` | `mshnet data DIR` 列出全部；`--on-bad-image skip` 会略去它们 |
 # | `name in both lists, remove it from one: ...` | 一幅图像不能既用于训练又用于测试：分数会显得太好。请使用同一来源的两个列表 |
 # | `targets cover more than a fifth of the image (is the mask inverted?): ...` | 目标应为黑底白色。用反转的掩膜训练会得到很高但没有意义的 IoU |
-# | `grey mask without a target after the cut at half of the largest value of all: ...` | 这些掩膜中，没有一个值达到数据集最大值的一半：混用了两种来源的尺度。请把所有掩膜中的目标都保存为 255 |
+# | `list of grey masks without a target (save targets as 255): ...` | 这些掩膜中，没有一个值达到数据集最大值的一半：混用了两种来源的尺度。请把所有掩膜中的目标都保存为 255 |
 # | `mask with the numbers of objects, in which all above 0 is target: ...`, `coloured mask, in which every colour but black is target: ...` | 如果你的掩膜就是这样制作的，什么都不用做 |
 # | `image of more than ... pixels at its own size (use --base-size 256): ...` | 用 `--base-size 256`，或裁剪这些图像 |
 # | `no target in any mask of a list, so Pd is undefined: ...` | 请看掩膜：是全黑的，还是属于别的图像？ |
