@@ -339,7 +339,7 @@ def _at_own_size(
 #
 # On a new camera a target may be larger than any that was trained on. At half its size it looks familiar. So the pretrained weights look at each frame twice, at its own size and at half of it. The logit of a pixel is then 0.3 times that of the first look, plus 0.3 times that of the second, plus 3. The file of weights holds these three numbers as `multiscale`. A logit is limited to ±13.8, which is a probability of one in a million, or of all but one in a million.
 #
-# On two cameras that the weights never saw, this finds more targets and marks them whole ([numbers](../results/pretrained/two-sizes)). It takes a quarter more time. On cameras that were trained on it does not help, so your own weights look once, and `mshnet test` always scores a single look.
+# On two cameras that the weights never saw, this finds more targets and marks them whole ([numbers](../results/pretrained/two-sizes)). It computes a quarter more pixels. On cameras that were trained on it does not help, so your own weights look once, and `mshnet test` always scores a single look.
 #
 # A single look gives probabilities near 0 or 1, and the threshold hardly matters. With two, the probability is between where they disagree. So `--threshold` becomes a choice between more targets and fewer false alarms.
 

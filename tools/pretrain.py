@@ -55,6 +55,7 @@ PIECE = 640  # pixels, the longest side of a training image
 MOST_ALARMS = 0.2  # false alarms a held-out frame without a target, at the kept threshold
 TOP = Path(__file__).resolve().parent.parent
 ALARMS, REAL = "alarms per empty frame", "alarms per real empty frame"  # not a synthetic scene
+CURVE = "pd", "alarms a frame"  # of tools/judge.py
 RECIPE = {"augment": "robust", "crop": "native", "target_share": 0.9}
 RECIPE |= {"epochs": 90, "eval_every": 90}
 AGAIN = {"lr": 0.0003, "epochs": 6, "eval_every": 6}  # with a patch around each false alarm
@@ -272,6 +273,14 @@ def card(found: list[dict[str, Any]]) -> str:
         if round(r["threshold"] * 100) % 10 == 0 or r["threshold"] == kept
     ]
     template = (TOP / "tools" / "pretrained.md").read_text()
+    unseen = json.loads((TOP / "results" / "pretrained" / "two-sizes" / "unseen.json").read_text())
+    (one, masked), boxed = unseen["irstd-1k"].values(), unseen["drone-ir"]["two"]
+    half = masked["thresholds"].index(0.5)
+    curve = [
+        [f"{t:g}", *(f"{sensor[k][i]:.2f}" for sensor in (masked, boxed) for k in CURVE)]
+        for i, t in enumerate(masked["thresholds"])
+        if t in (0.05, 0.1, 0.2, 0.5, 0.8, 0.9, 0.95, 0.99)
+    ]
     return template.format(
         epochs=RECIPE["epochs"],
         again=config["epochs"],
@@ -282,6 +291,13 @@ def card(found: list[dict[str, Any]]) -> str:
         fa=row["fa"],
         alarms=row[ALARMS],
         real=row[REAL],
+        unseen=markdown_table(
+            ["threshold", "IRSTD-1k: Pd", "alarms", "drone-ir: Pd", "alarms"], curve
+        ),
+        unseen_iou=masked["iou"],
+        unseen_fa=masked["fa"],
+        one_pd=one["pd"][half],
+        one_iou=one["iou"],
         scores=markdown_table(["seed", "test list", *HEADINGS], scores),
         seeds=len(found),
         calibration=markdown_table(["predicted", "true", "pixels"], calibration),
