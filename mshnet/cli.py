@@ -63,7 +63,7 @@ COMMANDS = {
     "data": "report what a data set holds and what is wrong with it",
     "doctor": "check this machine, and report what is wrong and what to do about it",
     "bench": "measure training, evaluation and memory on this device",
-    "export": "write weights as a file for other programs, and check it (extra: export)",
+    "export": "write weights as a checked file for other programs (pip install 'mshnet[export]')",
     "compare": "compare runs: scores, protocols, and what went wrong",
     "pack": "archive a run (tar.gz)",
 }
@@ -96,7 +96,7 @@ _OPTIONS: dict[str, dict[str, tuple[type, str]]] = {  # a bool is a switch
     },
     "predict": {
         "tile": (int, "longest side that is predicted in one piece, in pixels (default 1024)"),
-        "threshold": (float, "least probability of a detection (default: that of the weights)"),
+        "threshold": (float, "lowest probability of a detection (default: that of the weights)"),
         "min_area": (int, "pixels of the smallest detection (default 1)"),
         "tracks": (bool, "number the targets of a clip: tracks.csv (pip install 'mshnet[video]')"),
         "save": (str, "masks, overlays or none (default masks,overlays)"),
@@ -112,7 +112,7 @@ examples:
 
 status:
   0  done        1  done, with a warning or a skipped file        2  a mistake or an error
-  75 the time (--max-hours) was over: run it again to resume      128+N  signal N (130: Ctrl-C)
+  75 time limit (--max-hours): run it again to resume     128+N  ended by signal N (130: Ctrl-C)
 """
 
 # %% ../nbs/57_cli.ipynb #_Parser
@@ -123,6 +123,17 @@ _DAILY = [
 ]
 _METAVARS = {"device": "DEVICE", "resume": "RUN", "output": "FILE", "write": "DIR"}
 _METAVARS |= {"save": "NAMES", "task": "NAME"}
+_TEXTS = {  # of settings that each command uses in its own way
+    "weight_path train": "weights to start from: a file, a run folder, or pretrained",
+    "weight_path test": "weights to evaluate: a file or a run folder (default: pretrained)",
+    "weight_path predict": "weights to predict with: a file or a run folder (default: pretrained)",
+    "weight_path export": "weights to write: a file, a run folder, or pretrained",
+    "num_devices predict": "processes that share the files, on a GPU each or on CPU cores",
+    "output_dir train": "run folder (default: named after the settings, in runs/)",
+    "output_dir test": "folder of the scores (default: none are written)",
+    "output_dir predict": "folder of the results (default: predictions/NAME)",
+    "output_dir bench": "folder of the measurements (default: runs/bench)",
+}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -153,10 +164,10 @@ def _metavar(name: str, kind: Any) -> str:
 def _text_of(name: str, settings: type[Settings], command: str) -> str:
     "The help of a setting."
     field, task = settings.model_fields[name], settings.model_fields["task"].default
+    if text := _TEXTS.get(f"{name} {command}"):
+        return text
     if name == "task":
-        return f"what is trained: {', '.join(TASKS)} (default: that of the run or the weights)"
-    if name == "num_devices" and command == "predict":
-        return "processes that share the files, on a GPU each or on CPU cores"
+        return f"the task: {', '.join(TASKS)} (default: that of the run or the weights)"
     if name == "dataset_dir" and task != "detect":
         return f"folder of the data set (default: {settings.synthetic_name} data)"
     text = (field.description or "").replace("%", "%%")

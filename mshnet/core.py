@@ -47,7 +47,7 @@ class TrainingFields(BaseModel):
         "GPUs of generation 7 (T4, V100), else fp32",
     )
     seed: int = Field(
-        default=0, ge=0, le=2**32 - 1, description="seed of weights, order and random changes"
+        default=0, ge=0, le=2**32 - 1, description="seed of initial weights, order and augmentation"
     )
     choose: Literal["last", "val", "test"] = Field(
         default="last",
