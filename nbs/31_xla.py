@@ -334,7 +334,7 @@ class Xla(Device):
         return model
 
     def number(self, value: float) -> Tensor:  # 0-d
-        "A number as an input of the compiled step: as a constant, each value would be a program."
+        "A number as an input of the compiled step; some constants compile it again for each value."
         return self.mark(torch.tensor(value).to(self.name))
 
     def transfer_batch(self, batch: T) -> T:
