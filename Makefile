@@ -17,10 +17,10 @@ XLA_MADE := .venv-xla/.made
 XLA_RUNS_HERE := $(filter Linux-x86_64,$(shell uname -s)-$(shell uname -m))
 
 # uv installs in a minute what takes pip several; where uv fails, pip does it.
-FOUND = $(if $(PIP_FIND_LINKS),--find-links $(PIP_FIND_LINKS))
+LINKS = $(or $(PIP_FIND_LINKS),$(shell $(PYTHON) -m pip config get global.find-links 2>/dev/null))
 INSTALL = install() { bin=$$1; shift; \
 	{ $$bin/python -m pip install --quiet -c $$2 uv && \
-	$$bin/uv pip install --quiet --python $$bin/python $(FOUND) "$$@"; } || \
+	$$bin/uv pip install --quiet --python $$bin/python $(addprefix --find-links ,$(LINKS)) "$$@"; } || \
 	$$bin/python -m pip install --quiet "$$@"; }; install
 
 CHOSEN = -m 'not nightly'
