@@ -64,7 +64,7 @@
 # mshnet export --weight-path runs/NUAA-SIRST-*/best.pt    # ONNX; pip install '.[export]'
 # ```
 #
-# A data set is a folder with `images/`, `masks/` and two lists of names (`trainval.txt`, `test.txt`), or an archive of such a folder. `--dataset-dir NUAA-SIRST` downloads the data set of that name and uses the lists of most papers. The names `NUDT-SIRST` and `IRSTD-1k` work in the same way. [Your own images](guides/own_images.ipynb) explains how to make masks and lists. `mshnet COMMAND --help` shows the most used flags.
+# A data set is a folder with `images/`, `masks/` and two lists of names (`trainval.txt`, `test.txt`), or a `.zip` of such a folder. `--dataset-dir NUAA-SIRST` downloads the data set of that name and uses the lists of most papers. The names `NUDT-SIRST` and `IRSTD-1k` work in the same way. [Your own images](guides/own_images.ipynb) explains how to make masks and lists. `mshnet COMMAND --help` shows the most used flags.
 #
 # In Python:
 #

@@ -64,7 +64,7 @@
 # mshnet export --weight-path runs/NUAA-SIRST-*/best.pt    # ONNX，需 pip install '.[export]'
 # ```
 #
-# 数据集是一个文件夹，含有 `images/`、`masks/` 和两个名称列表（`trainval.txt`、`test.txt`），也可以是这种文件夹的压缩包。`--dataset-dir NUAA-SIRST` 会下载这个数据集，并采用多数论文的列表。`NUDT-SIRST` 和 `IRSTD-1k` 也是这样。[自己的图像](guides/own_images.ipynb)说明怎样制作掩膜和列表。`mshnet COMMAND --help` 显示常用的参数。
+# 数据集是一个文件夹，含有 `images/`、`masks/` 和两个名称列表（`trainval.txt`、`test.txt`），也可以是这种文件夹的 `.zip` 压缩包。`--dataset-dir NUAA-SIRST` 会下载这个数据集，并采用多数论文的列表。`NUDT-SIRST` 和 `IRSTD-1k` 也是这样。[自己的图像](guides/own_images.ipynb)说明怎样制作掩膜和列表。`mshnet COMMAND --help` 显示常用的参数。
 #
 # 在 Python 中：
 #
