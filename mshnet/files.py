@@ -244,10 +244,17 @@ def _named(text: str) -> list[Path]:
     if not glob.has_magic(text):
         raise UserError(f"{shown(text)}: there is no such file or folder")
     top = next(folder for folder in path.parents if os.path.isdir(folder))
-    found = sorted(glob.glob(str(path.relative_to(top)), root_dir=top, recursive=True))
-    if not found:
+    try:  # pathlib's ** follows no link: two loops of links would be 2^40 folders
+        found = [p.relative_to(top).parts for p in top.glob(str(path.relative_to(top)))]
+    except ValueError as error:  # such as a**b
+        raise UserError(f"{shown(text)}: is no pattern ({error})") from None
+    found = [parts for parts in found if not any(part.startswith(".") for part in parts)]
+    paths = [top.joinpath(*parts) for parts in sorted(found)]
+    results = set(filter(_holds_results, {near for path in paths for near in path.parents[:2]}))
+    paths = [path for path in paths if results.isdisjoint(path.parents[:2])]
+    if not paths:
         raise UserError(f"{shown(text)}: nothing fits this pattern")
-    return [top / name for name in found]
+    return paths
 
 
 def find_inputs(
