@@ -320,7 +320,9 @@ def _below(
 def _named(text: str) -> list[Path]:
     "The file or folder of a name, or those that fit a pattern; UserError if there are none."
     path = Path(os.path.expanduser(text))
-    if text and os.path.lexists(path):
+    if not text:
+        raise UserError("an input is empty: name files, folders or patterns")
+    if os.path.lexists(path):
         return [path]
     if not glob.has_magic(text):
         raise UserError(f"{shown(text)}: there is no such file or folder")
@@ -346,13 +348,18 @@ def find_inputs(
 ) -> list[Path]:
     "The files that are named and those of named folders, each once; UserError if there are none."
     texts = [str(text) for text in ([inputs] if isinstance(inputs, str | Path) else inputs)]
-    wanted = f"files that end in {', '.join(suffixes)}"
     found, others, seen = dict[str, Path](), list[Path](), set[str]()
+
+    def fits(path: Path) -> bool:
+        if os.path.isdir(path):
+            return whole(path)
+        return path.suffix.lower() in suffixes and os.path.isfile(path)
+
     try:
         for path in (path for text in texts for path in _named(text)):
             folder = os.path.isdir(path) and not whole(path)
             for each in _below(path, recursive, whole, seen) if folder else [path]:
-                if os.path.isdir(each) or each.suffix.lower() in suffixes:
+                if fits(each):
                     found.setdefault(os.path.realpath(each), each)
                 elif not folder:
                     others.append(each)
@@ -361,9 +368,12 @@ def find_inputs(
         raise UserError(f"{what}: cannot be read ({error.strerror})") from None
     if not found:
         what = ", ".join(shown(text) for text in texts[:3]) or "no input"
-        raise UserError(f"{what}: name {wanted}, or their folders")
+        raise UserError(f"{what}: name files that end in {', '.join(suffixes)}, or their folders")
     if others:
-        warnings.warn(f"{counted(len(others), 'input')} left out: not {wanted}", stacklevel=2)
+        text = (
+            f"{counted(len(others), 'input')} left out: no file that ends in {', '.join(suffixes)}"
+        )
+        warnings.warn(text, stacklevel=2)
     return list(found.values())
 
 

@@ -66,7 +66,7 @@ for i, step in enumerate((1, 7, 12)):
 # | `dataset=...: these weights were trained on another data set or with another network; ...` | weights of another data set | leave out `--dataset` |
 # | `...: not a readable recording (...)` | a damaged file or another format | download it again, or leave it out |
 #
-# These lines convert the HDF5 file of N-TIDIGITS, the recordings of DVS128 Gesture (AEDAT 3.1), and AEDAT4 files:
+# These lines convert the HDF5 file of N-TIDIGITS, the recordings of DVS128 Gesture (AEDAT 3), and AEDAT4 files:
 #
 # ```python
 # import h5py
