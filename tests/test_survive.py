@@ -564,7 +564,7 @@ class Large(Small):
 @pytest.mark.parametrize(
     ("changes", "room", "said"),
     [
-        ({}, 2, "batch_size=8: does not fit .* use --batch-size 4 .* --micro-batch 4"),
+        ({}, 2, "batch_size=8: does not fit .* use --batch-size 4, .* --micro-batch 4"),
         ({"micro_batch": 4}, 2, "micro_batch=4: does not fit .* use --micro-batch 2"),
         ({"micro_batch": 1}, 0, "micro_batch=1: does not fit .* a smaller --base-size"),
     ],
