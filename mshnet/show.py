@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['MONOSPACE', 'COLORS', 'Count', 'Amount', 'CURVES', 'T', 'Sign', 'HIT', 'MISS', 'FALSE_ALARM', 'Picture', 'png',
-           'save_picture', 'learning_curves', 'run_config', 'expect_detection', 'Record', 'TargetRecord', 'Details',
+           'save_picture', 'learning_curves', 'run_config', 'not_drawn', 'Record', 'TargetRecord', 'Details',
            'read_scores_file', 'read_details', 'trade_offs', 'draw_panel', 'draw_judged', 'shortened', 'draw_legend',
            'even_steps', 'View', 'view_image', 'gallery', 'draw_run', 'samples']
 
@@ -145,11 +145,10 @@ def run_config(folder: Path) -> Config:
     return found
 
 
-def expect_detection(picture: str, config: Settings) -> None:
-    "UserError for a picture that only detection has."
-    if config.task != "detect":
-        todo = f"the gallery shows the pictures of {config.task}"
-        raise UserError(f"{picture}: is for task detect; {todo}")
+def not_drawn(picture: str, config: Settings) -> str:  # empty for detection
+    "The line in place of a picture that only detection has: a runner goes on."
+    line = f"{picture}: is for task detect; the gallery shows the pictures of {config.task}"
+    return line if config.task != "detect" else ""
 
 # %% ../nbs/50_show.ipynb #Record
 Count = Annotated[int, Field(ge=0, le=2**48)]
@@ -259,10 +258,11 @@ def _draw_trade_off(axes: Axes, scorings: dict[str, Details], of: str) -> None:
 def trade_offs(
     folder: str | Path,  # of a run, which gets the picture
     *others: str | Path,  # runs to compare it with
-) -> Picture:
+) -> Picture | str:
     "Pd against Fa, and precision against recall, with a marker at probability 0.5."
     runs = [Path(folder), *map(Path, others)]
-    expect_detection("trade_offs", run_config(runs[0]))
+    if line := not_drawn("trade_offs", run_config(runs[0])):
+        return line
     names = [str(run) for run in runs] if others else ["marker: threshold 0.5"]
     details = dict(zip(names, map(read_details, runs), strict=True))
     figure = Figure(figsize=(9, 3.8), layout="constrained")
@@ -390,9 +390,10 @@ def samples(
     config: Any,
     folder: Path,  # of a run
     count: int = 5,
-) -> Picture:
+) -> Picture | str:
     "Training images with their targets marked."
-    expect_detection("samples", config)
+    if line := not_drawn("samples", config):
+        return line
     split = splits(config)["train"]
     steps = even_steps(len(split), count)
     figure = Figure(figsize=(2.3 * len(steps), 5), layout="compressed")

@@ -765,7 +765,9 @@ def splits(config: Config, names: Sequence[str] = ("train", "test")) -> dict[str
 
 
 # %%
-parts = splits(Config(scenes=20, base_size=64, choose="val"))
+config = Config(scenes=20, base_size=64, choose="val")
+parts = splits(config)
+assert load(config) is load(config)  # read once
 {name: (len(split), split.in_memory) for name, split in parts.items()}
 
 

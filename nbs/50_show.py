@@ -197,11 +197,10 @@ def run_config(folder: Path) -> Config:
     return found
 
 
-def expect_detection(picture: str, config: Settings) -> None:
-    "UserError for a picture that only detection has."
-    if config.task != "detect":
-        todo = f"the gallery shows the pictures of {config.task}"
-        raise UserError(f"{picture}: is for task detect; {todo}")
+def not_drawn(picture: str, config: Settings) -> str:  # empty for detection
+    "The line in place of a picture that only detection has: a runner goes on."
+    line = f"{picture}: is for task detect; the gallery shows the pictures of {config.task}"
+    return line if config.task != "detect" else ""
 
 
 # %% [markdown]
@@ -331,10 +330,11 @@ def _draw_trade_off(axes: Axes, scorings: dict[str, Details], of: str) -> None:
 def trade_offs(
     folder: str | Path,  # of a run, which gets the picture
     *others: str | Path,  # runs to compare it with
-) -> Picture:
+) -> Picture | str:
     "Pd against Fa, and precision against recall, with a marker at probability 0.5."
     runs = [Path(folder), *map(Path, others)]
-    expect_detection("trade_offs", run_config(runs[0]))
+    if line := not_drawn("trade_offs", run_config(runs[0])):
+        return line
     names = [str(run) for run in runs] if others else ["marker: threshold 0.5"]
     details = dict(zip(names, map(read_details, runs), strict=True))
     figure = Figure(figsize=(9, 3.8), layout="constrained")
@@ -506,9 +506,10 @@ def samples(
     config: Any,
     folder: Path,  # of a run
     count: int = 5,
-) -> Picture:
+) -> Picture | str:
     "Training images with their targets marked."
-    expect_detection("samples", config)
+    if line := not_drawn("samples", config):
+        return line
     split = splits(config)["train"]
     steps = even_steps(len(split), count)
     figure = Figure(figsize=(2.3 * len(steps), 5), layout="compressed")
@@ -523,6 +524,7 @@ def samples(
 
 
 # %%
+print(not_drawn("samples", settings_from({"task": "events"})))
 samples(config, run.folder)
 
 # %%

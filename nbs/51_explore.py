@@ -45,7 +45,7 @@ from mshnet.show import (
     draw_judged,
     draw_legend,
     draw_panel,
-    expect_detection,
+    not_drawn,
     png,
     read_details,
     run_config,
@@ -303,17 +303,18 @@ def explore(
     threshold: float = 0.5,
     place: int = 0,  # in the list of images, from 0, the worst
     device: str = "cpu",  # one image at a time is no work for a TPU
-) -> Any:  # a widget, or a Picture
+) -> Any:  # a widget, a Picture, or a line
     """Walk through images, worst first: truth, probability, hits, misses and false alarms.
 
-    Raises UserError without weights or images, for weights of another task, and for a place or
-    threshold that is out of range.
+    For weights of another task, a line. Raises UserError without weights or images, and for a
+    place or threshold that is out of range.
     """
     if not 0 <= threshold <= 1:
         raise UserError(f"threshold={threshold}: a probability; use a number from 0 to 1")
     path = Path(weights).expanduser()
     file, config = weights_file(path), settings_from(settings_of_weights(str(path)))
-    expect_detection("explore", config)
+    if line := not_drawn("explore", config):
+        return line
     views = Views(open_split(config, images), Detector(file, device), config)
     rows = read_details(file.parent).images if images == "test" and path.is_dir() else []
     known = {row.name: row.iou for row in rows}

@@ -408,9 +408,9 @@ def test_a_network_of_ones_own_is_used_like_mshnet(tmp_path, monkeypatch, capsys
 def test_a_data_set_is_read_once(tmp_path, monkeypatch):
     "However many look at it: samples, training, gallery, explore, a score, the report."
     folder = make_dataset(tmp_path / "set", train=8)
-    read, real = [], data.read_split
+    read, real = [], data._read_split
     monkeypatch.setattr(
-        data, "read_split", lambda *args, **more: read.append(args[1]) or real(*args, **more)
+        data, "_read_split", lambda *args, **more: read.append(args[1]) or real(*args, **more)
     )
     config = Config(
         dataset_dir=str(folder),

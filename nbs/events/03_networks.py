@@ -317,7 +317,7 @@ changed = x.clone()
 changed[-1] += 1
 apart = (block(changed) - block(x)).detach().abs().amax((1, 2))
 assert apart[:-1].max() == 0 and apart[-1] > 0.1
-print([f"{value:.1f}" for value in apart.tolist()])
+print(Mamba(16)(x).shape, [f"{value:.1f}" for value in apart.tolist()])
 
 
 # %% [markdown]
