@@ -162,7 +162,8 @@ def mask_scale(masks: Iterable[tuple[np.ndarray, bool]]) -> float:
     for values, coloured in masks:
         any_coloured |= coloured
         grey = values.dtype == np.uint8
-        found = np.flatnonzero(np.bincount(values.ravel())) if grey else np.unique(values)[-1000:]
+        counts = Image.fromarray(values).histogram() if grey else ()
+        found = np.flatnonzero(counts) if grey else np.unique(values)[-1000:]
         levels.update(found.astype(float).tolist())
     top = max(levels)
     whole = top > 1 and all(level.is_integer() for level in levels)

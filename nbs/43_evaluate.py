@@ -146,6 +146,14 @@ with expect_fail(UserError, contains="weights of type list are not possible"):
 
 # %%
 #| export
+class OtherTask(UserError):
+    "Weights of a task other than detection."
+
+    def __init__(self, weights: str | os.PathLike[str], task: str) -> None:
+        super().__init__(f"{os.fspath(weights)}: weights of task {task} cannot detect targets")
+        self.task = task
+
+
 class Detector:
     "Weights on a device; called with images, it returns the probability of target of each pixel."
 
@@ -165,8 +173,7 @@ class Detector:
         else:
             trained = trained_model(weights)
             if trained.task != "detect":
-                what = f"weights of task {trained.task} cannot detect targets"
-                raise UserError(f"{os.fspath(weights)}: {what}")
+                raise OtherTask(weights, trained.task)
             self.name, model = Path(weights).name, trained.model
             self.deep, self.threshold = trained.phase == "full", trained.threshold
             self.multiscale = trained.multiscale

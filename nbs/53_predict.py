@@ -46,7 +46,7 @@ from mshnet.augment import UNIT, pad_mirrored
 from mshnet.core import UserError, counted, shown
 from mshnet.data import outside_of_data, pixels_of
 from mshnet.device import is_out_of_memory
-from mshnet.evaluate import Detector, expect_bytes
+from mshnet.evaluate import Detector, OtherTask, expect_bytes
 from mshnet.files import (
     SUMMARY,
     cannot_be_written,
@@ -522,13 +522,16 @@ def find_targets(
     weights: str | os.PathLike[str] = PRETRAINED,
     threshold: float | None = None,
     device: str = "auto",
-) -> Image.Image:
-    "A picture with the detected targets marked."
+) -> Image.Image | str:
+    "A picture with the detected targets marked; a line for weights of another task."
     name = shown(image) if isinstance(image, str) else "the image"
     if isinstance(image, str) and not image:
         image, name = EXAMPLE, f"{EXAMPLE.name}, an example"
     pixels = _pixels_in(image)
-    found, least = _detect_in(pixels, weights, threshold, device)
+    try:
+        found, least = _detect_in(pixels, weights, threshold, device)
+    except OtherTask as other:  # in a runner, which continues
+        return f"find_targets: is for task detect; `mshnet predict` takes files for {other.task}"
     print(f"{counted(len(found), 'target')} in {name}, probability above {least:.2g}")
     return overlay(pixels, found)
 
