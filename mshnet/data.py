@@ -20,7 +20,7 @@ import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache, partial, reduce
 from pathlib import Path, PureWindowsPath
 from typing import Any
 
@@ -119,12 +119,15 @@ def mask_values(
     "The values of a mask, of colours the largest channel; raises as `read_image`."
     with opened(path) as file:
         if file.mode.startswith(DEEP):  # which convert would clip at 255
-            deep = _deep_values(file).clip(0)
-            return (deep / 257 if deep.max() > 255 else deep), False
+            deep = _deep_values(file)  # changed in place: eight bytes a pixel
+            deep.clip(0, out=deep)
+            deep /= 257 if deep.max() > 255 else 1
+            return deep, False
         file = _upright(file)
         if file.mode in ("L", "1"):
             return np.asarray(file.convert("L")), False
-        *colours, alpha = np.moveaxis(np.asarray(file.convert("RGBA")), 2, 0)
+        # One channel after the other: all at once are 1 GB of a large mask.
+        *colours, alpha = (np.asarray(file.convert("RGBA").getchannel(k)) for k in range(4))
     if all(np.ptp(colour) == 0 for colour in colours) and np.ptp(alpha):
         return alpha, False
     visible = [np.where(alpha > 0, colour, 0) for colour in colours]
@@ -137,9 +140,10 @@ def mask_scale(masks: Iterable[tuple[np.ndarray, bool]]) -> float:
     any_coloured, levels = False, {0.0}
     for values, coloured in masks:
         any_coloured |= coloured
-        grey = values.dtype == np.uint8
-        counts = Image.fromarray(values).histogram() if grey else ()
-        found = np.flatnonzero(counts) if grey else np.unique(values)[-1000:]
+        if values.dtype == np.uint8:
+            found = np.flatnonzero(Image.fromarray(values).histogram())
+        else:  # a row after the other, without a sorted copy of a large mask
+            found = reduce(lambda most, row: np.union1d(most, row)[-1000:], values, np.zeros(0))
         levels.update(found.astype(float).tolist())
     top = max(levels)
     whole = top > 1 and all(level.is_integer() for level in levels)
