@@ -24,7 +24,7 @@ import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache, partial, reduce
+from functools import cached_property, lru_cache, partial
 from pathlib import Path, PureWindowsPath
 from typing import Any
 
@@ -143,14 +143,12 @@ def mask_values(
     "The values of a mask, of colours the largest channel; raises as `read_image`."
     with opened(path) as file:
         if file.mode.startswith(DEEP):  # which convert would clip at 255
-            deep = _deep_values(file)  # changed in place: eight bytes a pixel
+            deep = _deep_values(file)
             deep.clip(0, out=deep)
-            deep /= 257 if deep.max() > 255 else 1
-            return deep, False
+            return np.divide(deep, 257 if deep.max() > 255 else 1, out=deep), False
         file = _upright(file)
         if file.mode in ("L", "1"):
             return np.asarray(file.convert("L")), False
-        # One channel after the other: all at once are 1 GB of a large mask.
         *colours, alpha = (np.asarray(file.convert("RGBA").getchannel(k)) for k in range(4))
     if all(np.ptp(colour) == 0 for colour in colours) and np.ptp(alpha):
         return alpha, False
@@ -164,10 +162,10 @@ def mask_scale(masks: Iterable[tuple[np.ndarray, bool]]) -> float:
     any_coloured, levels = False, {0.0}
     for values, coloured in masks:
         any_coloured |= coloured
-        if values.dtype == np.uint8:
-            found = np.flatnonzero(Image.fromarray(values).histogram())
-        else:  # a row after the other, without a sorted copy of a large mask
-            found = reduce(lambda most, row: np.union1d(most, row)[-1000:], values, np.zeros(0))
+        grey = values.dtype == np.uint8
+        found = np.flatnonzero(Image.fromarray(values).histogram()) if grey else np.zeros(0)
+        for row in () if grey else values:  # without a sorted copy of a large mask
+            found = np.union1d(found, row)[-1000:]
         levels.update(found.astype(float).tolist())
     top = max(levels)
     whole = top > 1 and all(level.is_integer() for level in levels)
@@ -192,8 +190,7 @@ def read_mask(
         notes.add(_TOO_DARK)
     if truth.shape != size:
         notes.add("mask of another size than its image, resized as labels")
-        resized = Image.fromarray(truth).resize(size[::-1], Image.Resampling.NEAREST)
-        truth = np.asarray(resized)
+        truth = np.asarray(Image.fromarray(truth).resize(size[::-1], Image.Resampling.NEAREST))
     return truth, notes
 
 
@@ -202,8 +199,7 @@ def read_mask(
 
 # %%
 rows = ([0, 255, 90], [0, 1, 1], [0, 0, 0])
-three = [(np.array([row], np.uint8), False) for row in rows]
-together: float = mask_scale(three)
+together: float = mask_scale(three := [(np.array([row], np.uint8), False) for row in rows])
 print([int((values > together).sum()) for values, _ in three], together, mask_scale(three[1:2]))
 
 # %% [markdown]
