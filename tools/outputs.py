@@ -134,7 +134,8 @@ def small(encoded: str) -> str:
     for colours in (256, 64, *[64] * 8):
         file, made = BytesIO(), image.resize([round(scale * side) for side in image.size])
         if made.mode != "L" or colours < 256:
-            made = made.quantize(colours, dither=Image.Dither.NONE)
+            keeps_lines = Image.Quantize.MAXCOVERAGE
+            made = made.quantize(colours, keeps_lines, dither=Image.Dither.NONE)
         made.save(file, "PNG", optimize=True)
         if file.tell() <= MOST:
             break
