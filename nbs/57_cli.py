@@ -35,7 +35,6 @@ from mshnet.core import (
     Settings,
     UserError,
     configure,
-    newest,
     read_settings,
     settings_class,
     settings_of,
@@ -307,7 +306,7 @@ def _task_of_words(words: Sequence[str]) -> tuple[type[Settings], dict[str, Any]
         from mshnet.weights import settings_of_weights
 
         trained = settings_of_weights(weights)
-    task = task_of(written, trained or settings_of(newest(asked.resume)))
+    task = task_of(written, trained or settings_of(asked.resume))
     return settings_class(task), trained
 
 
