@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from PIL import Image, ImageFilter
+from PIL import Image, ImageFilter, ImageOps
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -180,12 +180,10 @@ def augment(
     "The training transform for given parameters."
     picture, truth = Image.fromarray(image), Image.fromarray(mask)
     height, width, y, x = placement(mask, drawn, crop_size)
-    for wanted, way in (
-        (drawn.mirror, Image.Transpose.FLIP_LEFT_RIGHT),
-        (drawn.flip, Image.Transpose.FLIP_TOP_BOTTOM),
-    ):
-        if wanted:
-            picture, truth = picture.transpose(way), truth.transpose(way)
+    if drawn.mirror:
+        picture, truth = ImageOps.mirror(picture), ImageOps.mirror(truth)
+    if drawn.flip:
+        picture, truth = ImageOps.flip(picture), ImageOps.flip(truth)
     size = (width, height)
     box = (x, y, x + crop_size, y + crop_size)  # Pillow fills what lies outside with zeros
     picture = picture.resize(size, Image.Resampling.BILINEAR).crop(box)

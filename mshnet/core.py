@@ -343,12 +343,10 @@ RETIRED = {
     "compile": "is retired: leave it out; it was not faster, and on an H200 its loss was NaN",
     "on_out_of_memory": "is retired: a batch that is too large names the --micro-batch to use",
     "use_tpu": "is retired: use --device xla",
-    "weights_only": "is retired: best.pt alone can be scored; `mshnet export --format safetensors` "
-    "makes it smaller",
+    "weights_only": "is retired: best.pt alone can be scored; `mshnet export` makes it smaller",
     "json": "is retired: in Python, mshnet.doctor.doctor(config).lines has the same lines",
     "format": "is retired: `mshnet pack` writes tar.gz, `mshnet export` what --output ends in",
-    "backbone_weights": "is retired: use --weight-path FILE; the guide on sign language has the "
-    "lines that make this file of ImageNet weights",
+    "backbone_weights": "is retired: use --weight-path FILE; the guide on signs makes this file",
     "method": "is retired: pictures are drawn by diffusion; `--samples 1` draws one",
     "frequency_axis": "is retired: the spectrum goes over the channels of a frame, as published",
     "flip": "is retired (of sign language): leave it out, because signs differ by their hand",
@@ -376,14 +374,9 @@ OF_ITS_MACHINE = set(PlaceFields.model_fields) - {"preset", "dataset_dir", "weig
 
 def read_settings(file: str) -> dict[str, Any]:
     "The settings in a JSON file, none for an empty path; UserError if it holds no object."
-    if not file:
-        return {}
-    try:
-        values = read_json(file)
-    except UserError as error:
-        raise UserError(f"config {error}") from None
+    values = read_json(file) if file else {}
     if not isinstance(values, dict):
-        raise UserError(f'config {file}: use an object such as {{"epochs": 3}}')
+        raise UserError(f'{file}: use an object such as {{"epochs": 3}}')
     return of_earlier_release(values)
 
 

@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['DEEP', 'KINDS', 'MOST_PIXELS', 'FOLDERS', 'LISTS', 'MASK_ENDINGS', 'SUFFIXES', 'Pair', 'MOST_COVERED',
            'NATIVE_PIXELS', 'Loaded', 'LOADED', 'one_channel', 'pixels_of', 'grey_range', 'read_image', 'mask_values',
-           'mask_scale', 'read_mask', 'opened', 'refuse_size', 'Source', 'find_source', 'outside_of_data', 'find_file',
-           'Digests', 'Split', 'image_digests', 'hash_of_all', 'scenes', 'Findings', 'scored_mask', 'InFiles',
-           'read_dataset', 'load', 'splits', 'write_lists', 'report']
+           'read_mask', 'opened', 'refuse_size', 'Source', 'find_source', 'outside_of_data', 'find_file', 'Split',
+           'image_digests', 'hash_of_all', 'scenes', 'Findings', 'scored_mask', 'InFiles', 'load', 'splits',
+           'write_lists', 'report']
 
 # %% ../nbs/21_data.ipynb #c-import-contextlib
 import contextlib
@@ -107,7 +107,7 @@ def read_image(
 # %% ../nbs/21_data.ipynb #mask_values
 _MOST_NUMBER, _DARKEST = 64, 31.0  # largest number of an object or class; of a colour that is black
 _TOO_DARK = "grey mask without a target after the cut at half of the largest value of all"
-_NOTES = {  # by what `mask_scale` returns
+_NOTES = {  # by what `_mask_scale` returns
     0.0: "mask with the numbers of objects, in which all above 0 is target",
     _DARKEST: "coloured mask, in which every colour but black is target",
 }
@@ -135,7 +135,7 @@ def mask_values(
     return np.maximum.reduce(visible), coloured
 
 
-def mask_scale(masks: Iterable[tuple[np.ndarray, bool]]) -> float:
+def _mask_scale(masks: Iterable[tuple[np.ndarray, bool]]) -> float:
     "The largest value that is not target, decided by the `mask_values` of all masks of a data set."
     any_coloured, levels = False, {0.0}
     for values, coloured in masks:
@@ -160,7 +160,7 @@ def read_mask(
 ) -> tuple[np.ndarray, set[str]]:  # [H,W] uint8, 0 or 1; what is special about it
     "Read a mask as 0 and 1, resized to `size` by nearest pixel; raises as `read_image`."
     values, coloured = mask_values(path)
-    scale = mask_scale([(values, coloured)]) if scale is None else scale
+    scale = _mask_scale([(values, coloured)]) if scale is None else scale
     truth, notes = (values > scale).astype(np.uint8), set[str]()
     if scale in _NOTES and values.max() > 1:
         notes.add(_NOTES[scale])
@@ -299,11 +299,11 @@ def _by_name(folder: Path, changed: int) -> dict[str, str]:
     images = [file for suffix in SUFFIXES for file in files if file.suffix.lower() == suffix]
     return {unicodedata.normalize("NFC", file.stem): file.name for file in reversed(images)}
 
-# %% ../nbs/21_data.ipynb #Digests
+# %% ../nbs/21_data.ipynb #_Digests
 Pair = tuple[np.ndarray, np.ndarray]  # image [H,W] grey or [H,W,3], uint8; mask [H,W] uint8, 0 or 1
 
 
-class Digests:
+class _Digests:
     "What identifies images with their masks, which are added in the order of a list."
 
     def __init__(self) -> None:
@@ -346,9 +346,9 @@ class Split:
         return isinstance(self.pairs, tuple)
 
     @cached_property
-    def digests(self) -> Digests:
+    def digests(self) -> _Digests:
         "What identifies its images; `_read_split` fills it while it reads them."
-        found = Digests()
+        found = _Digests()
         for name, pair in zip(self.names, _pairs_of(self), strict=True):
             found.add(name, *pair)
         return found
@@ -374,7 +374,14 @@ def hash_of_all(parts: Iterable[Split]) -> str:
     single = set[bytes]().union(*(split.digests.single for split in parts))
     return hashlib.sha256(b"".join(sorted(single))).hexdigest()[:12]
 
-# %% ../nbs/21_data.ipynb #scenes
+# %% ../nbs/21_data.ipynb #_scenes_of
+def _scenes_of(config: Config, names: Sequence[str]) -> dict[str, Split]:
+    "The synthetic scenes of a run; four for training to one for the test."
+    count = {"train": config.scenes, "test": max(config.scenes // 4, 1)}
+    side = 256 if config.base_size == "native" else config.base_size
+    return {name: scenes(name, count[name], side) for name in names}
+
+
 def scenes(name: str, count: int, size: int) -> Split:
     "Synthetic scenes of size x size pixels; equal arguments give equal scenes."
     kind = sum(name.encode())
@@ -522,7 +529,7 @@ def _read_split(
     size: int | str,  # side of the scored images, or "native"
 ) -> Split:
     "Read the images of a list once, and add the problems to `findings`."
-    kept, good, digests = list[Pair](), list[str](), Digests()
+    kept, good, digests = list[Pair](), list[str](), _Digests()
     used, marked = 0, False  # bytes of pixels; whether any mask has a target
     read = prefetch(partial(_check_pair, source, size), names, 4)
     for name, found in zip(names, read, strict=True):
@@ -558,20 +565,11 @@ def _scale_of_folder(masks: Path) -> float:
         return np.zeros((1, 1), np.uint8), False
 
     found = [p for p in sorted(masks.rglob("[!.]*")) if p.suffix.lower() in SUFFIXES]
-    return mask_scale(prefetch(values, found[:: 1 + len(found) // 1000], 4))
+    return _mask_scale(prefetch(values, found[:: 1 + len(found) // 1000], 4))
 
 
-def read_dataset(
-    config: Config,
-    source: Source | None,  # None: synthetic scenes
-    parts: Sequence[str] = ("train", "test"),  # to read
-) -> tuple[dict[str, Split], Findings]:  # the parts and their problems
-    "Read the data set of a run, or make its synthetic scenes."
-    findings = Findings()
-    if source is None:
-        count = {"train": config.scenes, "test": max(config.scenes // 4, 1)}
-        side = 256 if config.base_size == "native" else config.base_size
-        return {name: scenes(name, count[name], side) for name in parts}, findings
+def _read_source(config: Config, source: Source, findings: Findings) -> dict[str, Split]:
+    "Read the parts of a data set, as far as there is room in memory."
     lists = _read_lists(source)
     source = replace(source, scale=_scale_of_folder(source.masks))
     left = {"auto": free_memory() / 2, "stream": 0.0}.get(config.cache, math.inf)
@@ -580,7 +578,7 @@ def read_dataset(
         read[part] = _read_split(source, part, names, findings, left, config.base_size)
         if read[part].in_memory:  # less is left for the next
             left -= sum(image.nbytes + mask.nbytes for image, mask in read[part].pairs)
-    return read, findings
+    return read
 
 # %% ../nbs/21_data.ipynb #_state_of
 Loaded = tuple[dict[str, Split], Findings]
@@ -598,7 +596,7 @@ def _state_of(*folders: Path) -> Any:
 
 
 def load(config: Config, names: Sequence[str] = ("train", "test")) -> Loaded:
-    "As `read_dataset`, but a data set is read only once; the other part may be there, too."
+    "The data set of a run, or its synthetic scenes, and its problems; the last one is kept."
     source = find_source(config, names)
     own = [getattr(config, name) for name in ("scenes", "base_size", "cache")]
     state = own, source and _state_of(source.images, source.masks)
@@ -609,9 +607,10 @@ def load(config: Config, names: Sequence[str] = ("train", "test")) -> Loaded:
     LOADED.clear()  # before the memory is filled again
     if source and on_drive(source.root):
         say(f"data    {source.root} is on Google Drive; a .zip of it would be read much faster")
-    read = read_dataset(config, source, names)
-    LOADED.append((state, lists, read))
-    return read
+    findings = Findings()
+    read = _read_source(config, source, findings) if source else _scenes_of(config, names)
+    LOADED.append((state, lists, (read, findings)))
+    return read, findings
 
 
 def splits(config: Config, names: Sequence[str] = ("train", "test")) -> dict[str, Split]:
@@ -681,10 +680,8 @@ def _names_with_masks(source: Source) -> list[str]:
     found = sorted(name for name in names if find_file(source.masks, name, MASK_ENDINGS))
     for name in found:
         if _names_in(name.encode(errors="ignore").decode()) != [name]:  # as it would be read
-            raise UserError(
-                f"a list cannot hold the name {shown(name)} (a # at its start, spaces around it, "
-                "two suffixes, a line break, or not UTF-8); rename this image and its mask"
-            )
+            todo = "rename this image and its mask"
+            raise UserError(f"a list cannot hold the name {shown(name)}; {todo}")
     return found
 
 # %% ../nbs/21_data.ipynb #_describe

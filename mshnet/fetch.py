@@ -231,7 +231,13 @@ def download(published: Published, local: Path) -> Path:
         seen = first_process() and (interactive() or sys.stderr.isatty())
         with tqdm(total=total, unit=" files", disable=not seen, leave=False) as bar:
             for url in published.archives:
-                problem = _read_archive(url, wanted, new, bar) if wanted else ""
+                try:
+                    for path, content in _pictures_at(url) if wanted else ():
+                        bar.update(_keep(PurePosixPath(path), content, wanted, new))
+                        if not wanted:
+                            break
+                except ConnectionError as error:
+                    problem = f"{reason(error)}; "
         if wanted:
             raise UserError(
                 f"{name}: cannot be downloaded: {problem}{len(wanted)} of {total} files are "
@@ -241,23 +247,6 @@ def download(published: Published, local: Path) -> Path:
             )
         say(f"data    {name} is in {folder}, every pixel as published")
     return folder
-
-
-def _read_archive(
-    url: str,
-    wanted: dict[str, str],  # digests of the files to find; those found are removed
-    folder: Path,  # gets them
-    bar: tqdm,
-) -> str:  # what went wrong, if anything
-    "Download an archive and keep what belongs to the data set."
-    try:
-        for path, content in _pictures_at(url):
-            bar.update(_keep(PurePosixPath(path), content, wanted, folder))
-            if not wanted:
-                break
-    except ConnectionError as error:
-        return f"{reason(error)}; "
-    return ""
 
 
 def _pictures_at(url: str) -> Iterator[tuple[str, bytes]]:

@@ -8,9 +8,7 @@
 
 # %%
 #| hide
-import tempfile
-
-from fastcore.test import expect_fail, test_eq
+from fastcore.test import test_eq
 
 # %%
 #| export
@@ -405,12 +403,10 @@ RETIRED = {
     "compile": "is retired: leave it out; it was not faster, and on an H200 its loss was NaN",
     "on_out_of_memory": "is retired: a batch that is too large names the --micro-batch to use",
     "use_tpu": "is retired: use --device xla",
-    "weights_only": "is retired: best.pt alone can be scored; `mshnet export --format safetensors` "
-    "makes it smaller",
+    "weights_only": "is retired: best.pt alone can be scored; `mshnet export` makes it smaller",
     "json": "is retired: in Python, mshnet.doctor.doctor(config).lines has the same lines",
     "format": "is retired: `mshnet pack` writes tar.gz, `mshnet export` what --output ends in",
-    "backbone_weights": "is retired: use --weight-path FILE; the guide on sign language has the "
-    "lines that make this file of ImageNet weights",
+    "backbone_weights": "is retired: use --weight-path FILE; the guide on signs makes this file",
     "method": "is retired: pictures are drawn by diffusion; `--samples 1` draws one",
     "frequency_axis": "is retired: the spectrum goes over the channels of a frame, as published",
     "flip": "is retired (of sign language): leave it out, because signs differ by their hand",
@@ -442,14 +438,9 @@ OF_ITS_MACHINE = set(PlaceFields.model_fields) - {"preset", "dataset_dir", "weig
 
 def read_settings(file: str) -> dict[str, Any]:
     "The settings in a JSON file, none for an empty path; UserError if it holds no object."
-    if not file:
-        return {}
-    try:
-        values = read_json(file)
-    except UserError as error:
-        raise UserError(f"config {error}") from None
+    values = read_json(file) if file else {}
     if not isinstance(values, dict):
-        raise UserError(f'config {file}: use an object such as {{"epochs": 3}}')
+        raise UserError(f'{file}: use an object such as {{"epochs": 3}}')
     return of_earlier_release(values)
 
 
@@ -520,10 +511,8 @@ def from_notebook(
 # %%
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
-    config = configure({"preset": "paper", "epochs": 3, "data_path": "sirst", "lr": None})
-test_eq((config.epochs, config.choose, config.dataset_dir, config.lr), (3, "last", "sirst", 0.05))
-test_eq(from_notebook({"epochs": 7, "lr": None, "_": 3, "json": json}).epochs, 7)
-test_eq(settings_from({"lr": 0.1, "of_a_newer_release": 1}).lr, 0.1)
+    config = from_notebook({"preset": "paper", "epochs": 3, "data_path": "sirst", "lr": None})
+test_eq((config.epochs, config.dataset_dir, config.lr), (3, "sirst", 0.05))
 [str(warning.message) for warning in caught]
 
 
@@ -548,11 +537,8 @@ def run_name(config: Settings) -> str:  # such as "nuaa-sirst-1f0c2a9b"
 
 
 # %%
-constant = {"schedule": "constant"}
-test_eq(run_name(Config(epochs=3, device="cpu", **constant)), run_name(Config(**constant)))
-assert run_name(Config(epochs=3)) != run_name(Config())
-assert run_name(Config(seed=1)) != run_name(Config())
-run_name(Config(dataset_dir="data/nuaa-sirst"))
+constant = Config(epochs=3, device="cpu", schedule="constant")
+run_name(Config()), run_name(Config(epochs=3)), run_name(constant)
 
 
 # %% [markdown]
@@ -683,19 +669,11 @@ def counted(count: int, what: str) -> str:
 # An error names all wrong settings at once, each with its value and the remedy. Names of presets and tasks are checked in the same way. These are typical mistakes and their lines:
 
 # %%
-def refusal(**values):
-    "The line that rejects these settings."
+for wrong in ({"epochz": 3}, {"crop_size": 250, "choose": "best"}, {"device": "gpu", "lr": "fast"}):
     try:
-        Config(**values)
-    except ValueError as error:
-        return str(error)
-
-
-test_eq(one_line("a\nb\x1b[2J\ud800"), r"a\nb\x1b[2J\ud800")
-[
-    *(refusal(epochz=3), refusal(crop_size=250), refusal(choose="best", lr="fast")),
-    *(refusal(device="gpu"), refusal(preset="papers"), refusal(dataset_dir="a\nb")),
-]
+        Config(**wrong)
+    except UserError as error:
+        print(error)
 
 # %% [markdown]
 # ## Damaged files
@@ -744,12 +722,3 @@ def read_record(path: Path) -> dict[str, Any]:
     except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
-
-
-# %%
-with tempfile.TemporaryDirectory() as tmp:
-    path = Path(tmp) / "config.json"
-    path.write_text("[" * 100_000)
-    with expect_fail(ValueError, contains="maximum recursion depth"):
-        read_settings(str(path))
-    test_eq((read_record(path), settings_of("no/run")), ({}, {}))
