@@ -276,7 +276,7 @@ def training_batch(split: Split, indices: Sequence[int], epoch: int, config: Con
     ]
     return collate(pairs, [True] * len(pairs))
 
-# %% ../nbs/22_augment.ipynb #scoring_batch
+
 def scoring_batch(split: Split, indices: Sequence[int], config: Config) -> Batch:
     "Read the images of one scoring batch, resized or padded; index -1 is a copy of another."
     filler = max(max(indices), 0)
@@ -287,7 +287,7 @@ def scoring_batch(split: Split, indices: Sequence[int], config: Config) -> Batch
         pairs = [resize_square(*split.pairs[i], config.base_size) for i in rows]
     return collate(pairs, [i >= 0 for i in indices])
 
-# %% ../nbs/22_augment.ipynb #native_plan
+
 def native_plan(
     split: Split,
     size: int,  # images of a batch

@@ -672,7 +672,7 @@ def counted(count: int, what: str) -> str:
 for wrong in ({"epochz": 3}, {"crop_size": 250, "choose": "best"}, {"device": "gpu", "lr": "fast"}):
     try:
         Config(**wrong)
-    except UserError as error:
+    except ValueError as error:
         print(error)
 
 # %% [markdown]

@@ -207,10 +207,10 @@ with tempfile.TemporaryDirectory() as tmp:
     path, old = Path(tmp) / "status.json", Path(tmp) / "old.json"
     write_json(path, {"state": "running"})
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    with expect_fail(UserError, contains="No space left"), cannot_be_written(path):
-        with replacing(path, old) as file:
-            file.write(b"half of a")
-            raise full
+    refused = expect_fail(UserError, contains="No space left")
+    with refused, cannot_be_written(path), replacing(path, old) as file:
+        file.write(b"half of a")
+        raise full
     print(read_record(path), old.exists())
     write_atomic(path, "new", previous=old)
     print(path.read_text(), read_record(old))

@@ -381,6 +381,8 @@ for kind, row in zip(("paper", "turns", "flips", "robust"), figure.subplots(4, 5
 # ### Batches
 #
 # A batch has 8-bit pixels, a quarter of the bytes of floats on the way to the device. Copies fill the last batch of an evaluation and are marked as not real. Grey images become three equal channels only here, so that all earlier steps cost a third.
+#
+# At native size, images share batches only if all have one size. Otherwise each batch has one image, at the place that it would have in a full batch, so that processes that share the batches count the images in the same order. The other places are empty; copies fill them only where a compiler needs a fixed size.
 
 # %%
 #| export
@@ -410,11 +412,6 @@ def training_batch(split: Split, indices: Sequence[int], epoch: int, config: Con
     return collate(pairs, [True] * len(pairs))
 
 
-# %% [markdown]
-# A batch for evaluation has nothing random in it. Index -1 stands for a copy that fills it up.
-
-# %%
-#| export
 def scoring_batch(split: Split, indices: Sequence[int], config: Config) -> Batch:
     "Read the images of one scoring batch, resized or padded; index -1 is a copy of another."
     filler = max(max(indices), 0)
@@ -426,11 +423,6 @@ def scoring_batch(split: Split, indices: Sequence[int], config: Config) -> Batch
     return collate(pairs, [i >= 0 for i in indices])
 
 
-# %% [markdown]
-# At native size, images share batches only if all have one size. Otherwise each batch has one image, at the place that it would have in a full batch, so that processes that share the batches count the images in the same order. The other places are empty; copies fill them only where a compiler needs a fixed size.
-
-# %%
-#| export
 def native_plan(
     split: Split,
     size: int,  # images of a batch
