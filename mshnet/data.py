@@ -20,7 +20,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache, partial, reduce
+from functools import cached_property, lru_cache, partial
 from pathlib import Path, PureWindowsPath
 from typing import Any
 
@@ -140,10 +140,12 @@ def _mask_scale(masks: Iterable[tuple[np.ndarray, bool]]) -> float:
     any_coloured, levels = False, {0.0}
     for values, coloured in masks:
         any_coloured |= coloured
+        found: np.ndarray = np.zeros(0)
         if values.dtype == np.uint8:
             found = np.flatnonzero(Image.fromarray(values).histogram())
         else:  # a row after the other, without a sorted copy of a large mask
-            found = reduce(lambda most, row: np.union1d(most, row)[-1000:], values, np.zeros(0))
+            for row in values:
+                found = np.union1d(found, row)[-1000:]
         levels.update(found.astype(float).tolist())
     top = max(levels)
     whole = top > 1 and all(level.is_integer() for level in levels)

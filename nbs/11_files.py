@@ -327,12 +327,13 @@ def find_inputs(
                 found.setdefault(os.path.realpath(each), each)
             elif not folder:
                 others += 1
-    wanted = f"files that end in {', '.join(suffixes)}"
+    endings = ", ".join(suffixes)
     if not found:
         what = ", ".join(shown(text) for text in texts[:3]) or "no input"
-        raise UserError(f"{what}: name {wanted}, or their folders")
+        raise UserError(f"{what}: name files that end in {endings}, or their folders")
     if others:
-        warnings.warn(f"{counted(others, 'input')} left out: use {wanted}", stacklevel=2)
+        text = f"{counted(others, 'input')} left out: use files that end in {endings}"
+        warnings.warn(text, stacklevel=2)
     return list(found.values())
 
 
