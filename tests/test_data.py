@@ -726,6 +726,15 @@ def test_the_hash_changes_with_every_pixel_and_the_order(folder):
     assert splits(config(folder))["train"].hash == split.hash
 
 
+def test_pixels_that_stay_in_their_files_are_hashed_while_they_are_checked(folder):
+    "They are read once for both; the hash is that of the same pixels in memory."
+    want = load(config(folder))[0]["train"].hash
+    split = load(config(folder, cache="stream"))[0]["train"]
+    for path in (folder / "images").iterdir():
+        path.unlink()
+    assert not split.in_memory and split.hash == want
+
+
 # Batches
 
 
