@@ -199,7 +199,7 @@ def _text_of(name: str, settings: type[Settings], command: str) -> str:
         return f"the task: {', '.join(TASKS)} (default: that of the run or the weights)"
     if name == "dataset_dir" and task != "detect":
         return f"folder of the data set (default: {settings.synthetic_name} data)"
-    text = (field.description or "").replace("%", "%%")
+    text = " ".join((field.description or "").split()).replace("%", "%%")
     return text if field.default == "" else f"{text} (default {field.default})"
 
 
