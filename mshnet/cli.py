@@ -27,7 +27,6 @@ from mshnet.core import (
     Settings,
     UserError,
     configure,
-    newest,
     read_settings,
     settings_class,
     settings_of,
@@ -170,7 +169,7 @@ def _text_of(name: str, settings: type[Settings], command: str) -> str:
         return f"the task: {', '.join(TASKS)} (default: that of the run or the weights)"
     if name == "dataset_dir" and task != "detect":
         return f"folder of the data set (default: {settings.synthetic_name} data)"
-    text = (field.description or "").replace("%", "%%")
+    text = " ".join((field.description or "").split()).replace("%", "%%")
     return text if field.default == "" else f"{text} (default {field.default})"
 
 
@@ -263,7 +262,7 @@ def _task_of_words(words: Sequence[str]) -> tuple[type[Settings], dict[str, Any]
         from mshnet.weights import settings_of_weights
 
         trained = settings_of_weights(weights)
-    task = task_of(written, trained or settings_of(newest(asked.resume)))
+    task = task_of(written, trained or settings_of(asked.resume))
     return settings_class(task), trained
 
 

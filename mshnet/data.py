@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['DEEP', 'KINDS', 'MOST_PIXELS', 'FOLDERS', 'LISTS', 'MASK_ENDINGS', 'SUFFIXES', 'Pair', 'MOST_COVERED',
            'NATIVE_PIXELS', 'Loaded', 'LOADED', 'one_channel', 'pixels_of', 'grey_range', 'read_image', 'mask_values',
-           'mask_scale', 'read_mask', 'opened', 'refuse_size', 'Source', 'find_source', 'outside_of_data', 'find_file',
-           'Split', 'image_digests', 'hash_of_all', 'scenes', 'Findings', 'scored_mask', 'InFiles', 'read_dataset',
-           'load', 'splits', 'write_lists', 'report']
+           'read_mask', 'opened', 'refuse_size', 'Source', 'find_source', 'outside_of_data', 'find_file', 'Split',
+           'image_digests', 'hash_of_all', 'scenes', 'Findings', 'scored_mask', 'InFiles', 'load', 'splits',
+           'write_lists', 'report']
 
 # %% ../nbs/21_data.ipynb #c-import-contextlib
 import contextlib
@@ -17,7 +17,7 @@ import os
 import re
 import unicodedata
 import warnings
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
@@ -107,7 +107,7 @@ def read_image(
 # %% ../nbs/21_data.ipynb #mask_values
 _MOST_NUMBER, _DARKEST = 64, 31.0  # largest number of an object or class; of a colour that is black
 _TOO_DARK = "grey mask without a target after the cut at half of the largest value of all"
-_NOTES = {  # by what `mask_scale` returns
+_NOTES = {  # by what `_mask_scale` returns
     0.0: "mask with the numbers of objects, in which all above 0 is target",
     _DARKEST: "coloured mask, in which every colour but black is target",
 }
@@ -133,7 +133,7 @@ def mask_values(
     return np.maximum.reduce(visible), coloured
 
 
-def mask_scale(masks: Iterable[tuple[np.ndarray, bool]]) -> float:
+def _mask_scale(masks: Iterable[tuple[np.ndarray, bool]]) -> float:
     "The largest value that is not target, decided by the `mask_values` of all masks of a data set."
     any_coloured, levels = False, {0.0}
     for values, coloured in masks:
@@ -158,7 +158,7 @@ def read_mask(
 ) -> tuple[np.ndarray, set[str]]:  # [H,W] uint8, 0 or 1; what is special about it
     "Read a mask as 0 and 1, resized to `size` by nearest pixel; raises as `read_image`."
     values, coloured = mask_values(path)
-    scale = mask_scale([(values, coloured)]) if scale is None else scale
+    scale = _mask_scale([(values, coloured)]) if scale is None else scale
     truth, notes = (values > scale).astype(np.uint8), set[str]()
     if scale in _NOTES and values.max() > 1:
         notes.add(_NOTES[scale])
@@ -181,23 +181,15 @@ def opened(path: Path, most: int = MOST_PIXELS) -> Iterator[Image.Image]:
     try:
         file = Image.open(path, formats=KINDS)
     except UnidentifiedImageError:
-        if kind := _kind_of_tiff(path):
-            raise UserError(f"{kind}: save it as 8 or 16 bits or 32-bit floats, grey") from None
-        raise
+        if path.suffix.lower() not in (".tif", ".tiff"):
+            raise
+        todo = "save a TIFF file as 8 or 16 bits or 32-bit floats, grey"
+        raise UserError(f"unreadable image ({todo})") from None
     except Image.DecompressionBombError:  # far beyond the limit
         raise UserError(f"more than {most:,} pixels") from None
     with file:
         refuse_size(file, most)
         yield file
-
-
-def _kind_of_tiff(path: Path) -> str:
-    "What a TIFF file holds, such as `TIFF of float64, 40x50`; empty: it is no TIFF file."
-    import tifffile  # scikit-image needs it
-
-    with contextlib.suppress(Exception), tifffile.TiffFile(path) as file:  # many kinds of errors
-        return f"TIFF of {file.series[0].dtype}, {'x'.join(map(str, file.series[0].shape))}"
-    return ""
 
 
 def refuse_size(file: Image.Image, most: int = MOST_PIXELS) -> None:
@@ -235,10 +227,8 @@ def find_source(config: Config, parts: Sequence[str] = ("train", "test")) -> Sou
         near = [path for path in (root.parent, *sorted(root.glob("*/"))) if _pair_in(path)]
         hint = f"; did you mean {near[0]}?" if near else ""
         raise UserError(f"dataset_dir={str(root)!r}: has no {known}{hint}")
-    asked = {part: getattr(config, f"{part}_list") for part in parts}
-    return Source(
-        root, *pair, {part: _find_list(root, pair[0], part, asked[part]) for part in parts}
-    )
+    lists = {p: _find_list(root, pair[0], p, getattr(config, f"{p}_list")) for p in parts}
+    return Source(root, *pair, lists)
 
 
 def _pair_in(root: Path) -> tuple[Path, Path] | None:
@@ -280,13 +270,12 @@ def _find_list(root: Path, images: Path, part: str, asked: str) -> Path:
     found = _lists_in(root, part)
     if len(found) == 1 or (found and found[0].parent == root):
         return found[0]
-    if not found and (usual := usual_list(images, part)):
+    if usual := None if found else usual_list(images, part):
         return usual
-    what = f"no list of {part} names such as {part}.txt"
-    if found:
-        what = f"several lists ({', '.join(path.relative_to(root).as_posix() for path in found)})"
-    hint = "" if _lists_in(root, *LISTS) else "; `mshnet data DIR --split 0.5` writes both"
-    raise UserError(f"dataset_dir={str(root)!r}: {what}; name one with --{part}-list{hint}")
+    names = ", ".join(path.relative_to(root).as_posix() for path in found)
+    what = f"several lists ({names})" if found else f"no list of {part} names such as {part}.txt"
+    todo = f"name one with --{part}-list, or `mshnet data DIR --split 0.5` writes both"
+    raise UserError(f"dataset_dir={str(root)!r}: {what}; {todo}")
 
 
 def find_file(folder: Path, name: str, endings: tuple[str, ...] = ("",)) -> Path | None:
@@ -307,8 +296,25 @@ def _by_name(folder: Path, changed: int) -> dict[str, str]:
     images = [file for suffix in SUFFIXES for file in files if file.suffix.lower() == suffix]
     return {unicodedata.normalize("NFC", file.stem): file.name for file in reversed(images)}
 
-# %% ../nbs/21_data.ipynb #Split
+# %% ../nbs/21_data.ipynb #_Digests
 Pair = tuple[np.ndarray, np.ndarray]  # image [H,W] grey or [H,W,3], uint8; mask [H,W] uint8, 0 or 1
+
+
+class _Digests:
+    "What identifies images with their masks, which are added in the order of a list."
+
+    def __init__(self) -> None:
+        self.whole = hashlib.sha256()  # of all in order
+        self.single = set[bytes]()  # of each name with its image and mask
+        self.images = set[str]()  # twelve digits of each image
+
+    def add(self, name: str, image: np.ndarray, mask: np.ndarray) -> None:
+        "Add the next image."
+        pixels = image.tobytes()
+        record = f"{name}{image.shape}{mask.shape}".encode() + pixels + mask.tobytes()
+        self.whole.update(record)
+        self.single.add(hashlib.sha256(record).digest())
+        self.images.add(hashlib.sha256(f"{image.shape}".encode() + pixels).hexdigest()[:12])
 
 
 @dataclass(frozen=True)
@@ -337,21 +343,17 @@ class Split:
         return isinstance(self.pairs, tuple)
 
     @cached_property
-    def digests(self) -> tuple[str, set[bytes], set[str]]:
-        "`hash`; a digest of each name with its image and mask; twelve digits of each image."
-        whole, single, images = hashlib.sha256(), set[bytes](), set[str]()
-        for name, (image, mask) in zip(self.names, _pairs_of(self), strict=True):
-            pixels = image.tobytes()
-            record = f"{name}{image.shape}{mask.shape}".encode() + pixels + mask.tobytes()
-            whole.update(record)
-            single.add(hashlib.sha256(record).digest())
-            images.add(hashlib.sha256(f"{image.shape}".encode() + pixels).hexdigest()[:12])
-        return whole.hexdigest()[:12], single, images
+    def digests(self) -> _Digests:
+        "What identifies its images; `_read_split` fills it while it reads them."
+        found = _Digests()
+        for name, pair in zip(self.names, _pairs_of(self), strict=True):
+            found.add(name, *pair)
+        return found
 
     @property
     def hash(self) -> str:
         "Twelve digits of the names and every pixel, in list order."
-        return self.digests[0]
+        return self.digests.whole.hexdigest()[:12]
 
 
 def _pairs_of(split: Split) -> Iterator[Pair]:
@@ -361,15 +363,22 @@ def _pairs_of(split: Split) -> Iterator[Pair]:
 # %% ../nbs/21_data.ipynb #image_digests
 def image_digests(parts: Iterable[Split]) -> set[str]:
     "Twelve digits for the pixels of each image, which identify it under any name."
-    return set[str]().union(*(split.digests[2] for split in parts))
+    return set[str]().union(*(split.digests.images for split in parts))
 
 
 def hash_of_all(parts: Iterable[Split]) -> str:
     "Twelve digits for the images of all parts, whichever part an image is in."
-    single = set[bytes]().union(*(split.digests[1] for split in parts))
+    single = set[bytes]().union(*(split.digests.single for split in parts))
     return hashlib.sha256(b"".join(sorted(single))).hexdigest()[:12]
 
-# %% ../nbs/21_data.ipynb #scenes
+# %% ../nbs/21_data.ipynb #_scenes_of
+def _scenes_of(config: Config, names: Sequence[str]) -> dict[str, Split]:
+    "The synthetic scenes of a run; four for training to one for the test."
+    count = {"train": config.scenes, "test": max(config.scenes // 4, 1)}
+    side = 256 if config.base_size == "native" else config.base_size
+    return {name: scenes(name, count[name], side) for name in names}
+
+
 def scenes(name: str, count: int, size: int) -> Split:
     "Synthetic scenes of size x size pixels; equal arguments give equal scenes."
     kind = sum(name.encode())
@@ -398,11 +407,8 @@ class Findings:
         "Raise UserError if images cannot be used and may not be skipped; warn of the rest."
         errors = self.lines(self.errors)
         if errors and on_bad_image != "skip":
-            more = f"; {counted(len(errors) - 1, 'more kind')} of errors" if errors[1:] else ""
-            raise UserError(
-                f"{errors[0]}{more}; `mshnet data DIR` lists everything, or repair them, or use "
-                "--on-bad-image skip"
-            )
+            todo = "`mshnet data DIR` lists everything; repair it, or use --on-bad-image skip"
+            raise UserError(f"{errors[0]}; {todo}")
         for line in [f"skipped: {line}" for line in errors] + self.lines(self.warnings):
             warnings.warn(line, stacklevel=2)
 
@@ -420,22 +426,19 @@ def _bare_name(
     return text[: -len(path.suffix)] if path.suffix.lower() in SUFFIXES else text
 
 
-def _names_in(text: str) -> Counter[str]:
-    "How often each name stands in a list; empty lines and comments (#) are left out."
+def _names_in(text: str) -> list[str]:
+    "The names in a list, each once; empty lines and comments (#) are left out."
     lines = [line.strip() for line in text.splitlines()]
-    return Counter(_bare_name(line) for line in lines if line and not line.startswith("#"))
+    return [*dict.fromkeys(_bare_name(line) for line in lines if line and line[0] != "#")]
 
 
-def _read_lists(source: Source, findings: Findings) -> dict[str, list[str]]:
+def _read_lists(source: Source) -> dict[str, list[str]]:
     "The names of each part, in the order of its list; UserError if they cannot be a split."
     lists: dict[str, list[str]] = {}
     for part, file in source.lists.items():
-        names = _names_in(read_text(file, "list of names"))
-        if not names:
+        lists[part] = _names_in(read_text(file, "list of names"))
+        if not lists[part]:
             raise UserError(f"{file}: list without names")
-        if twice := [name for name, count in names.items() if count > 1]:
-            findings.warnings[f"name more than once in {file.name}, kept once"] += twice
-        lists[part] = list(names)
     if both := [name for name in lists.get("train", ()) if name in set(lists.get("test", ()))]:
         [line] = Findings.lines({"name in both lists, remove it from one": both})
         raise UserError(line)
@@ -519,11 +522,11 @@ def _read_split(
     part: str,  # "train" or "test"
     names: list[str],
     findings: Findings,
-    room: float = math.inf,  # bytes of pixels to keep at most; beyond it, none are kept
-    size: int | str = 256,  # side of the scored images, or "native"
+    room: float,  # bytes of pixels to keep at most; beyond it, none are kept
+    size: int | str,  # side of the scored images, or "native"
 ) -> Split:
-    "Read the images of a list, and add the problems to `findings`."
-    kept, good = list[Pair](), list[str]()
+    "Read the images of a list once, and add the problems to `findings`."
+    kept, good, digests = list[Pair](), list[str](), _Digests()
     used, marked = 0, False  # bytes of pixels; whether any mask has a target
     read = prefetch(partial(_check_pair, source, size), names, 4)
     for name, found in zip(names, read, strict=True):
@@ -534,6 +537,7 @@ def _read_split(
         for kind in notes:
             findings.warnings[kind].append(name)
         good.append(name)
+        digests.add(name, *pair)
         used += sum(pixels.nbytes for pixels in pair)
         marked |= bool(pair[1].any())
         kept.append(pair)
@@ -544,7 +548,9 @@ def _read_split(
     elif good and not marked:
         findings.warnings["no target in any mask of a list, so Pd is undefined"] += [part]
     pairs = tuple(kept) if used <= room else InFiles(source, tuple(good))
-    return Split(part, tuple(good), pairs, source.root.resolve().name)
+    split = Split(part, tuple(good), pairs, source.root.resolve().name)
+    split.__dict__["digests"] = digests  # where `cached_property` keeps it
+    return split
 
 # %% ../nbs/21_data.ipynb #_scale_of_folder
 def _scale_of_folder(masks: Path) -> float:
@@ -556,21 +562,12 @@ def _scale_of_folder(masks: Path) -> float:
         return np.zeros((1, 1), np.uint8), False
 
     found = [p for p in sorted(masks.rglob("[!.]*")) if p.suffix.lower() in SUFFIXES]
-    return mask_scale(prefetch(values, found[:: 1 + len(found) // 1000], 4))
+    return _mask_scale(prefetch(values, found[:: 1 + len(found) // 1000], 4))
 
 
-def read_dataset(
-    config: Config,
-    source: Source | None,  # None: synthetic scenes
-    parts: Sequence[str] = ("train", "test"),  # to read
-) -> tuple[dict[str, Split], Findings]:  # the parts and their problems
-    "Read the data set of a run, or make its synthetic scenes."
-    findings = Findings()
-    if source is None:
-        count = {"train": config.scenes, "test": max(config.scenes // 4, 1)}
-        side = 256 if config.base_size == "native" else config.base_size
-        return {name: scenes(name, count[name], side) for name in parts}, findings
-    lists = _read_lists(source, findings)
+def _read_source(config: Config, source: Source, findings: Findings) -> dict[str, Split]:
+    "Read the parts of a data set, as far as there is room in memory."
+    lists = _read_lists(source)
     source = replace(source, scale=_scale_of_folder(source.masks))
     left = {"auto": free_memory() / 2, "stream": 0.0}.get(config.cache, math.inf)
     read: dict[str, Split] = {}
@@ -578,7 +575,7 @@ def read_dataset(
         read[part] = _read_split(source, part, names, findings, left, config.base_size)
         if read[part].in_memory:  # less is left for the next
             left -= sum(image.nbytes + mask.nbytes for image, mask in read[part].pairs)
-    return read, findings
+    return read
 
 # %% ../nbs/21_data.ipynb #_state_of
 Loaded = tuple[dict[str, Split], Findings]
@@ -596,7 +593,7 @@ def _state_of(*folders: Path) -> Any:
 
 
 def load(config: Config, names: Sequence[str] = ("train", "test")) -> Loaded:
-    "As `read_dataset`, but a data set is read only once; the other part may be there, too."
+    "The data set of a run, or its synthetic scenes, and its problems; the last one is kept."
     source = find_source(config, names)
     own = [getattr(config, name) for name in ("scenes", "base_size", "cache")]
     state = own, source and _state_of(source.images, source.masks)
@@ -607,9 +604,10 @@ def load(config: Config, names: Sequence[str] = ("train", "test")) -> Loaded:
     LOADED.clear()  # before the memory is filled again
     if source and on_drive(source.root):
         say(f"data    {source.root} is on Google Drive; a .zip of it would be read much faster")
-    read = read_dataset(config, source, names)
-    LOADED.append((state, lists, read))
-    return read
+    findings = Findings()
+    read = _read_source(config, source, findings) if source else _scenes_of(config, names)
+    LOADED.append((state, lists, (read, findings)))
+    return read, findings
 
 
 def splits(config: Config, names: Sequence[str] = ("train", "test")) -> dict[str, Split]:
@@ -651,8 +649,7 @@ def write_lists(
     source = find_source(config, ())
     if not source:
         raise UserError(f"{what}: synthetic scenes need no lists; name a folder: mshnet data DIR")
-    root, use = source.root, ""
-    names = _names_with_masks(source)
+    root, names, use = source.root, _names_with_masks(source), ""
     if len(names) < 2:
         count = counted(len(names), "image")
         raise UserError(f"{what}: {root} has {count} with a mask of the same name; two are needed")
@@ -664,29 +661,25 @@ def write_lists(
         raise UserError(f"{what}: there is a list, {there[0]}; leave out --split{use}")
     shuffled = np.random.default_rng(config.seed).permutation(names).tolist()
     first = min(max(1, round(fraction * len(names))), len(names) - 1)
-    write_atomic(test, "\n".join([*sorted(shuffled[first:]), ""]))
-    try:
-        write_atomic(train, "\n".join([*sorted(shuffled[:first]), ""]))
-    except UserError:  # both or none
-        test.unlink()
-        raise
+    for path, some in ((train, shuffled[:first]), (test, shuffled[first:])):
+        write_atomic(path, "\n".join([*sorted(some), ""]))
     counts = f"{train.name} ({first}), {test.name} ({len(names) - first})"
     return f"lists written to {train.parent}: {counts}{use}"
 
 
 def _names_with_masks(source: Source) -> list[str]:
     "The names of images with a mask, sorted; UserError for one that a list cannot hold."
-    names = set()
-    for path in source.images.rglob("[!.]*"):
-        name = path.relative_to(source.images).with_suffix("").as_posix()
-        if path.suffix.lower() in SUFFIXES and find_file(source.masks, name, MASK_ENDINGS):
-            names.add(name)
-            if [*_names_in(name.encode(errors="ignore").decode())] != [name]:  # as it would be read
-                raise UserError(
-                    f"a list cannot hold the name {shown(name)} (a # at its start, spaces around "
-                    "it, two suffixes, a line break, or not UTF-8); rename this image and its mask"
-                )
-    return sorted(names)
+    names = {
+        path.relative_to(source.images).with_suffix("").as_posix()
+        for path in source.images.rglob("[!.]*")
+        if path.suffix.lower() in SUFFIXES
+    }
+    found = sorted(name for name in names if find_file(source.masks, name, MASK_ENDINGS))
+    for name in found:
+        if _names_in(name.encode(errors="ignore").decode()) != [name]:  # as it would be read
+            todo = "rename this image and its mask"
+            raise UserError(f"a list cannot hold the name {shown(name)}; {todo}")
+    return found
 
 # %% ../nbs/21_data.ipynb #_describe
 def _describe(split: Split) -> list[str]:

@@ -219,21 +219,15 @@ def _holds_results(folder: Path) -> bool:
     return all((folder / name).is_file() for name in (SUMMARY, "frames.csv"))
 
 
-def _below(
-    folder: Path, recursive: bool, whole: Callable[[Path], bool], seen: set[str]
-) -> Iterator[Path]:
-    "What a folder holds, sorted: files, and folders that are one input; no folder twice."
-    real = os.path.realpath(folder)
-    if real in seen or _holds_results(folder):
-        return
-    seen.add(real)
-    for path in sorted(folder.iterdir()):
-        if path.name.startswith("."):
-            continue
-        if not os.path.isdir(path) or whole(path):
-            yield path
-        elif recursive:
-            yield from _below(path, recursive, whole, seen)
+def _inside(folder: Path, pattern: str) -> list[Path]:
+    "What fits a pattern in a folder, sorted; nothing hidden, and no results of a prediction."
+    try:  # pathlib's ** follows no link: two loops of links would be 2^40 folders
+        found = sorted(folder.glob(pattern))
+    except (OSError, ValueError) as error:  # a disk that fails; a pattern such as a**b
+        raise UserError(f"{shown(str(folder / pattern))}: cannot be searched ({error})") from None
+    found = [p for p in found if not any(name[0] == "." for name in p.relative_to(folder).parts)]
+    results = set(filter(_holds_results, {near for path in found for near in path.parents[:2]}))
+    return [path for path in found if results.isdisjoint(path.parents[:2])]
 
 
 def _named(text: str) -> list[Path]:
@@ -246,52 +240,33 @@ def _named(text: str) -> list[Path]:
     if not glob.has_magic(text):
         raise UserError(f"{shown(text)}: there is no such file or folder")
     top = next(folder for folder in path.parents if os.path.isdir(folder))
-    try:  # pathlib's ** follows no link: two loops of links would be 2^40 folders
-        found = [p.relative_to(top).parts for p in top.glob(str(path.relative_to(top)))]
-    except ValueError as error:  # such as a**b
-        raise UserError(f"{shown(text)}: is no pattern ({error})") from None
-    found = [parts for parts in found if not any(part.startswith(".") for part in parts)]
-    paths = [top.joinpath(*parts) for parts in sorted(found)]
-    results = set(filter(_holds_results, {near for path in paths for near in path.parents[:2]}))
-    paths = [path for path in paths if results.isdisjoint(path.parents[:2])]
-    if not paths:
-        raise UserError(f"{shown(text)}: nothing fits this pattern")
-    return paths
+    if found := _inside(top, str(path.relative_to(top))):
+        return found
+    raise UserError(f"{shown(text)}: nothing fits this pattern")
 
 
 def find_inputs(
     inputs: str | Path | Iterable[str | Path],  # files, folders, patterns
     suffixes: Sequence[str],  # of the files that are wanted, in small letters, such as (".npz",)
-    recursive: bool = False,  # also the folders below
     whole: Callable[[Path], bool] = lambda folder: False,  # whether a folder is one input
 ) -> list[Path]:
     "The files that are named and those of named folders, each once; UserError if there are none."
     texts = [str(text) for text in ([inputs] if isinstance(inputs, str | Path) else inputs)]
-    found, others, seen = dict[str, Path](), list[Path](), set[str]()
-
-    def fits(path: Path) -> bool:
-        if os.path.isdir(path):
-            return whole(path)
-        return path.suffix.lower() in suffixes and os.path.isfile(path)
-
-    try:
-        for path in (path for text in texts for path in _named(text)):
-            folder = os.path.isdir(path) and not whole(path)
-            for each in _below(path, recursive, whole, seen) if folder else [path]:
-                if fits(each):
-                    found.setdefault(os.path.realpath(each), each)
-                elif not folder:
-                    others.append(each)
-    except OSError as error:
-        what = shown(str(error.filename))
-        raise UserError(f"{what}: cannot be read ({error.strerror})") from None
+    found, others = dict[str, Path](), 0
+    for path in (path for text in texts for path in _named(text)):
+        folder = os.path.isdir(path) and not whole(path)
+        for each in _inside(path, "*") if folder else [path]:
+            fits = each.suffix.lower() in suffixes and os.path.isfile(each)
+            if fits or (os.path.isdir(each) and whole(each)):
+                found.setdefault(os.path.realpath(each), each)
+            elif not folder:
+                others += 1
+    endings = ", ".join(suffixes)
     if not found:
         what = ", ".join(shown(text) for text in texts[:3]) or "no input"
-        raise UserError(f"{what}: name files that end in {', '.join(suffixes)}, or their folders")
+        raise UserError(f"{what}: name files that end in {endings}, or their folders")
     if others:
-        text = (
-            f"{counted(len(others), 'input')} left out: no file that ends in {', '.join(suffixes)}"
-        )
+        text = f"{counted(others, 'input')} left out: use files that end in {endings}"
         warnings.warn(text, stacklevel=2)
     return list(found.values())
 

@@ -252,19 +252,18 @@ def _mirrors(config: Settings, place: Place) -> Path | None:
     "The folder of all mirrors; None without `mirror_dir`, or if there is no Drive."
     if config.mirror_dir == "drive":
         return MY_DRIVE / "mshnet" if place.name == "colab" else None
-    return (
-        Path(os.path.abspath(Path(config.mirror_dir).expanduser())) if config.mirror_dir else None
-    )
+    folder = os.path.abspath(os.path.expanduser(config.mirror_dir))
+    return Path(folder) if config.mirror_dir else None
 
 
 def _mirror_of(config: Settings, place: Place, folder: Path) -> tuple[Path | None, str]:
     "The mirror of a run, or why there is none; UserError if it is the run folder itself."
     if not config.mirror_dir:
         return None, ""
-    if not (parent := _mirrors(config, place)):
-        return None, f"mirror  Google Drive is mounted in Colab only: results stay in {folder}"
-    if on_drive(parent) and not is_mounted(MY_DRIVE):
-        return None, f"mirror  Google Drive is not mounted: results stay in {folder}"
+    parent = _mirrors(config, place)
+    if not parent or (on_drive(parent) and not is_mounted(MY_DRIVE)):
+        why = "is not mounted" if parent else "is mounted in Colab only"
+        return None, f"mirror  Google Drive {why}: results stay in {folder}"
     target = parent / folder.name
     real, own = (Path(os.path.realpath(path)) for path in (target, folder))
     if folder in (target, *target.parents) or own in (real, *real.parents):

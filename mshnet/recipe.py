@@ -9,141 +9,83 @@ __all__ = ['Side', 'FIRST_DEFAULTS', 'PRESETS', 'DataFields', 'AugmentFields', '
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
-from .core import Settings
+from .core import Fields, OrAuto, Settings, Share
 
 # %% ../nbs/14_recipe.ipynb #DataFields
 Side = Annotated[int, Field(ge=32, le=4096, multiple_of=16)]  # of a square image, in pixels
 
 
-class DataFields(BaseModel):
+class DataFields(Fields):
     "Recipe settings of the data."
 
-    train_list: str = Field(
-        default="",
-        description="file of training names in the data set, or a list that comes with mshnet "
-        "(nuaa-sirst-trainval, nuaa-sirst-authors427-trainval, nuaa-sirst-authors320-trainval, "
-        "nudt-sirst-trainval, irstd-1k-trainval); empty: detected automatically",
-    )
-    test_list: str = Field(
-        default="",
-        description="file of test names in the data set, or a list that comes with mshnet "
-        "(as for train_list, with test in place of trainval); empty: detected automatically",
-    )
-    scenes: int = Field(
-        default=240, ge=4, le=100_000, description="synthetic training scenes, without a data set"
-    )
-    base_size: Side | Literal["native"] = Field(
-        default=256,
-        description="side of the square, in pixels, to which images are resized for evaluation; "
-        "native: their own size",
-    )
-    crop_size: int = Field(
-        default=128, ge=32, le=4096, multiple_of=16, description="side of the training crop, pixels"
-    )
+    train_list: str = ""
+    """file of training names in the data set, or a list that comes with mshnet
+    (nuaa-sirst-trainval, nuaa-sirst-authors427-trainval, nuaa-sirst-authors320-trainval,
+    nudt-sirst-trainval, irstd-1k-trainval); empty: detected automatically"""
+    test_list: str = ""
+    """file of test names in the data set, or a list that comes with mshnet (as for train_list,
+    with test in place of trainval); empty: detected automatically"""
+    scenes: Annotated[int, Field(ge=4, le=100_000)] = 240
+    "synthetic training scenes, without a data set"
+    base_size: Side | Literal["native"] = 256
+    """side of the square, in pixels, to which images are resized for evaluation; native: their
+    own size"""
+    crop_size: Side = 128
+    "side of the training crop, pixels"
 
 
-class AugmentFields(BaseModel):
+class AugmentFields(Fields):
     "Recipe settings of the training crop."
 
-    crop: Literal["scored", "native", "resize"] = Field(
-        default="scored",
-        description="size of the image that a training crop is cut from, before augment scales "
-        "it: as it is evaluated, by base_size (scored), its own size (native), or its long side "
-        "0.5 to 2 times base_size (resize)",
-    )
-    target_share: float = Field(
-        default=0.5,
-        ge=0,
-        le=1,
-        description="fraction of crops that hold a target, if the image has one; an occluder may "
-        "then hide it",
-    )
-    clutter_share: float = Field(
-        default=0.25,
-        ge=0,
-        le=1,
-        description="probability that a large occluder, such as a bank of cloud or a wall, covers "
-        "part of a crop",
-    )
-    augment: Literal["flips", "paper", "robust", "turns"] = Field(
-        default="turns",
-        description="turns: flips, rotations by 90 degrees, and blur; flips: the same, and native "
-        "crops are scaled 0.7 to 1.5 times; robust: the same, scaled 0.5 to 1.6 times, and "
-        "contrast, brightness, noise and sensor faults, for images of other cameras; paper: as "
-        "flips, but flipped only left to right",
-    )
+    crop: Literal["scored", "native", "resize"] = "scored"
+    """size of the image that a training crop is cut from, before augment scales it: as it is
+    evaluated, by base_size (scored), its own size (native), or its long side 0.5 to 2 times
+    base_size (resize)"""
+    target_share: Share = 0.5
+    "fraction of crops that hold a target, if the image has one; an occluder may then hide it"
+    clutter_share: Share = 0.25
+    "probability that a large occluder, such as a bank of cloud or a wall, covers part of a crop"
+    augment: Literal["flips", "paper", "robust", "turns"] = "turns"
+    """turns: flips, rotations by 90 degrees, and blur; flips: the same, and native crops are
+    scaled 0.7 to 1.5 times; robust: the same, scaled 0.5 to 1.6 times, and contrast, brightness,
+    noise and sensor faults, for images of other cameras; paper: as flips, but flipped only left
+    to right"""
 
 
-class NetworkFields(BaseModel):
+class NetworkFields(Fields):
     "Recipe settings of the network, its outputs and their scores."
 
-    network: str = Field(
-        default="mshnet", description="the detector's network, by its name in NETWORKS"
-    )
-    warm_epoch: int = Field(
-        default=-1,
-        ge=-1,
-        le=1_000_000,
-        description="last epoch that trains and evaluates only the full-size head; -1: all five "
-        "outputs from the first step",
-    )
-    loss: Literal["soft_iou+bce", "soft_iou", "bce", "sls"] = Field(
-        default="soft_iou+bce",
-        description="loss of each output: soft IoU, binary cross-entropy, their sum, or the scale "
-        "and location sensitive loss of the paper",
-    )
-    head_bias: float = Field(
-        default=-4.0,
-        ge=-20,
-        le=20,
-        description="added to the starting bias of the four heads; -4: 2% of the pixels, 0: half "
-        "of them are predicted at first",
-    )
-    fusion_start: Literal["full_size", "random"] = Field(
-        default="full_size",
-        description="how the fusing convolution starts: as a copy of the full-size head, or at "
-        "random",
-    )
-    join_rate: float = Field(
-        default=1.0,
-        gt=0,
-        le=1,
-        description="learning rate of the coarse heads and the fusing convolution, as a fraction "
-        "of lr",
-    )
-    mirrored: bool = Field(
-        default=False,
-        description="evaluate the mean prediction of an image and of its three mirror images "
-        "(four times the time)",
-    )
-    rule: Literal["exact", "reference"] = Field(
-        default="exact",
-        description="how predicted objects are matched with targets: best pairing (exact), or as "
-        "the official code does it, faults included (reference)",
-    )
+    network: str = "mshnet"
+    "the detector's network, by its name in NETWORKS"
+    warm_epoch: OrAuto = -1
+    """last epoch that trains and evaluates only the full-size head; -1: all five outputs from the
+    first step"""
+    loss: Literal["soft_iou+bce", "soft_iou", "bce", "sls"] = "soft_iou+bce"
+    """loss of each output: soft IoU, binary cross-entropy, their sum, or the scale and location
+    sensitive loss of the paper"""
+    head_bias: Annotated[float, Field(ge=-20, le=20)] = -4.0
+    """added to the starting bias of the four heads; -4: 2% of the pixels, 0: half of them are
+    predicted at first"""
+    fusion_start: Literal["full_size", "random"] = "full_size"
+    "how the fusing convolution starts: as a copy of the full-size head, or at random"
+    join_rate: Annotated[float, Field(gt=0, le=1)] = 1.0
+    "learning rate of the coarse heads and the fusing convolution, as a fraction of lr"
+    mirrored: bool = False
+    """evaluate the mean prediction of an image and of its three mirror images (four times the
+    time)"""
+    rule: Literal["exact", "reference"] = "exact"
+    """how predicted objects are matched with targets: best pairing (exact), or as the official
+    code does it, faults included (reference)"""
 
 # %% ../nbs/14_recipe.ipynb #Config
 FIRST_DEFAULTS: dict[str, Any] = {
-    "choose": "val",
-    "crop_size": 256,
-    "crop": "resize",
-    "target_share": 0.0,
-    "clutter_share": 0.0,
-    "augment": "paper",
-    "epochs": 400,
-    "warm_epoch": 5,
-    "loss": "sls",
-    "head_bias": 0.0,
-    "fusion_start": "random",
-    "optimizer": "adagrad",
-    "lr": 0.05,
-    "schedule": "constant",
-    "warmup_steps": 0,
-    "weight_decay": 0.0,
-    "clip_grad": 0.0,
-    "ema": 0.0,
+    **{"choose": "val", "crop_size": 256, "crop": "resize", "target_share": 0.0},
+    **{"clutter_share": 0.0, "augment": "paper", "epochs": 400, "warm_epoch": 5},
+    **{"loss": "sls", "head_bias": 0.0, "fusion_start": "random", "optimizer": "adagrad"},
+    **{"lr": 0.05, "schedule": "constant", "warmup_steps": 0, "weight_decay": 0.0},
+    **{"clip_grad": 0.0, "ema": 0.0},
 }
 _FIRST_RECORDED = {"lr", "warm_epoch", "choose", "rule", "scenes", "val_fraction", "seed"}
 PRESETS: dict[str, dict[str, Any]] = {
@@ -170,7 +112,8 @@ class Config(Settings, NetworkFields, AugmentFields, DataFields):
     flags: ClassVar[dict[str, list[str]]] = {"test": ["base_size", "mirrored", "rule", "scenes"]}
     smaller: ClassVar[str] = "--base-size and --crop-size"
 
-    task: Literal["detect"] = Field(default="detect", description="what is trained")
+    task: Literal["detect"] = "detect"
+    "what is trained"
 
     @classmethod
     def name_defaults(cls) -> dict[str, Any]:
@@ -192,15 +135,12 @@ class Config(Settings, NetworkFields, AugmentFields, DataFields):
                 f"warm_epoch={self.warm_epoch} and epochs={self.epochs}: the run ends within the "
                 "warm-up, so the fused head is never trained"
             )
-        for name in ("head_bias", "fusion_start"):
-            if name in written and self.weight_path:
-                lines.append(f"{name} is not used with a weight_path, which has its own values")
-        for name in ("head_bias", "fusion_start", "join_rate"):
-            if name in written and self.network != "mshnet":
-                lines.append(f"{name} is used only if {self.network} is a subclass of MSHNet")
-        if "scenes" in written and self.dataset_dir:
-            lines.append("scenes is not used with a dataset_dir")
-        for name in ("train_list", "test_list"):
-            if written.get(name) and not self.dataset_dir:
-                lines.append(f"{name} is not used without a dataset_dir")
-        return lines
+        of_heads, lists = ["head_bias", "fusion_start", "join_rate"], ["train_list", "test_list"]
+        without = [
+            ("a weight_path, which has its own values", of_heads[:2], self.weight_path),
+            (f"network={self.network}, unless it is an MSHNet", of_heads, self.network != "mshnet"),
+            ("a dataset_dir", ["scenes"], self.dataset_dir),
+            ("synthetic scenes", lists, not self.dataset_dir),
+        ]
+        pairs = [(why, name) for why, names, holds in without for name in names if holds]
+        return lines + [f"{name} is not used with {why}" for why, name in pairs if name in written]

@@ -27,7 +27,6 @@ from mshnet.core import (
     OF_ITS_MACHINE,
     UserError,
     is_record,
-    newest,
     of_earlier_release,
     one_line,
     settings_of,
@@ -273,12 +272,11 @@ def checksum(
 
 # %% ../nbs/33_weights.ipynb #settings_of_weights
 def settings_of_weights(
-    weights: str,  # a run's folder, a file in it or copied from it, or a pattern for one of these
+    weights: str,  # a run's folder, or a file in it or copied from it
 ) -> dict[str, Any]:  # without those of its folder and machine; empty: not recorded
     "The settings that weights were trained with. A file that cannot be read has none."
     if weights == PRETRAINED:  # not a folder of this name
         return {}
-    weights = newest(weights, "weight_path")
     found, file = settings_of(weights), weights_file(weights)
     if is_record(found):  # else config.json is of another program
         return found

@@ -22,7 +22,6 @@ from mshnet.core import (
     settings_class,
     settings_from,
 )
-from mshnet.evaluate import evaluate
 from mshnet.recipe import PRESETS, Config
 
 FAST = "--base-size 32 --crop-size 32 --epochs 1 --warm-epoch -1 --batch-size 2 --choose last"
@@ -49,16 +48,14 @@ def refused(capsys, line):
     ("line", "said"),
     [
         ("train --epochz 3", "did you mean 'epochs'?"),
-        ("train --epochs 0", "at least 1"),
-        ("train --epochs three", "epochs='three' is not possible: use a whole number"),
-        ("train --lr nan", "use a number"),
+        ("train --epochs 0", "a value greater than or equal to 1"),
+        ("train --epochs three", "epochs='three' is not possible: use a valid integer"),
+        ("train --lr nan", "use a finite number"),
         ("train --device gpu", "auto, cpu, cuda, cuda:N, mps or xla"),
-        ("train --choose best", "one of last, val, test"),
         ("train --preset papers", "did you mean 'paper'?"),
         ("train --use-tpu", "use_tpu is retired: use --device xla"),
         ("train --warm 3", "did you mean"),
-        ("train --cache gpu", "one of auto, host, stream"),
-        ("train --deterministic maybe", "deterministic='maybe' is not possible: use true or"),
+        ("train --cache gpu", "use 'auto', 'host' or 'stream'"),
         ("test --epochs 3", "mshnet test has no option --epochs"),
         ("test --epochz 3", "unknown setting 'epochz'; see mshnet test --help"),
         ("test --weight_path none.pt", "none.pt: there is no such file"),
@@ -108,7 +105,7 @@ def test_a_warning_is_printed_once(capsys, monkeypatch):
 
 NO_SETTINGS = {
     "nested": (b"[" * 100_000, "not a readable JSON file"),
-    "nested value": (b'{"epochs":' + b"[" * 900 + b"]" * 900 + b"}", "use a whole number"),
+    "nested value": (b'{"epochs":' + b"[" * 900 + b"]" * 900 + b"}", "use a valid integer"),
     "large": (b" " * (17 * 2**20), "more than 16 MB"),
     "other encoding": ('{"préset": 3}'.encode("latin-1"), "not a readable JSON file"),
     "list": (b"[3]", "use an object"),
@@ -117,7 +114,7 @@ NO_SETTINGS = {
     "line break in a name": (rb'{"a\nb": 1}', r"unknown setting 'a\nb'"),
     "half a character": (rb'{"\ud800": 1}', r"unknown setting '\ud800'"),
     "many names": (json.dumps({f"no {i}": i for i in range(9000)}).encode(), "8990 more"),
-    "long value": (json.dumps({"lr": "9" * 10**6}).encode(), "use a number, above 0"),
+    "long value": (json.dumps({"lr": "9" * 10**6}).encode(), "use a finite number"),
     "no such user": (b'{"resume": "~nobody-here/last.pt"}', "resume='~nobody-here/last.pt' is"),
     "no name": (rb'{"dataset_dir": "a\u0000b"}', r"dataset_dir='a\x00b' is not possible"),
     "long name": (json.dumps({"resume": "a" * 3000}).encode(), "that a file or folder can have"),
@@ -225,14 +222,11 @@ def test_a_run_is_not_overwritten_by_a_test_of_it(capsys, finished):
 
 
 def test_a_file_overrules_the_settings_of_the_run_that_is_tested(capsys, finished, tmp_path):
-    "The run's < the file's < the flags'; a pattern names weights, and a newer record is read."
+    "The run's < the file's < the flags'; a record of a newer release is read."
     file, weights = tmp_path / "mine.json", finished / "run" / "best.pt"
     whole = call(capsys, f"test --weight-path {weights}")
     file.write_text(json.dumps({"weight_path": str(weights)}))
     assert call(capsys, f"test --config {file}") == whole
-    pattern = finished / "r?n" / "best.*"
-    assert call(capsys, f"test --weight-path {pattern}") == whole
-    assert evaluate(str(pattern)).protocol == evaluate(weights).protocol
     shutil.copytree(finished / "run", tmp_path / "newer")  # whose record has a setting more
     record = json.loads((tmp_path / "newer" / "config.json").read_text()) | {"of_tomorrow": 1}
     (tmp_path / "newer" / "config.json").write_text(json.dumps(record))
@@ -328,7 +322,7 @@ def test_a_preset_is_applied_below_what_is_written_and_never_to_a_record(tmp_pat
     "A label without its settings would be another recipe; a record has its own."
     paper = Config(preset="paper", lr=0.1, dataset_dir="sirst")
     assert (paper.optimizer, paper.epochs, paper.lr) == ("adagrad", 400, 0.1)
-    assert "preset = 'paper' (" in str(paper) and "\nlr = 0.1\n" in str(paper)
+    assert "preset = 'paper'\n" in str(paper) and "\nlr = 0.1\n" in str(paper)
     for preset in ("quick", ""):
         assert settings_from({"preset": preset, "lr": 0.1}).epochs == 200
     whole = Config(preset="steady", scenes=24).model_dump() | {"preset": ""}  # of before
@@ -341,8 +335,6 @@ def test_a_preset_is_applied_below_what_is_written_and_never_to_a_record(tmp_pat
     (tmp_path / "mine.json").write_text('{"preset": "paper"}')
     with pytest.warns(UserWarning, match="preset is not used: the run keeps the settings"):
         by_file = configure({"resume": str(tmp_path)}, str(tmp_path / "mine.json"))
-    with pytest.raises(UserError, match="batch_size=4: batch_size=8 is given as well"):
-        configure({"batch_size": 8, "global_batch_size": 4})
     assert resumed.preset == repeated.preset == "" and resumed.optimizer == "adamw"
     assert by_file == resumed
 

@@ -17,7 +17,8 @@ from torch import nn
 from mshnet import run as run_module
 from mshnet.core import UserError
 from mshnet.cpu import attend_on_cpu, use_cpu_passes
-from mshnet.data import InFiles, find_source, read_dataset
+from mshnet.data import LOADED, InFiles
+from mshnet.data import load as load_data
 from mshnet.detection import Detection, fuse_bn
 from mshnet.device import (
     FIX_THREADS,
@@ -346,7 +347,7 @@ def test_streaming_takes_bounded_memory(tmp_path):
     folder = make_dataset(tmp_path / "data", train=120, test=2, size=512)
     config = tiny(dataset_dir=str(folder), cache="stream", num_workers=1)
     tracemalloc.start()
-    parts, findings = read_dataset(config, find_source(config))
+    parts, findings = load_data(config)
     assert isinstance(parts["train"].pairs, InFiles) and not findings.errors
     task, device = Detection(config), open_device("cpu")
     digest = parts["train"].hash
@@ -356,7 +357,7 @@ def test_streaming_takes_bounded_memory(tmp_path):
     tracemalloc.stop()
     assert peak < 120 * 2 * 512**2 / 2  # bytes; what four readers hold has come to 16 MB
     host = config.model_copy(update={"cache": "host"})
-    kept = read_dataset(host, find_source(host))[0]["train"]
+    kept = load_data(host)[0]["train"]
     assert kept.in_memory and kept.hash == digest
 
 
@@ -366,14 +367,15 @@ def test_auto_streams_what_memory_has_no_room_for(tmp_path, monkeypatch):
     config = tiny(dataset_dir=str(folder))
     for free, kept in ((2 * 6 * 2 * 1024, True), (2 * 6 * 2 * 1024 - 4, False)):
         monkeypatch.setattr("mshnet.data.free_memory", lambda free=free: free)
-        assert read_dataset(config, find_source(config))[0]["train"].in_memory is kept
+        LOADED.clear()
+        assert load_data(config)[0]["train"].in_memory is kept
 
 
 def test_an_image_that_vanishes_while_streaming_is_named(tmp_path):
     "A file that was there when the run began."
     folder = make_dataset(tmp_path / "data")
     streamed = tiny(dataset_dir=str(folder), cache="stream")
-    split = read_dataset(streamed, find_source(streamed))[0]["train"]
+    split = load_data(streamed)[0]["train"]
     (folder / "images" / "train_3.png").unlink()
     with pytest.raises(UserError, match="train_3: name without an image"):
         split.pairs[3]

@@ -172,7 +172,7 @@ def test_the_settings_of_a_task_are_recipe(runs):
         train(runs["ring"].config.model_copy(update={"width": 4}))
     with pytest.raises(UserError, match="unknown setting 'widht'; did you mean 'width'"):
         toy("ring", widht=4)
-    with pytest.raises(UserError, match="width=0 is not possible: use a whole number, at least"):
+    with pytest.raises(UserError, match="width=0 is not possible: use a value greater"):
         toy("ring", width=0)
     with pytest.raises(UserError, match="unknown setting 'base_size'"):
         toy("ring", base_size=64)

@@ -343,7 +343,7 @@ def predict_recordings(
     batch_size: int = 32,  # no result depends on it
 ) -> Written:
     "Recognise recordings, and write recordings.csv and evidence.npz."
-    files = find_inputs(inputs, SUFFIXES, recursive=True)
+    files = find_inputs([f"{p}/**" if Path(p).is_dir() else p for p in inputs], SUFFIXES)
     task, model = trained_task(weights, EventsConfig())
     folder, on = predictions_folder(weights, output_dir, "events"), open_device(device, precision)
 

@@ -221,7 +221,7 @@ for i, step in enumerate((1, 7, 12)):
 # | `--output-dir` | the same, but it is the run folder itself, not its parent |
 # | `--epochs`, `--batch-size`, `--lr`, `--weight-decay`, `--clip-grad`, `--num-workers`, `--seed` | the same |
 # | `--dt 1 --time-window 300` | `--dt 1ms --time-window 300ms` |
-# | `--resume` | the same: a run, a file, or a pattern such as `"outputs/nmnist_*/last.pt"`; or the same command again |
+# | `--resume` | the same: a run folder or its `last.pt`; or the same command again |
 # | `--checkpoint FILE` | `--weight-path FILE` |
 # | `--analyze-temporal` | not needed: `figures/` has the class probability over time |
 # | `simple_train.py`, `test_setup.py` | `--preset quick`, `mshnet doctor --task events` |

@@ -39,7 +39,6 @@
 # | `...; name one with --...-list` | no list of names, or several: choose one with `--train-list` or `--test-list`. A data set of your own without lists: `mshnet data DIR --split 0.5` |
 # | `split=...: there is a list, ...; leave out --split` | lists are never overwritten: delete them first if you want others |
 # | `...: damaged, or not an archive ...; copy or download it again` | often a web page saved as `.zip`, or an upload that broke off |
-# | `...: rejected, ... would become ...` | the archive would grow to more than a hundred times its size. Unpack it manually if you trust it |
 # | `...: cannot be downloaded ...` | no network, or the address has changed. On Kaggle switch Internet on; elsewhere download the data manually ([data sets](datasets.ipynb)) |
 # | `...: cannot be downloaded: ... files are missing or have other pixels (...)` | the archive at that address has changed or is damaged: the line names the first files. Download the data manually |
 # | `..._list=...: there is no such file in ..., and none of the lists that come with mshnet has this name: ...` | pass one of the names in the line, or the path of a file in the data set |

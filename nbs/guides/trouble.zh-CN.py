@@ -39,7 +39,6 @@
 # | `...; name one with --...-list` | 没有名称列表，或有几个：用 `--train-list` 或 `--test-list` 选择。你自己的、没有列表的数据集：`mshnet data DIR --split 0.5` |
 # | `split=...: there is a list, ...; leave out --split` | 列表从不被覆盖：想要别的列表，请先删除它们 |
 # | `...: damaged, or not an archive ...; copy or download it again` | 往往是把网页存成了 `.zip`，或上传中断 |
-# | `...: rejected, ... would become ...` | 压缩包解压后会超过自身大小的一百倍。如果信任它，请手动解压 |
 # | `...: cannot be downloaded ...` | 没有网络，或网址已改变。在 Kaggle 上打开 Internet；在别处手动下载数据（[数据集](datasets.zh-CN.ipynb)） |
 # | `...: cannot be downloaded: ... files are missing or have other pixels (...)` | 该网址的压缩包已改变或损坏：提示列出前几个文件。请手动下载数据 |
 # | `..._list=...: there is no such file in ..., and none of the lists that come with mshnet has this name: ...` | 写出提示中的一个名称，或数据集中一个文件的路径 |

@@ -188,7 +188,7 @@ def test_rescaled_clips_keep_their_order():
 
 
 def test_settings_of_before(tmp_path):
-    "Files in sections, presets by memory and settings that went: one line, with what to write."
+    "Presets by memory and settings that went: one line, with what to write."
     file = tmp_path / "gpu_config.json"
     with pytest.raises(UserError, match="preset=gpu16 is retired: use --preset paper --micro-b"):
         configure({"task": "signs", "preset": "gpu16"})
