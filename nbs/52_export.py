@@ -201,7 +201,7 @@ def _note(source: Path, trained: Trained, format: str) -> dict[str, Any]:
         "normalisation": {"inside": inside, **formula},
         "outputs": ["probability", "logits"] if inside else ["logits"],
         "threshold": trained.threshold,  # of the probability
-        "multiscale": trained.multiscale,  # see `predict_frames`; []: one look
+        "multiscale": trained.multiscale,  # see `predict_frame`; []: one look
         "example": {"image": EXAMPLE, "logits every 8 pixels": [round(v, 5) for v in values]},
     }
 
