@@ -228,8 +228,6 @@ class _ImageRecord(Record):
     mask: Count
     targets: Count  # number
     matched: Count  # number
-    clutter: Count = 0  # number of predictions that touch no target
-    clutter_pixels: Count = 0
 
     @property
     def iou(self) -> float:
@@ -239,16 +237,10 @@ class _ImageRecord(Record):
 
 
 class TargetRecord(Record):
-    "A target: how it looks, and how it was found."
+    "A target, and whether it was found."
 
-    name: str  # of its image
     area: Count
-    scr: Amount | None  # signal-to-clutter ratio
     matched: bool
-    covered: Count
-    extra: Count
-    parts: Count
-    merged: bool
 
 
 class Details(Record):

@@ -15,7 +15,6 @@ from mshnet.cli import main
 from mshnet.compare import (
     _tables,
     by_size,
-    cause_of,
     choice,
     compare,
     read_scored,
@@ -181,7 +180,7 @@ def test_each_mistake_has_its_line(copies, capsys):
     one, other = copies / "seed0", copies / "seed1"
     assert "name its folder" in refused(capsys, one / "scores.json")
     assert "output is retired: mshnet compare" in refused(capsys, one, "--output", "x.md")
-    for text in ("{", "[]", '{"scores": {}, "protocol": {}}', '{"scores": 1}', "\0"):
+    for text in ("{", "[]", '{"scores": {}}', '{"scores": 1}', "\0"):
         (other / "scores.json").write_text(text)
         assert "scores.json" in refused(capsys, other)
     for text in ("{", "3", '{"images": [{}]}', '{"targets": 3}', '{"curves": 3}'):
@@ -272,38 +271,13 @@ def test_contrast_is_the_formula():
     assert signal_to_clutter(grey, target, mask) == pytest.approx(wanted, abs=1e-3)
 
 
-TARGET = {"name": "a", "area": 20, "scr": 5.0, "matched": False, "covered": 0}
-TARGET |= {"extra": 0, "parts": 0, "merged": False}
-
-
-@pytest.mark.parametrize(
-    ("values", "cause"),
-    [
-        ({}, "missed: other"),
-        ({"area": 9}, "missed: small"),
-        ({"scr": 1.9}, "missed: dim"),
-        ({"area": 9, "scr": 1.9}, "missed: small and dim"),
-        ({"scr": None}, "missed: other"),
-        ({"parts": 1, "covered": 4}, "off centre"),
-        ({"parts": 2, "covered": 4}, "fragmented"),
-        ({"parts": 2, "covered": 4, "merged": True}, "merged"),
-        ({"parts": 1, "covered": 20, "matched": True}, "outline"),
-        ({"parts": 1, "covered": 20, "matched": True, "merged": True}, "outline"),
-        ({"parts": 2, "covered": 20, "matched": True}, "fragmented"),
-    ],
-)
-def test_the_cause_follows_its_rule(values, cause):
-    "As the notebook's table has them."
-    assert cause_of(TargetRecord(**(TARGET | values))) == cause
-
-
 def test_sizes_count_their_edges():
     "1-9, 10-25, 26-64, 65 and more, and all."
     areas = (1, 9, 10, 25, 26, 64, 65, 4000)
-    found = by_size([TargetRecord(**(TARGET | {"area": a, "matched": a < 10})) for a in areas])
-    assert [rate.targets for rate in found] == [2, 2, 2, 2, 8]
-    assert [rate.pd for rate in found] == [1, 0, 0, 0, 0.25]
-    assert found[-1].interval == pytest.approx(wilson(2, 8))
+    found = by_size([TargetRecord(area=a, matched=a < 10) for a in areas])
+    assert [targets for _, targets, *_ in found] == [2, 2, 2, 2, 8]
+    assert [pd for *_, pd, _ in found] == [1, 0, 0, 0, 0.25]
+    assert found[-1][-1] == pytest.approx(wilson(2, 8))
 
 
 def test_a_run_without_targets_is_compared(tmp_path):
