@@ -109,12 +109,6 @@ class Detections(Objects):
                 "mean": round(float(self.mean[i]), 5),
             }
 
-    def mask(self, shape: Sequence[int]) -> np.ndarray:  # [H,W] uint8, 0 or 255
-        "The pixels as white on black."
-        mask = np.zeros(shape, np.uint8)
-        mask[self.pixels] = 255
-        return mask
-
     def runs(self, shape: Sequence[int]) -> Iterator[list[int]]:  # shape: [H,W] of the frame
         """Of each object the lengths of the runs outside and inside of it, column by column.
 
@@ -260,16 +254,14 @@ def tiles_of(
 tiles, padded = tiles_of((200, 200), 128)
 Image.fromarray((255 * np.hstack([np.outer(*fade) for _, fade in tiles])).astype(np.uint8))
 
+
 # %% [markdown]
 # ### One piece after the other
 #
-# The padded frame is cut, and the pieces are predicted one by one and added up. A small frame is a single piece, whose weight is 1 everywhere. torch may compute four images by a different program than one, and then the last bits differ. Pieces of which each is computed alone have on one machine the same probabilities, bit for bit, whatever is predicted with them. (We tested this on a CPU. On a TPU every size of frame is a program of its own, so frames of one size are best there.)
+# The padded frame is cut, and the pieces are predicted one by one and added up. A small frame is a single piece, whose weight is 1 everywhere. torch may compute four images by a different program than one, and then the last bits differ. A piece that is computed alone has on one machine the same probabilities, bit for bit, whatever else is predicted. (We tested this on a CPU. On a TPU every size of frame is a program of its own, so frames of one size are best there.)
 
 # %%
 #| export
-_MANY = 16  # tiles of a frame whose progress is shown
-
-
 def _one_pass(
     detector: Callable[..., Tensor],  # a Detector, or a function like one
     pixels: np.ndarray,  # [H,W] or [H,W,3] uint8, sides multiples of 16
@@ -293,8 +285,7 @@ def _one_look(detector: Callable[..., Tensor], pixels: np.ndarray, tile: int) ->
     "Probabilities of target of a frame, as `predict_frame`, without the look at half size."
     tiles, shape = tiles_of(pixels.shape, tile)
     padded, prob = pad_mirrored(pixels, shape), np.zeros(shape, np.float32)
-    many = len(tiles) >= _MANY
-    for place, fade in bar(tiles, len(tiles), "tiles of a frame", "tiles") if many else tiles:
+    for place, fade in tiles:
         prob[place] += np.outer(*fade) * _one_pass(detector, padded[place])
     return prob[: pixels.shape[0], : pixels.shape[1]]
 
@@ -588,10 +579,8 @@ def _write_tables(folder: Path, lines: Iterable[dict[str, Any]]) -> dict[str, An
         image = {"id": len(images) + 1, "file_name": file, "frame": number}
         images.append(json.dumps({**image, "height": size[0], "width": size[1]}))
         for row in line["objects"]:
-            place = [row["object"], *row["centroid"], *row["box"]]
-            found.writerow(
-                [*head, *place, *(row.get(k) for k in ("area", "peak", "mean", "track"))]
-            )
+            values = (row.get(name) for name in ("area", "peak", "mean", "track"))
+            found.writerow([*head, row["object"], *row["centroid"], *row["box"], *values])
             targets.append(_target(row, size, id=len(targets) + 1, image_id=len(images)))
     for name, text in texts.items():
         write_atomic(folder / name, text.getvalue())
@@ -672,10 +661,7 @@ class _Results:
         name = self.names[frame.file]
         if not frame.single:
             name = f"{name}_{frame.number:05d}"
-        rows = [
-            {**row, **track}
-            for row, track in zip(found.rows(), self._follow(frame, found), strict=True)
-        ]
+        rows = self._rows(frame, found)
         if not frame.error:
             self._draw(frame, name, found, rows)
         for row, runs in zip(rows, found.runs(prob.shape), strict=True):
@@ -689,23 +675,22 @@ class _Results:
             file.write(f"{json.dumps(line)}\n")
         return len(found)
 
-    def _follow(self, frame: Frame, found: Detections) -> list[dict[str, Any]]:
-        "Of each detection of a clip its track, and whether it is confirmed; else nothing."
-        if not self.record["asked"]["tracks"] or frame.single:
-            return [{} for _ in range(len(found))]
-        if not frame.number:
-            self.tracker = Tracker()
-        numbers = self.tracker.update(found.centroid)
-        return [{"track": n, "confirmed": n in self.tracker.confirmed} for n in numbers]
+    def _rows(self, frame: Frame, found: Detections) -> list[dict[str, Any]]:
+        "The rows of a frame; in a clip, if asked, with the track of each."
+        rows = list(found.rows())
+        if self.record["asked"]["tracks"] and not frame.single:
+            if not frame.number:
+                self.tracker = Tracker()
+            for row, number in zip(rows, self.tracker.update(found.centroid), strict=True):
+                row |= {"track": number, "confirmed": number in self.tracker.confirmed}
+        return rows
 
     def _draw(self, frame: Frame, name: str, found: Detections, rows: list[Any]) -> None:
         "Write the pictures of a frame."
         for kind in self.kinds:
-            if kind == "masks":
-                picture = Image.fromarray(found.mask(frame.pixels.shape[:2]))
-            else:
-                picture = overlay(frame.pixels, rows)
-            content = io.BytesIO()
+            mask, content = np.zeros(frame.pixels.shape[:2], np.uint8), io.BytesIO()
+            mask[found.pixels] = 255
+            picture = overlay(frame.pixels, rows) if kind == "overlays" else Image.fromarray(mask)
             picture.save(content, "PNG", compress_level=3)
             path = self.folder / kind / f"{name}.png"
             write_atomic(path, content.getvalue(), durable=False)
@@ -752,7 +737,7 @@ def _output_folder(weights: Path, output_dir: str | Path, asked: dict[str, Any])
 # %% [markdown]
 # ## All of it
 #
-# Everything that can be wrong is checked before anything is written: settings, weights, inputs, the folder. An unreadable file is skipped, counted and reported at the end. After a request to stop, the run ends before the next pass of the network, and the frame in progress leaves no trace.
+# Everything that can be wrong is checked before anything is written: settings, weights, inputs, the folder. An unreadable file is skipped, counted and reported at the end. After a request to stop, the run ends after the frame in progress.
 #
 # Under torchrun, or with `--num-devices 2`, processes share the files: process 1 of 2 takes every second one. The first process makes the folder and sends the others what is to be done; when all are done it writes the tables. Machines need a disk that all of them see. A video, or a file of many pages, is one file. If a process is killed, torchrun stops the others, and the same command with any number of processes predicts what is left.
 

@@ -180,22 +180,16 @@ class Comparison:
     "Runs side by side."
 
     runs: list[Scored]
-    forbids: dict[str, list[str]]  # fields that make the scores incomparable: the value of each run
-    differs: dict[str, list[str]]  # other fields that differ
+    differs: dict[str, list[str]]  # the fields that differ: the value of each run
 
     def __str__(self) -> str:
         "All tables, as Markdown."
-        names = ", ".join(self.forbids)
-        warning = f"**NOT COMPARABLE, shown anyway; different or not known: {names}**"
-        return "\n\n".join(["# Comparison", *([warning] if names else []), *_tables(self)])
+        return "\n\n".join(["# Comparison", *_tables(self)])
 
     _repr_markdown_ = __str__
 
 
-def compare(
-    folders: Sequence[str | Path],
-    anyway: bool = False,  # compare even scores that are not comparable
-) -> Comparison:
+def compare(folders: Sequence[str | Path]) -> Comparison:
     "Read runs and compare them; UserError if they are not comparable."
     if not folders:
         raise UserError("compare: name one run or more, such as runs/NAME")
@@ -206,20 +200,20 @@ def compare(
     forbids = _differing(rows, must)
     if len(runs) > 1 and rows[0]["split_hash"] == UNKNOWN:  # which is not equal to unknown
         forbids["split_hash"] = [row["split_hash"] for row in rows]
-    if forbids and not anyway:
+    if forbids:
         values = [f"{k} {' | '.join(shortened(v, 30) for v in x)}" for k, x in forbids.items()]
         raise UserError(
             f"these scores cannot be compared: {'; '.join(values)} "
-            f"({' | '.join(run.name for run in runs)}); score them alike, or use --anyway"
+            f"({' | '.join(run.name for run in runs)}); score them alike"
         )
     shared = set.intersection(*map(set, recipes)) - {*must, *MAY, "base_size"}
     trained = [name for name in recipes[0] if name in shared]
-    return Comparison(runs, forbids, _differing(rows, MAY) | _differing(recipes, trained))
+    return Comparison(runs, _differing(rows, MAY) | _differing(recipes, trained))
 
 
 # %%
 both: Comparison = compare([kept / "scenes-quick", kept / "scenes-five-epochs"])
-both.forbids, both.differs
+both.differs
 
 # %% [markdown]
 # ## Small counts need intervals
@@ -284,7 +278,7 @@ f"IoU {np.mean(ious):.3f} \u00b1 {np.std(ious, ddof=1):.3f} (n = {len(group)})"
 #
 # A table is Markdown whose columns are aligned. It reads the same in a terminal and in a document. An undefined number is a dash.
 #
-# The first table has the scores, and below them the means over seeds. The second has a column for each field of the protocols that differs, with a `!` if it makes the scores incomparable; one line holds the fields that agree. Detections have one more, rates by size.
+# The first table has the scores, and below them the means over seeds. The second has a column for each field of the protocols that differs; one line holds the fields that agree. Detections have one more, rates by size.
 
 # %%
 #| export
@@ -322,10 +316,9 @@ def _score_table(runs: Sequence[Scored]) -> str:
 def _protocol_table(comparison: Comparison) -> str:
     "The protocols: fields that differ, and fields that agree."
     runs = comparison.runs
-    columns = {f"{k} !": v for k, v in comparison.forbids.items()} | comparison.differs
+    columns = comparison.differs
     rows = [[r.name, *(shortened(v[i], 44) for v in columns.values())] for i, r in enumerate(runs)]
-    shown = {"choice", *comparison.forbids, *comparison.differs}
-    same = "; ".join(f"{k} {v}" for k, v in runs[0].how.items() if k not in shown)
+    same = "; ".join(f"{k} {v}" for k, v in runs[0].how.items() if k not in {"choice", *columns})
     note = f"{'the same in all' if len(runs) > 1 else 'protocol'}: {same}"
     return _table("Protocol", ["run", *columns], rows if columns else [], note)
 
