@@ -246,12 +246,6 @@ def _presets(settings: type[Settings]) -> str:
     return "\n".join(lines)
 
 # %% ../nbs/57_cli.ipynb #_task_of_words
-_RETIRED = {  # flags of `compare`
-    "output": "mshnet compare RUN RUN > FILE.md; trade_offs draws the curves",
-    "anyway": "score the runs alike, or name one run after the other",
-}
-
-
 def _task_of_words(words: Sequence[str]) -> tuple[type[Settings], dict[str, Any]]:
     "The settings of the task that a command line is about, and those of its weights."
     parser = _Parser(prog="mshnet", add_help=False)
@@ -298,8 +292,8 @@ def _misfit(word: str, command: str, settings: type[Settings]) -> str:
     if not word.startswith("-"):
         return f"unexpected argument {word!r}; {see}"
     name = word.lstrip("-").split("=")[0].replace("-", "_")
-    if command == "compare" and name in _RETIRED:
-        return f"{name} is retired: {_RETIRED[name]}"
+    if (command, name) == ("compare", "output"):
+        return "output is retired: mshnet compare RUN RUN > FILE.md; trade_offs draws the curves"
     if name in settings.model_fields:
         if not word.startswith("--"):
             return f"{word}: a flag begins with two dashes; use -{word}"

@@ -219,9 +219,6 @@ def _one_look(detector: Callable[..., Tensor], pixels: np.ndarray, tile: int) ->
     return prob[: pixels.shape[0], : pixels.shape[1]]
 
 # %% ../nbs/53_predict.ipynb #_fused
-_LEAST = 1e-6  # the smallest probability whose logit is used
-
-
 def _fused(
     prob: np.ndarray,  # [H,W], changed in place
     half: np.ndarray,  # [H/2,W/2], of the same frame at half its size
@@ -230,7 +227,7 @@ def _fused(
     "The probability from two looks."
     first, second, constant = multiscale
     for values in (prob, half):
-        logit(np.clip(values, _LEAST, 1 - _LEAST, out=values), out=values)
+        logit(np.clip(values, 1e-6, 1 - 1e-6, out=values), out=values)
     height, width = half.shape
     large = Image.fromarray(half).resize((2 * width, 2 * height), Image.Resampling.BILINEAR)
     prob *= first

@@ -9,9 +9,8 @@
 # %%
 #| hide
 import tempfile
-from importlib.util import find_spec
 
-from fastcore.test import expect_fail, test_eq
+from fastcore.test import expect_fail
 
 from mshnet.recipe import Config
 from mshnet.train import train
@@ -172,7 +171,7 @@ save_picture(explored(view), run.folder / "figures" / "explored.png")
 
 # %%
 #| export
-class Explorer:
+class _Explorer:
     "Widgets to walk through images."
 
     def __init__(
@@ -218,15 +217,6 @@ class Explorer:
         self.image.index = min(max(self.image.index + by, 0), len(self.image.options) - 1)
 
 
-# %%
-if find_spec("ipywidgets"):
-    hands = Explorer([view, view].__getitem__, [("an example", 0), ("again", 1)])
-    hands.choose()
-    hands.threshold.value = 0.3
-    hands.step(1)
-    test_eq(hands.picture.value, explored(view, 0.3))
-
-
 # %% [markdown]
 # `explore` puts it together. In a headless run, or without ipywidgets, it returns a still picture of the same image at the same threshold, and stores it with the figures of the run.
 
@@ -264,7 +254,7 @@ def explore(
         raise UserError(f"place={place}: there are {len(lines)} to see; use 0 to {len(lines) - 1}")
     view = lru_cache(64)(partial(view_image, Detector(file, device), config, split))
     if movable():
-        hands = Explorer(view, lines, threshold, place, config.rule)
+        hands = _Explorer(view, lines, threshold, place, config.rule)
         hands.choose()
         return hands.box
     still = explored(view(lines[place][1]), threshold, rule=config.rule)
