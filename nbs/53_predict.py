@@ -600,9 +600,9 @@ class _Results:
         self.left = [file for file in files if file not in kept]
         if kept:
             print(f"resume  {folder}: {counted(len(kept), 'file')} done", file=sys.stderr)
-        self._clean(kept)
         write_json(folder / SUMMARY, {"state": "running", **record})
         (folder / "frames.csv").touch()  # by which `find_inputs` knows the folder
+        self._clean(kept)
 
     def _record_of(self, file: Path) -> Path:
         "The record of a file."
