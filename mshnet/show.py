@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['MONOSPACE', 'COLORS', 'Count', 'Amount', 'T', 'Sign', 'HIT', 'MISS', 'FALSE_ALARM', 'Picture', 'png', 'save_picture',
-           'learning_curves', 'run_config', 'not_drawn', 'Record', 'TargetRecord', 'Details', 'read_scores_file',
-           'read_details', 'trade_offs', 'draw_panel', 'draw_judged', 'shortened', 'draw_legend', 'even_steps', 'View',
-           'view_image', 'gallery', 'draw_run', 'samples']
+           'learning_curves', 'not_drawn', 'Record', 'TargetRecord', 'Details', 'read_scores_file', 'read_details',
+           'trade_offs', 'draw_panel', 'draw_judged', 'shortened', 'draw_legend', 'even_steps', 'View', 'view_image',
+           'gallery', 'draw_run', 'samples']
 
 # %% ../nbs/50_show.ipynb #c-import-io
 import io
@@ -131,8 +131,8 @@ def learning_curves(
             axes.axvspan(min(warm) - 0.5, max(warm) + 0.5, color="0.9", zorder=0)
     return save_picture(figure, Path(folder) / "figures" / "learning.png")
 
-# %% ../nbs/50_show.ipynb #run_config
-def run_config(folder: Path) -> Config:
+# %% ../nbs/50_show.ipynb #_run_config
+def _run_config(folder: Path) -> Config:
     "The settings of a run."
     found: Config = settings_from(Folder(folder).read_json("config.json"))
     return found
@@ -220,7 +220,7 @@ def trade_offs(
 ) -> Picture | str:
     "Pd against Fa, with a marker at probability 0.5."
     runs = [Path(folder), *map(Path, others)]
-    if line := not_drawn("trade_offs", run_config(runs[0])):
+    if line := not_drawn("trade_offs", _run_config(runs[0])):
         return line
     names = [str(run) for run in runs] if others else ["marker: threshold 0.5"]
     figure = Figure(figsize=(5.5, 3.8), layout="constrained")
@@ -324,7 +324,7 @@ def view_image(detector: Detector, config: Config, split: Split, index: int) -> 
 def gallery(folder: Path) -> Picture:
     "Test images from worst to best, with hits, misses and false alarms; UserError without scores."
     folder = Path(folder)
-    config, path = run_config(folder), folder / "figures" / "gallery.png"
+    config, path = _run_config(folder), folder / "figures" / "gallery.png"
     if config.task != "detect":
         make_task(config).report(folder)
         return Picture(path)

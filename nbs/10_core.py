@@ -467,8 +467,7 @@ RETIRED = {
     "compile": "is retired: leave it out; it was not faster, and on an H200 its loss was NaN",
     "on_out_of_memory": "is retired: a batch that is too large names the --micro-batch to use",
     "use_tpu": "is retired: use --device xla",
-    "weights_only": "is retired: best.pt alone can be scored; `mshnet export --format safetensors` "
-    "makes it smaller",
+    "weights_only": "is retired: best.pt alone can be scored; `mshnet export` makes it smaller",
     "json": "is retired: in Python, mshnet.doctor.doctor(config).lines has the same lines",
     "format": "is retired: `mshnet pack` writes tar.gz, `mshnet export` what --output ends in",
     "backbone_weights": "is retired: use --weight-path FILE; the guide on sign language has the "

@@ -184,7 +184,7 @@ learning_curves(run.folder)
 
 # %%
 #| export
-def run_config(folder: Path) -> Config:
+def _run_config(folder: Path) -> Config:
     "The settings of a run."
     found: Config = settings_from(Folder(folder).read_json("config.json"))
     return found
@@ -292,7 +292,7 @@ def trade_offs(
 ) -> Picture | str:
     "Pd against Fa, with a marker at probability 0.5."
     runs = [Path(folder), *map(Path, others)]
-    if line := not_drawn("trade_offs", run_config(runs[0])):
+    if line := not_drawn("trade_offs", _run_config(runs[0])):
         return line
     names = [str(run) for run in runs] if others else ["marker: threshold 0.5"]
     figure = Figure(figsize=(5.5, 3.8), layout="constrained")
@@ -423,7 +423,7 @@ def view_image(detector: Detector, config: Config, split: Split, index: int) -> 
 def gallery(folder: Path) -> Picture:
     "Test images from worst to best, with hits, misses and false alarms; UserError without scores."
     folder = Path(folder)
-    config, path = run_config(folder), folder / "figures" / "gallery.png"
+    config, path = _run_config(folder), folder / "figures" / "gallery.png"
     if config.task != "detect":
         make_task(config).report(folder)
         return Picture(path)

@@ -155,8 +155,8 @@ def detections(
 # Pixels that touch at a corner are one object, and the box ends one past its last pixel. The two targets of our example:
 
 # %%
-found: list[dict[str, Any]] = list(detections(prob).rows())
-found
+found: Detections = detections(prob)
+list(found.rows())
 
 # %% [markdown]
 # An overlay shows the frame with a box around each detection, labelled with its number in the table and its highest probability. The boxes keep a little distance from the target. Small frames are upsampled by a whole factor, and very large ones are reduced. Above 50 detections we omit the labels, which would cover the frame.
@@ -195,7 +195,7 @@ def overlay(
 
 
 # %%
-overlay(image, found)
+overlay(image, list(found.rows()))
 
 # %% [markdown]
 # ## Any size

@@ -45,7 +45,7 @@ def example():
 
 def view_of(run, index):
     "A test image of a run."
-    config = show.run_config(run)
+    config = show._run_config(run)
     split = Detection(config).splits()["test"]
     return show.view_image(Detector(run / "best.pt", "cpu"), config, split, index)
 
