@@ -28,6 +28,7 @@ from mshnet.core import (
     UserError,
     configure,
     read_settings,
+    resolve,
     settings_class,
     settings_of,
     task_of,
@@ -87,9 +88,6 @@ _OPTIONS: dict[str, dict[str, tuple[type, str]]] = {  # a bool is a switch
     "export": {
         "output": (str, "FILE.onnx or FILE.safetensors (default: ONNX beside the weights)"),
     },
-    "compare": {
-        "anyway": (bool, "compare scores that are not comparable, with a warning"),
-    },
     "pack": {
         "output": (str, "file to write, .tar.gz (default: beside the run, named after it)"),
     },
@@ -120,8 +118,6 @@ _DAILY = [
     *("epochs", "batch_size", "lr", "choose", "seed"),
     *("device", "num_devices", "max_hours", "mirror_dir"),
 ]
-_METAVARS = {"device": "DEVICE", "resume": "RUN", "output": "FILE", "write": "DIR"}
-_METAVARS |= {"save": "NAMES", "task": "NAME"}
 _TEXTS = {  # of settings that each command uses in its own way
     "weight_path train": "weights to start from: a file, a run folder, or pretrained",
     "weight_path test": "weights to evaluate: a file or a run folder (default: pretrained)",
@@ -149,15 +145,14 @@ class _Parser(argparse.ArgumentParser):
 
 def _metavar(name: str, kind: Any) -> str:
     "What a flag expects, in capitals or as a list of its values."
-    if name in _METAVARS:
-        return _METAVARS[name]
     values = ("true", "false") if kind is bool else get_args(kind)
     if values and not isinstance(values[0], str):  # a number, or a word
         values = ("N", *get_args(values[1]))
     if values:
         return "{" + ",".join(values) + "}"
-    path = {"dir": "DIR", "list": "FILE", "path": "FILE"}.get(name.rpartition("_")[2], "NAME")
-    return {int: "N", float: "NUMBER"}.get(kind, path)
+    word = {"list": "FILE", "path": "FILE", "output": "FILE", "resume": "RUN", "write": "DIR"}
+    last = name.rpartition("_")[2]
+    return {int: "N", float: "NUMBER"}.get(kind, word.get(last, last.upper()))
 
 
 def _text_of(name: str, settings: type[Settings], command: str) -> str:
@@ -259,9 +254,7 @@ def _task_of_words(words: Sequence[str]) -> tuple[type[Settings], dict[str, Any]
     written = read_settings(asked.config) | ({"task": asked.task} if asked.task else {})
     weights, trained = asked.weight_path or str(written.get("weight_path", "")), {}
     if weights and words[0] in ("test", "predict"):
-        from mshnet.weights import settings_of_weights
-
-        trained = settings_of_weights(weights)
+        trained = resolve("mshnet.weights:settings_of_weights")(weights)
     task = task_of(written, trained or settings_of(asked.resume))
     return settings_class(task), trained
 
@@ -308,11 +301,10 @@ def _misfit(word: str, command: str, settings: type[Settings]) -> str:
 
 
 def _data_folder(command: str, folder: str, written: dict[str, Any]) -> str:
-    "The data set that is named without a flag; UserError for a run, weights or a second data set."
+    "The data set that is named without a flag; UserError for a run or a second data set."
     if (other := written.get("dataset_dir", folder)) != folder:
         raise UserError(f"{folder}: --dataset-dir {other} is given as well; use one of them")
-    of_run = folder.endswith(".pt") or os.path.exists(os.path.join(folder, "config.json"))
-    if command == "train" and of_run:
+    if command == "train" and os.path.exists(os.path.join(folder, "config.json")):
         todo = f"use --resume {folder}, or --weight-path {folder} to start from its weights"
         raise UserError(f"{folder} is no data set; {todo}")
     return folder
@@ -329,25 +321,19 @@ def _note(line: str) -> None:
 
 def _which_weights(config: Settings) -> str:
     "The weights in use, and where their card is."
-    from mshnet.weights import PRETRAINED, weights_file
-
-    if config.weight_path not in ("", PRETRAINED):
+    if config.weight_path not in ("", "pretrained"):
         return config.weight_path
-    return f"pretrained; their card: {weights_file(PRETRAINED, config.task).with_suffix('.md')}"
+    file = resolve("mshnet.weights:weights_file")("pretrained", config.task)
+    return f"pretrained; their card: {file.with_suffix('.md')}"
 
 
 def _result_folder(name: str) -> Path:
-    "A folder for scores; UserError if it cannot be written, holds a run or is in a data set."
-    from mshnet.data import outside_of_data
-    from mshnet.files import make_folder, write_atomic
-
-    outside_of_data(name)
+    "A folder for scores; UserError if it cannot be made, holds a run or is in a data set."
+    resolve("mshnet.data:outside_of_data")(name)
     folder = Path(name).expanduser()
     if (folder / "log.jsonl").exists():
         raise UserError(f"output_dir={name!r}: holds a run, whose scores stay; use another")
-    make_folder(folder)
-    write_atomic(folder / ".writable", "")
-    (folder / ".writable").unlink()
+    resolve("mshnet.files:make_folder")(folder)
     return folder
 
 # %% ../nbs/57_cli.ipynb #_train
@@ -372,17 +358,16 @@ def _train(config: Settings) -> int:
 
 def _test(config: Settings) -> int:
     "Score weights, print the protocol, and store both if a folder is given."
-    from mshnet.evaluate import evaluate
-
     folder = _result_folder(config.output_dir) if config.output_dir else None
-    result = evaluate(config)
+    result = resolve("mshnet.evaluate:evaluate")(config)
     print(f"{'weights':25}{_which_weights(config)}")
     for key, value in result.protocol.items():
         print(f"{key:25}{value}")
-    if folder and first_process():
-        result.save(folder)
+    if folder:
         print(f"{'results':25}{folder}")
     print(result.scores)
+    if folder and first_process():
+        result.save(folder)
     return 0
 
 
@@ -413,17 +398,14 @@ def _predict(config: Config, inputs: list[str], words: Sequence[str], **how: Any
 # %% ../nbs/57_cli.ipynb #_data
 def _data(config: Any, split: float | None = None, write: str = "") -> int:
     "Print the data report, after writing lists or simulated data if asked; status 2 if unusable."
-    from mshnet.data import write_lists
-    from mshnet.task import make_task
-
-    task = make_task(config)
+    task = resolve("mshnet.task:make_task")(config)
     if write:
         print(task.write_data(Path(write).expanduser()))
         return 0
     if split is not None:
         if config.task != "detect":
             raise UserError(f"split={split} is not possible for task {config.task}: leave it out")
-        print(write_lists(config, split))
+        print(resolve("mshnet.data:write_lists")(config, split))
     text, usable = task.describe_data()
     print(text)
     return 0 if usable else 2
@@ -431,52 +413,40 @@ def _data(config: Any, split: float | None = None, write: str = "") -> int:
 
 def _doctor(config: Config) -> int:
     "Print the report on the machine; status 1 for a warning, 2 for an error."
-    from mshnet.doctor import doctor
-
     with contextlib.redirect_stdout(sys.stderr):  # such as notes on an archive
-        found = doctor(config)
+        found = resolve("mshnet.doctor:doctor")(config)
     print(found)
-    return found.status
+    return int(found.status)
 
 
 def _bench(config: Config, **how: int) -> int:
     "Print the measurements."
-    from mshnet import bench
-
     if config.output_dir:
         _result_folder(config.output_dir)
-    print(bench.table(bench.bench(config, **how)))
+    measured = resolve("mshnet.bench:bench")(config, **how)
+    print(resolve("mshnet.bench:table")(measured))
     return 0
 
 
-def _compare(config: Config, runs: list[str], anyway: bool = False) -> int:
+def _compare(config: Config, runs: list[str]) -> int:
     "Print runs side by side."
-    from mshnet.compare import compare
-
-    print(compare(runs, anyway))
+    print(resolve("mshnet.compare:compare")(runs))
     return 0
 
-# %% ../nbs/57_cli.ipynb #_export
-def _export(config: Config, **how: str) -> int:
-    "Write weights as a file for other programs, and print its name and its error."
-    from mshnet.export import export
-    from mshnet.session import offer_download
 
+def _export(config: Config, **how: str) -> int:
+    "Write weights as a file for other programs, and print its name."
     if not config.weight_path:
         todo = "name the weights to export, such as runs/NAME/best.pt, or pretrained"
         raise UserError(f"weight_path is empty: {todo}")
-    done = export(config.weight_path, **how)
-    print(f"{done.path}  {megabytes(done.path.stat().st_size)}  {done}")
-    for file in (done.path, done.note):
-        offer_download(file)
+    path = resolve("mshnet.export:export")(config.weight_path, **how)
+    print(f"{path}  {megabytes(path.stat().st_size)}, checked")
     return 0
 
 
 def _pack(config: Config, run: str, **how: Any) -> int:
     "Put a run into one file, and print its name."
-    from mshnet.session import pack
-
-    path = pack(run, **how)
+    path = resolve("mshnet.session:pack")(run, **how)
     print(f"{path}  {megabytes(path.stat().st_size)}")
     return 0
 

@@ -323,6 +323,7 @@ def configure(
 
 # %% ../nbs/10_core.ipynb #c-retired
 RETIRED = {
+    "anyway": "is retired: score the runs alike, or compare one run after the other",
     "watch": "is retired: learning_curves(folder) of mshnet.show draws a run that still trains",
     "tensorboard": "is retired: learning_curves(folder) of mshnet.show, or the run's log.jsonl",
     "mode": "is retired: use `mshnet train` or `mshnet test`",

@@ -95,7 +95,7 @@ class Detector:
         self.device, self.deep = open_device(device, precision), True
         self.why = self.device.why  # the device and its precision, in words
         self.threshold = 0.5  # of the probability, for detections
-        self.multiscale: tuple[float, ...] = ()  # see `mshnet.predict.predict_frames`
+        self.multiscale: tuple[float, ...] = ()  # see `mshnet.predict.predict_frame`
         if isinstance(weights, nn.Module):
             self.name = type(weights).__name__
             model = use_cpu_passes(copy.deepcopy(weights))

@@ -383,6 +383,7 @@ def configure(
 # %%
 #| export
 RETIRED = {
+    "anyway": "is retired: score the runs alike, or compare one run after the other",
     "watch": "is retired: learning_curves(folder) of mshnet.show draws a run that still trains",
     "tensorboard": "is retired: learning_curves(folder) of mshnet.show, or the run's log.jsonl",
     "mode": "is retired: use `mshnet train` or `mshnet test`",

@@ -15,7 +15,6 @@ from fastcore.test import test_eq
 # %%
 #| export
 import io
-import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -143,23 +142,20 @@ def _draw_line(
 _FEW = 30  # epochs that get a marker each; the line of a single one is invisible
 
 
+def _draw_epochs(axes: Axes, rows: list[Any], values: list[Any], place: int, label: str) -> None:
+    "Draw a value of each epoch."
+    epochs, few = np.array([e["epoch"] for e in rows]), slice(None) if len(rows) <= _FEW else None
+    _draw_line(axes, epochs, np.array(values, float), place, label, few)
+    axes.grid(alpha=0.3)
+
+
 def learning_curves(
     folder: Path,  # of a run
 ) -> Picture:
     "Loss and scores by epoch."
-    figure, path = Figure(figsize=(7, 5)), Path(folder) / "figures" / "learning.png"
-    history = Folder(Path(folder)).history()
-    if not history:
-        figure.text(0.5, 0.5, "no epoch yet", ha="center", va="center")
-        return save_picture(figure, path)
+    figure, history = Figure(figsize=(7, 5)), Folder(Path(folder)).history()
     top, below = figure.subplots(2, 1, sharex=True)
-
-    def draw(axes: Axes, rows: list[Any], values: list[Any], place: int, label: str) -> None:
-        epochs = np.array([e["epoch"] for e in rows])
-        few = slice(None) if len(rows) <= _FEW else None
-        _draw_line(axes, epochs, np.array(values, float), place, label, few)
-
-    draw(top, history, [e["loss"] for e in history], 0, "")
+    _draw_epochs(top, history, [e["loss"] for e in history], 0, "")
     top.set_ylabel("training loss")
     scored = [e for e in history if "scores" in e]
     shown = {"iou": "IoU", "niou": "nIoU", "pd": "Pd"}
@@ -167,19 +163,16 @@ def learning_curves(
         rates = [k for k, v in scored[-1]["scores"].items() if isinstance(v, float)]
         shown = {name: name for name in rates[:3]}  # counts have no place on this axis
     for i, (key, label) in enumerate(shown.items()):
-        draw(below, scored, [e["scores"][key] for e in scored], i, label)
+        _draw_epochs(below, scored, [e["scores"][key] for e in scored], i, label)
     below.set(xlabel="epoch", ylim=(-0.05, max(1.05, below.get_ylim()[1])))
     below.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    below.set_ylabel(f"score, {scored[-1]['split']}" if scored else "")
+    below.set_ylabel(f"score, {scored[-1]['split']}" if scored else "no epoch yet")
     below.legend(loc="best", fontsize=8)
-    warm = [e["epoch"] for e in history if e["phase"] == "warm-up"]
-    for axes in (top, below):
-        axes.grid(alpha=0.3)
-        if warm:
-            axes.axvspan(min(warm) - 0.5, max(warm) + 0.5, color="0.9", zorder=0)
-    if warm:
+    if warm := [e["epoch"] for e in history if e["phase"] == "warm-up"]:
         top.set_title("grey: warm-up, the full-size head alone", fontsize=9)
-    return save_picture(figure, path)
+        for axes in (top, below):
+            axes.axvspan(min(warm) - 0.5, max(warm) + 0.5, color="0.9", zorder=0)
+    return save_picture(figure, Path(folder) / "figures" / "learning.png")
 
 
 # %%
@@ -191,7 +184,7 @@ learning_curves(run.folder)
 
 # %%
 #| export
-def run_config(folder: Path) -> Config:
+def _run_config(folder: Path) -> Config:
     "The settings of a run."
     found: Config = settings_from(Folder(folder).read_json("config.json"))
     return found
@@ -212,7 +205,6 @@ def not_drawn(picture: str, config: Settings) -> str:  # empty for detection
 #| export
 Count = Annotated[int, Field(ge=0, le=2**48)]
 Amount = Annotated[float, Field(ge=0, le=1e12)]
-CURVES = {"pixels": ("threshold", "precision", "recall"), "objects": ("threshold", "pd", "fa")}
 
 
 class Record(BaseModel, extra="ignore", allow_inf_nan=False):
@@ -228,8 +220,6 @@ class _ImageRecord(Record):
     mask: Count
     targets: Count  # number
     matched: Count  # number
-    clutter: Count = 0  # number of predictions that touch no target
-    clutter_pixels: Count = 0
 
     @property
     def iou(self) -> float:
@@ -239,34 +229,26 @@ class _ImageRecord(Record):
 
 
 class TargetRecord(Record):
-    "A target: how it looks, and how it was found."
+    "A target, and whether it was found."
 
-    name: str  # of its image
     area: Count
-    scr: Amount | None  # signal-to-clutter ratio
     matched: bool
-    covered: Count
-    extra: Count
-    parts: Count
-    merged: bool
 
 
 class Details(Record):
     "The record of a scoring: its images, its curves, its targets."
 
     images: list[_ImageRecord] = []
-    curves: dict[str, dict[str, list[Amount | None]] | None] | None = None
+    curves: dict[str, dict[str, list[Amount | None]] | None] = {}
     targets: list[TargetRecord] | None = None
     settings: dict[str, Any] = {}
 
-    def curve(self, name: str) -> dict[str, np.ndarray] | None:
-        "One of the curves, NaN for undefined values; None if it was not recorded."
-        found = (self.curves or {}).get(name)
-        if found is None:
-            return None
-        lists = {k: np.array(found.get(k, []), float) for k in CURVES[name]}
-        if len({len(values) for values in lists.values()}) > 1:
-            raise UserError(f"curve of {name}: lists are missing, or their lengths differ")
+    def curve(self) -> list[np.ndarray]:  # thresholds, Pd, Fa; NaN: undefined
+        "Pd and Fa by threshold; UserError if the lists do not fit, empty ones without a record."
+        held = self.curves.get("objects") or {}
+        lists = [np.array(held.get(name, []), float) for name in ("threshold", "pd", "fa")]
+        if len({len(values) for values in lists}) > 1:
+            raise UserError("curve of Pd and Fa: lists are missing, or their lengths differ")
         return lists
 
 
@@ -293,53 +275,39 @@ def read_details(folder: Path) -> Details:
 
 # %%
 details = read_details(run.folder)
-test_eq((len(details.images), len(details.curve("pixels")["recall"])), (4, 100))
+test_eq((len(details.images), {len(values) for values in details.curve()}), (4, {23}))
 details.images[0], details.targets[0]
 
 
 # %% [markdown]
 # ## What a threshold trades
 #
-# A score belongs to one threshold. The curves show the others: more targets found for more false alarms (Pd against Fa), and precision against recall of the pixels. A marker stands at probability 0.5, the threshold of the scores. We leave out threshold 0, which predicts every pixel, and recall 0, where precision is undefined.
+# A score belongs to one threshold. The curve shows the others: more targets found for more false alarms. A marker stands at probability 0.5, the threshold of the scores.
 
 # %%
 #| export
-def _draw_trade_off(axes: Axes, scorings: dict[str, Details], of: str) -> None:
-    "Draw a curve for each scoring, with its name and a marker at probability 0.5."
-    x, y = ("fa", "pd") if of == "objects" else ("recall", "precision")
-    for i, (name, details) in enumerate(scorings.items()):
-        if curve := details.curve(of):
-            seen = curve["threshold"] > 0
-            if of == "pixels":
-                curve["precision"][curve["recall"] == 0] = math.nan
-            dot = int(np.argmin(np.abs(curve["threshold"][seen] - 0.5)))
-            _draw_line(axes, curve[x][seen], curve[y][seen], i, name, at=dot)
-    axes.set(ylim=(-0.03, 1.03), xlim=(-0.03, 1.03))
-    axes.grid(alpha=0.3, which="both")
-    if axes.lines:
-        axes.legend(fontsize=8)
-    if of == "objects":
-        axes.set_xscale("symlog", linthresh=1)
-        rates = np.concatenate([[100], *(line.get_xdata() for line in axes.lines)])
-        axes.set_xlim(np.nanmin(rates) / 3, 3 * np.nanmax(rates))
-        axes.set(xlabel="Fa, false pixels per million", ylabel="Pd, fraction of targets found")
-    else:
-        axes.set(xlabel="recall of target pixels", ylabel="precision")
-
-
 def trade_offs(
     folder: str | Path,  # of a run, which gets the picture
     *others: str | Path,  # runs to compare it with
 ) -> Picture | str:
-    "Pd against Fa, and precision against recall, with a marker at probability 0.5."
+    "Pd against Fa, with a marker at probability 0.5."
     runs = [Path(folder), *map(Path, others)]
-    if line := not_drawn("trade_offs", run_config(runs[0])):
+    if line := not_drawn("trade_offs", _run_config(runs[0])):
         return line
     names = [str(run) for run in runs] if others else ["marker: threshold 0.5"]
-    details = dict(zip(names, map(read_details, runs), strict=True))
-    figure = Figure(figsize=(9, 3.8), layout="constrained")
-    for axes, of in zip(figure.subplots(1, 2), ("objects", "pixels"), strict=True):
-        _draw_trade_off(axes, details, of)
+    figure = Figure(figsize=(5.5, 3.8), layout="constrained")
+    axes, most = figure.subplots(), 100.0
+    for i, (name, run) in enumerate(zip(names, runs, strict=True)):
+        threshold, pd, fa = read_details(run).curve()
+        if len(threshold):
+            _draw_line(axes, fa, pd, i, name, at=int(np.argmin(np.abs(threshold - 0.5))))
+            most = max(most, np.nanmax(fa))
+    axes.set_xscale("symlog", linthresh=1)
+    axes.set(xlim=(0, 3 * most), xlabel="Fa, false pixels per million")
+    axes.set(ylim=(-0.03, 1.03), ylabel="Pd, fraction of targets found")
+    axes.grid(alpha=0.3, which="both")
+    if axes.lines:
+        axes.legend(fontsize=8)
     return save_picture(figure, runs[0] / "figures" / "trade_offs.png")
 
 
@@ -415,7 +383,6 @@ draw_judged(figure.add_subplot(), truth * 90, "one of each", pred, truth, "exact
 draw_legend(figure)
 figure
 
-
 # %% [markdown]
 # ## Best and worst images
 #
@@ -425,6 +392,9 @@ figure
 
 # %%
 #| export
+_SHOWN = 5  # images of a picture
+
+
 def even_steps(length: int, count: int) -> list[int]:  # at most `count`
     "Indices at even steps through a list, with the first and the last."
     return np.linspace(0, length - 1, min(count, length)).round().astype(int).tolist()
@@ -450,13 +420,10 @@ def view_image(detector: Detector, config: Config, split: Split, index: int) -> 
     return View(split.names[index], image.permute(1, 2, 0).numpy(), prob[0].numpy(), mask)
 
 
-def gallery(
-    folder: Path,  # of a run
-    count: int = 5,
-) -> Picture:
+def gallery(folder: Path) -> Picture:
     "Test images from worst to best, with hits, misses and false alarms; UserError without scores."
     folder = Path(folder)
-    config, path = run_config(folder), folder / "figures" / "gallery.png"
+    config, path = _run_config(folder), folder / "figures" / "gallery.png"
     if config.task != "detect":
         make_task(config).report(folder)
         return Picture(path)
@@ -466,7 +433,7 @@ def gallery(
     if not ranked:
         raise UserError(f"{folder}: has no scored images of its test list; finish the run first")
     ranked.sort(key=lambda image: image.iou)
-    rows = [ranked[i] for i in even_steps(len(ranked), count)]
+    rows = [ranked[i] for i in even_steps(len(ranked), _SHOWN)]
     detector = Detector(folder / "best.pt", "cpu")
     figure = Figure(figsize=(2.4 * len(rows), 7.9), layout="compressed")
     grid = figure.subplots(3, len(rows), squeeze=False)
@@ -505,13 +472,12 @@ picture
 def samples(
     config: Any,
     folder: Path,  # of a run
-    count: int = 5,
 ) -> Picture | str:
     "Training images with their targets marked."
     if line := not_drawn("samples", config):
         return line
     split = splits(config)["train"]
-    steps = even_steps(len(split), count)
+    steps = even_steps(len(split), _SHOWN)
     figure = Figure(figsize=(2.3 * len(steps), 5), layout="compressed")
     grid = figure.subplots(2, len(steps), squeeze=False)
     for (above, below), i in zip(grid.T, steps, strict=True):

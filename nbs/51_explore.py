@@ -9,19 +9,19 @@
 # %%
 #| hide
 import tempfile
-from importlib.util import find_spec
 
-from fastcore.test import expect_fail, test_eq
+from fastcore.test import expect_fail
 
+from mshnet.recipe import Config
 from mshnet.train import train
 
 # %%
 #| export
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,12 +30,11 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Rectangle
 
-from mshnet.core import RETIRED, UserError, settings_from, shown
-from mshnet.data import Split, splits
+from mshnet.core import UserError, settings_from
+from mshnet.data import splits
 from mshnet.evaluate import Detector
 from mshnet.metrics import find, objects, score
-from mshnet.recipe import Config
-from mshnet.session import bar, watched
+from mshnet.session import watched
 from mshnet.show import (
     FALSE_ALARM,
     HIT,
@@ -48,7 +47,6 @@ from mshnet.show import (
     not_drawn,
     png,
     read_details,
-    run_config,
     save_picture,
     shortened,
     view_image,
@@ -98,13 +96,6 @@ def spots(view: View) -> dict[str, tuple[int, int]]:  # row and column, by a lab
     row, col = divmod(int(away.argmax()), away.shape[1])
     what = "highest elsewhere" if found else "highest"
     return {**found, f"{what}: row {row}, column {col}": (row, col)}
-
-
-def _iou_of(view: View) -> float:
-    "The IoU at probability 0.5; 1 without any target or prediction."
-    pred = view.prob > 0.5
-    union = np.count_nonzero(pred | view.mask)
-    return np.count_nonzero(pred & view.mask) / union if union else 1.0
 
 
 # %%
@@ -174,78 +165,26 @@ save_picture(explored(view), run.folder / "figures" / "explored.png")
 
 
 # %% [markdown]
-# ### Which images
+# ## The widget
 #
-# We take a split of the data that the weights were trained with. Each image is predicted when it is first shown, as it is scored.
-#
-# The worst images come first. The run's own scoring gives the order of the test images. Other images must be predicted once. The order is that of probability 0.5, and it stays when the threshold moves.
+# The user chooses image, spot and threshold, and the picture follows. A picture takes half a second, so the slider draws only when it is released. We show the test images of the weights' training. Each is predicted when it is first shown, as it is scored. The worst come first, by the run's own scoring; weights outside a run have the order of the list.
 
 # %%
 #| export
-class Views:
-    "The images of a split; `view(i)` predicts one."
-
-    def __init__(self, split: Split, detector: Detector, config: Config) -> None:
-        self.names = split.names
-        self.view = lru_cache(64)(partial(view_image, detector, config, split))  # the last ones
-
-
-def open_split(
-    config: Config,  # of the run
-    images: str,  # "train", "val" or "test"
-) -> Split:
-    "The images to walk through; UserError if there are none."
-    if images not in ("train", "val", "test"):
-        raise UserError(f"images={shown(images)} is not possible: use train, val or test")
-    parts = splits(config, ["test"] if images == "test" else ["train", "test"])
-    if images not in parts:
-        raise UserError(f"images={images!r}: this run has no validation split; use train or test")
-    return parts[images]
-
-
-def worst_first(
-    views: Views,
-    known: dict[str, float] | None = None,  # IoU by name; None: predict to find out
-) -> list[tuple[str, int]]:  # a line for the list, and the image's index in the views
-    "The images, worst first."
-    if known:
-        found = [(known[name], i) for i, name in enumerate(views.names)]
-    else:
-        places = bar(range(len(views.names)), len(views.names), "predict")
-        found = [(_iou_of(views.view(i)), i) for i in places]
-    return [(f"{views.names[i]}  IoU {iou:.2f}", i) for iou, i in sorted(found)]
-
-
-# %%
-config = run_config(run.folder)
-weights = run.folder / "best.pt"
-views: Views = Views(open_split(config, "test"), Detector(weights, "cpu"), config)
-known = {image.name: image.iou for image in read_details(run.folder).images}
-test_eq([i for _, i in worst_first(views)], [i for _, i in worst_first(views, known)])
-worst_first(views)
-
-
-# %% [markdown]
-# ### The widget
-#
-# The user chooses image, spot and threshold, and the picture follows. A picture takes half a second, so the slider draws only when it is released.
-
-# %%
-#| export
-class Explorer:
+class _Explorer:
     "Widgets to walk through images."
 
     def __init__(
         self,
-        views: Views,
-        lines: Sequence[tuple[str, int]],  # from `worst_first`
+        view: Callable[[int], View],  # an image, by its index
+        lines: Sequence[tuple[str, int]],  # of the list of images: what it shows, and the index
         threshold: float = 0.5,
         place: int = 0,  # of the line that is shown first
         rule: str = "exact",
     ) -> None:
         import ipywidgets as w
 
-        self.views, self.rule = views, rule
+        self.view, self.rule = view, rule
         numbered = [(f"{n}. {line}", i) for n, (line, i) in enumerate(lines, 1)]
         how = {"style": {"description_width": "80px"}, "layout": w.Layout(width="460px")}
         self.image = w.Dropdown(options=numbered, index=place, description="image", **how)
@@ -262,13 +201,13 @@ class Explorer:
 
     def draw(self, change: Any = None) -> None:
         "Draw the chosen image, spot and threshold."
-        view, threshold = self.views.view(self.image.value), round(self.threshold.value, 2)
+        view, threshold = self.view(self.image.value), round(self.threshold.value, 2)
         self.picture.value = explored(view, threshold, self.spot.index or 0, self.rule)
 
     def choose(self, change: Any = None) -> None:
         "Show a different image."
         self.spot.unobserve_all("index")
-        self.spot.options = list(spots(self.views.view(self.image.value)))
+        self.spot.options = list(spots(self.view(self.image.value)))
         self.spot.index = 0
         self.spot.observe(self.draw, "index")
         self.draw()
@@ -276,15 +215,6 @@ class Explorer:
     def step(self, by: int) -> None:
         "Show a neighbour in the list."
         self.image.index = min(max(self.image.index + by, 0), len(self.image.options) - 1)
-
-
-# %%
-if find_spec("ipywidgets"):
-    hands = Explorer(views, lines := worst_first(views, known))
-    hands.choose()
-    hands.threshold.value = 0.3
-    hands.step(1)
-    test_eq(hands.picture.value, explored(views.view(lines[1][1]), 0.3))
 
 
 # %% [markdown]
@@ -299,12 +229,11 @@ def movable() -> bool:
 
 def explore(
     weights: str | Path,  # a run's folder, or a file of weights
-    images: str = "test",  # "test", "val" or "train" of the data that the weights were trained with
     threshold: float = 0.5,
     place: int = 0,  # in the list of images, from 0, the worst
     device: str = "cpu",  # one image at a time is no work for a TPU
 ) -> Any:  # a widget, a Picture, or a line
-    """Walk through images, worst first: truth, probability, hits, misses and false alarms.
+    """Walk through test images, worst first: truth, probability, hits, misses and false alarms.
 
     For weights of another task, a line. Raises UserError without weights or images, and for a
     place or threshold that is out of range.
@@ -315,17 +244,20 @@ def explore(
     file, config = weights_file(path), settings_from(settings_of_weights(str(path)))
     if line := not_drawn("explore", config):
         return line
-    views = Views(open_split(config, images), Detector(file, device), config)
-    rows = read_details(file.parent).images if images == "test" and path.is_dir() else []
-    known = {row.name: row.iou for row in rows}
-    lines = worst_first(views, known if known.keys() == set(views.names) else None)
+    split, known = splits(config, ["test"])["test"], dict[str, float]()
+    if path.is_dir():
+        known = {row.name: row.iou for row in read_details(file.parent).images}
+    order = sorted(range(len(split.names)), key=lambda i: known.get(split.names[i], 0.0))
+    iou = {name: f"  IoU {value:.2f}" for name, value in known.items()}
+    lines = [(split.names[i] + iou.get(split.names[i], ""), i) for i in order]
     if not 0 <= place < len(lines):
         raise UserError(f"place={place}: there are {len(lines)} to see; use 0 to {len(lines) - 1}")
+    view = lru_cache(64)(partial(view_image, Detector(file, device), config, split))
     if movable():
-        hands = Explorer(views, lines, threshold, place, config.rule)
+        hands = _Explorer(view, lines, threshold, place, config.rule)
         hands.choose()
         return hands.box
-    still = explored(views.view(lines[place][1]), threshold, rule=config.rule)
+    still = explored(view(lines[place][1]), threshold, rule=config.rule)
     return save_picture(still, folder_beside(file) / "figures" / "explore.png")
 
 
@@ -334,16 +266,6 @@ print("widgets" if movable() else "a still picture")
 with expect_fail(UserError, contains="use 0 to"):
     explore(run.folder, place=99)
 explore(run.folder, threshold=0.3)
-
-
-# %%
-#| export
-def __getattr__(name: str) -> NoReturn:
-    "The line for a name that is retired."
-    if name in ("watch", "tensorboard"):
-        raise ImportError(f"mshnet.explore.{name} {RETIRED[name]}")
-    raise AttributeError(f"module 'mshnet.explore' has no attribute {name!r}")
-
 
 # %%
 place.cleanup()

@@ -109,12 +109,6 @@ class Detections(Objects):
                 "mean": round(float(self.mean[i]), 5),
             }
 
-    def mask(self, shape: Sequence[int]) -> np.ndarray:  # [H,W] uint8, 0 or 255
-        "The pixels as white on black."
-        mask = np.zeros(shape, np.uint8)
-        mask[self.pixels] = 255
-        return mask
-
     def runs(self, shape: Sequence[int]) -> Iterator[list[int]]:  # shape: [H,W] of the frame
         """Of each object the lengths of the runs outside and inside of it, column by column.
 
@@ -175,8 +169,7 @@ _MOST_LABELS = 50
 
 def overlay(
     pixels: np.ndarray,  # [H,W] or [H,W,3] uint8
-    found: Detections,
-    labels: Sequence[str] = (),  # of each detection; empty: its number and highest probability
+    found: Sequence[dict[str, Any]],  # the rows of the detections, with their tracks in a clip
 ) -> Image.Image:  # longest side up to 4096
     "A frame with its detections marked."
     side = max(pixels.shape[:2])
@@ -185,13 +178,16 @@ def overlay(
     how = Image.Resampling.NEAREST if scale >= 1 else Image.Resampling.BOX
     picture = Image.fromarray(pixels).resize((width, height), how).convert("RGB")
     draw, font = ImageDraw.Draw(picture), ImageFont.load_default(13)
-    for i, (top, left, bottom, right) in enumerate(found.box * scale):
+    for row in found:
+        top, left, bottom, right = (scale * x for x in row["box"])
         top, left = max(top - 5, 0), max(left - 5, 0)  # at an edge the box stays in the picture
         bottom, right = min(bottom + 4, height - 1), min(right + 4, width - 1)
         draw.rectangle((left, top, right, bottom), outline=_COLOUR)
         if len(found) > _MOST_LABELS:
             continue
-        text = labels[i] if labels else f"#{i} {found.peak[i]:.2f}"
+        text = f"#{row['object']} {row['peak']:.2f}"
+        if "track" in row:
+            text = f"track {row['track']}" if row["confirmed"] else "?"
         room = (y for y in (top - 16, bottom + 1) if 0 <= y <= height - 16)  # above, or below
         x, y = max(1, min(left, width - draw.textlength(text, font) - 1)), next(room, 0)
         draw.text((x, y), text, _COLOUR, font, stroke_width=1, stroke_fill="black")
@@ -199,7 +195,7 @@ def overlay(
 
 
 # %%
-overlay(image, found)
+overlay(image, list(found.rows()))
 
 # %% [markdown]
 # ## Any size
@@ -207,11 +203,12 @@ overlay(image, found)
 # The network takes sides that are multiples of 16. We predict a frame at its own size: we pad it at the right and below with its mirror image, and cut the padding off again. (Training scores frames resized to one square, which is different; see the protocol of a score.)
 #
 # If a side is longer than `tile` pixels, we cut the frame into tiles that overlap by about an eighth or more. All tiles of a frame have one size, as small as their number allows. They begin at multiples of 16, as the network's poolings do. A side of 1,000 pixels fits into one piece, with 8 pixels of padding. One of 10,000 becomes 12 tiles.
+#
+# Where two tiles overlap, one fades out as the other fades in. The weight of one rises smoothly from 0 to 1 along the overlap, and the other's is the complement. The weights of a pixel add up to 1, and an object on a seam is neither cut nor counted twice.
 
 # %%
 #| export
 TILE = 1024  # longest side that is predicted in one piece
-_MANY = 16  # tiles of a frame whose progress is shown
 
 
 def _cut(length: int, tile: int) -> tuple[int, list[int]]:
@@ -226,13 +223,6 @@ def _cut(length: int, tile: int) -> tuple[int, list[int]]:
     return side * UNIT, starts
 
 
-# %% [markdown]
-# ### No seam
-#
-# Where two tiles overlap, one fades out as the other fades in. The weight of one rises smoothly from 0 to 1 along the overlap, and the other's is the complement. The weights of a pixel add up to 1, and an object on a seam is neither cut nor counted twice.
-
-# %%
-#| export
 def _fades(side: int, starts: Sequence[int]) -> list[np.ndarray]:  # each [side] float32, 0..1
     "Weights of the tiles along one side, which add up to 1 in every pixel."
     found = [np.ones(side, np.float32) for _ in starts]
@@ -266,72 +256,38 @@ Image.fromarray((255 * np.hstack([np.outer(*fade) for _, fade in tiles])).astype
 
 
 # %% [markdown]
-# ### The same result for any batch size
+# ### One piece after the other
 #
-# torch may compute four images by a different program than one, and then the last bits differ. On a CPU batches gain little (4% in scoring), so we compute each piece alone. Other devices gain by batches. There each batch has four pieces, the last one filled up with copies, and one program computes all of them. Tiles are added in a fixed order.
-#
-# On one machine a frame therefore has the same probabilities, bit for bit, whatever is predicted with it. (We tested this on a CPU. On a TPU every size of frame is a program of its own, so frames of one size are best there.)
+# The padded frame is cut, and the pieces are predicted one by one and added up. A small frame is a single piece, whose weight is 1 everywhere. torch may compute four images by a different program than one, and then the last bits differ. A piece that is computed alone has on one machine the same probabilities, bit for bit, whatever else is predicted. (We tested this on a CPU. On a TPU every size of frame is a program of its own, so frames of one size are best there.)
 
 # %%
 #| export
-def _images_per_pass(detector: Callable[..., Tensor]) -> int:
-    "How many pieces a detector computes in each pass."
-    device = getattr(detector, "device", None)
-    return 1 if device is None or device.kind == "cpu" else 4
-
-
-def _probabilities(
+def _one_pass(
     detector: Callable[..., Tensor],  # a Detector, or a function like one
-    images: np.ndarray,  # [B,H,W] or [B,H,W,3] uint8, sides multiples of 16; B up to one pass
-) -> np.ndarray:  # [B,H,W] float32, 0..1
-    "Probabilities of target, by one pass; UserError if they are NaN, or out of memory."
-    count, size = len(images), _images_per_pass(detector)
-    rows = torch.from_numpy(np.concatenate([images, images[:1].repeat(size - count, 0)]))
-    rows = rows.permute(0, 3, 1, 2) if rows.ndim == 4 else rows[:, None].expand(-1, 3, -1, -1)
+    pixels: np.ndarray,  # [H,W] or [H,W,3] uint8, sides multiples of 16
+) -> np.ndarray:  # [H,W] float32, 0..1
+    "Probabilities of target; UserError if they are NaN, or out of memory."
+    image = torch.from_numpy(np.ascontiguousarray(pixels))[None]
+    rgb = image.permute(0, 3, 1, 2) if image.ndim == 4 else image[None].expand(-1, 3, -1, -1)
     try:
-        prob = detector(rows, size)[:count, 0].numpy()
+        prob = detector(rgb, 1)[0, 0].numpy()
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
-        pixels = "x".join(map(str, images.shape[1:3]))
-        raise UserError(f"no memory for a piece of {pixels}: use a smaller --tile") from None
+        size = "x".join(map(str, pixels.shape[:2]))
+        raise UserError(f"no memory for a piece of {size}: use a smaller --tile") from None
     if not np.isfinite(prob).all():
         raise UserError("the prediction is NaN or infinite: the weights are damaged, use others")
     return prob
 
 
-# %% [markdown]
-# Frames flow through one after the other. Each is padded and cut; a piece is predicted together with its neighbours of one size, of the same frame or of the next, and blended into the map of its frame. A small frame is a single tile, whose weight is 1 everywhere.
-
-# %%
-#| export
-def _pieces(pixels: np.ndarray, tile: int) -> Iterator[tuple[Any, ...]]:
-    "The tiles of a frame: pixels, their part of its map, their weights; the map with the last."
+def _one_look(detector: Callable[..., Tensor], pixels: np.ndarray, tile: int) -> np.ndarray:
+    "Probabilities of target of a frame, as `predict_frame`, without the look at half size."
     tiles, shape = tiles_of(pixels.shape, tile)
-    padded, prob, count = pad_mirrored(pixels, shape), np.zeros(shape, np.float32), len(tiles)
-    meter = bar(tiles, count, "tiles of a frame", "tiles") if count >= _MANY else tiles
-    for i, (place, fade) in enumerate(meter, 1):
-        whole = prob[: pixels.shape[0], : pixels.shape[1]] if i == count else None
-        yield padded[place], prob[place], fade, whole
-
-
-def _at_own_size(
-    detector: Callable[..., Tensor],
-    frames: Iterable[np.ndarray],
-    tile: int,
-    check: Callable[[], object],
-) -> Iterator[np.ndarray]:
-    "As `predict_frames`, without the look at half size."
-    pieces = (piece for pixels in frames for piece in _pieces(pixels, tile))
-    for shape, alike in itertools.groupby(pieces, lambda piece: piece[0].shape):
-        while some := list(itertools.islice(alike, _images_per_pass(detector))):
-            check()
-            images = np.stack([pixels for pixels, *_ in some])
-            probs = _probabilities(detector, images) if all(shape) else images
-            for (_, part, fade, whole), prob in zip(some, probs, strict=True):
-                part += np.outer(*fade) * prob
-                if whole is not None:
-                    yield whole
+    padded, prob = pad_mirrored(pixels, shape), np.zeros(shape, np.float32)
+    for place, fade in tiles:
+        prob[place] += np.outer(*fade) * _one_pass(detector, padded[place])
+    return prob[: pixels.shape[0], : pixels.shape[1]]
 
 
 # %% [markdown]
@@ -345,25 +301,15 @@ def _at_own_size(
 
 # %%
 #| export
-_LEAST = 1e-6  # the smallest probability whose logit is used
-
-
-def _half(pixels: np.ndarray) -> np.ndarray:  # [H,W,...] to [H/2,W/2,...], rounded up
-    "A frame at half its size: means of 2x2 pixels."
-    return np.asarray(Image.fromarray(pixels).reduce(2)) if pixels.size else pixels
-
-
 def _fused(
     prob: np.ndarray,  # [H,W], changed in place
     half: np.ndarray,  # [H/2,W/2], of the same frame at half its size
     multiscale: Sequence[float],  # weights of the logits at full and at half size, and a constant
 ) -> np.ndarray:  # [H,W]
     "The probability from two looks."
-    if not prob.size:
-        return prob
     first, second, constant = multiscale
     for values in (prob, half):
-        logit(np.clip(values, _LEAST, 1 - _LEAST, out=values), out=values)
+        logit(np.clip(values, 1e-6, 1 - 1e-6, out=values), out=values)
     height, width = half.shape
     large = Image.fromarray(half).resize((2 * width, 2 * height), Image.Resampling.BILINEAR)
     prob *= first
@@ -371,38 +317,24 @@ def _fused(
     return expit(prob, out=prob)
 
 
-def predict_frames(
-    detector: Callable[..., Tensor],
-    frames: Iterable[np.ndarray],  # each [H,W] or [H,W,3] uint8, of any size
-    tile: int = TILE,  # longest side that is predicted in one piece
-    check: Callable[[], object] = lambda: None,  # called before each pass; may raise
-) -> Iterator[np.ndarray]:  # of each [H,W] float32, 0..1
-    "Probabilities of target, frame by frame; of a frame without pixels an empty map."
-    multiscale = getattr(detector, "multiscale", ())
-    if not multiscale:
-        yield from _at_own_size(detector, frames, tile, check)
-        return
-    frames = iter(frames)
-    while some := list(itertools.islice(frames, _images_per_pass(detector))):
-        looks = list(_at_own_size(detector, [*some, *map(_half, some)], tile, check))
-        for prob, half in zip(looks[: len(some)], looks[len(some) :], strict=True):
-            yield _fused(prob, half, multiscale)
-
-
 def predict_frame(
     detector: Callable[..., Tensor],
     pixels: np.ndarray,  # [H,W] or [H,W,3] uint8, of any size
     tile: int = TILE,  # longest side that is predicted in one piece
 ) -> np.ndarray:  # [H,W] float32, 0..1
-    "Probabilities of target of one frame."
-    [prob] = predict_frames(detector, [pixels], tile)
+    "Probabilities of target of one frame; of a frame without pixels an empty map."
+    if not pixels.size:
+        return np.zeros(pixels.shape[:2], np.float32)
+    prob = _one_look(detector, pixels, tile)
+    if multiscale := getattr(detector, "multiscale", ()):
+        half = np.asarray(Image.fromarray(pixels).reduce(2))  # means of 2x2 pixels
+        prob = _fused(prob, _one_look(detector, half, tile), multiscale)
     return prob
 
 
 # %%
 image = sights[0][:150, :141]
 prob = predict_frame(detector, image)
-test_eq(list(predict_frames(detector, [sights[1], image]))[1], prob)
 Image.fromarray((255 * prob).astype(np.uint8))
 
 # %% [markdown]
@@ -412,7 +344,7 @@ Image.fromarray((255 * prob).astype(np.uint8))
 #
 # Padding matters little, and neither do large tiles: on synthetic frames of 1500x1500 pixels, tiles of 512 change none of 61 detections. Small tiles do matter: on 182 frames of NUAA-SIRST, which fit into one pass, tiles of 256 add 54 detections to 246 and lose 5 ([script and results](../results/predict-tiles)). A tile should be as large as the memory allows. The default is 1024; `--tile 2048` takes four times the memory.
 #
-# A frame of 10,000x10,000 pixels with 668 synthetic targets, in 144 tiles, took 76 seconds on two otherwise idle cores and 1.6 GB of memory at most ([folder](../results/predict-large)).
+# A frame of 10,000x10,000 pixels with 668 synthetic targets, in 144 tiles, took 76 seconds on two otherwise idle cores and 1.6 GB of memory at most, with weights that look once ([folder](../results/predict-large)).
 
 # %% [markdown]
 # ## One picture, one line
@@ -424,7 +356,6 @@ Image.fromarray((255 * prob).astype(np.uint8))
 # %%
 #| export
 EXAMPLE = Path(str(files_of("mshnet"))) / "examples" / "drone.png"  # a real frame, CC0
-KINDS = ("masks", "overlays")  # of results, each in a folder
 
 
 @functools.lru_cache(maxsize=1)
@@ -483,22 +414,9 @@ def _expect_possible(
         raise UserError(f"{threshold=} is not possible: use a number from 0 to 1")
     if min_area < 1:
         raise UserError(f"{min_area=} is not possible: use a number of pixels, at least 1")
-    if not {*kinds} <= {*KINDS}:
-        todo = (
-            "use masks, overlays or none; coco.json has the boxes, ffmpeg joins overlays to a video"
-        )
-        raise UserError(f"save={','.join(kinds)!r} is not possible: {todo}")
-
-
-def _detect_in(
-    pixels: np.ndarray, weights: str | os.PathLike[str], threshold: float | None, device: str
-) -> tuple[Detections, float]:
-    "The detections in one image, and the threshold they are above."
-    _expect_possible(threshold=threshold)
-    file = weights_file(weights)
-    detector = _last_opened(file, stamp(file), device)
-    least = detector.threshold if threshold is None else threshold
-    return detections(predict_frame(detector, pixels), least), least
+    if not {*kinds} <= {"masks", "overlays"}:
+        todo = "masks, overlays or none; coco.json has the boxes, ffmpeg joins overlays to a video"
+        raise UserError(f"save={','.join(kinds)!r} is not possible: use {todo}")
 
 
 def detect(
@@ -514,7 +432,11 @@ def detect(
     two are one past the last pixel. Raises UserError for a value that is not an image, and for a
     threshold outside 0 to 1.
     """
-    return list(_detect_in(_pixels_in(image), weights, threshold, device)[0].rows())
+    _expect_possible(threshold=threshold)
+    pixels, file = _pixels_in(image), weights_file(weights)
+    detector = _last_opened(file, stamp(file), device)
+    least = detector.threshold if threshold is None else threshold
+    return list(detections(predict_frame(detector, pixels), least).rows())
 
 
 def find_targets(
@@ -529,10 +451,10 @@ def find_targets(
         image, name = EXAMPLE, f"{EXAMPLE.name}, an example"
     pixels = _pixels_in(image)
     try:
-        found, least = _detect_in(pixels, weights, threshold, device)
+        found = detect(pixels, weights, threshold, device)
     except OtherTask as other:  # in a runner, which continues
         return f"find_targets: is for task detect; `mshnet predict` takes files for {other.task}"
-    print(f"{counted(len(found), 'target')} in {name}, probability above {least:.2g}")
+    print(f"{counted(len(found), 'target')} in {name}")
     return overlay(pixels, found)
 
 
@@ -550,10 +472,11 @@ def predict(
     detector = Detector(source, device, precision)
     if isinstance(images, Tensor) and images.ndim == 4:
         expect_bytes(images)
-        found = predict_frames(detector, images.permute(0, 2, 3, 1).numpy(force=True))
-        return torch.from_numpy(np.stack(list(found)))[:, None]
+        each = images.permute(0, 2, 3, 1).numpy(force=True)
+        found = np.stack([predict_frame(detector, pixels) for pixels in each])
+        return torch.from_numpy(found)[:, None]
     if isinstance(images, list | tuple):
-        return list(predict_frames(detector, map(_pixels_in, images)))
+        return [predict_frame(detector, _pixels_in(image)) for image in images]
     return predict_frame(detector, _pixels_in(images))
 
 
@@ -573,7 +496,6 @@ find_targets(device="cpu")
 # ## What is written
 #
 # Each frame gets a mask of 0 and 255 and an overlay. `detections.csv` has a line per detection; rows and columns count from 0 at the centre of the top-left pixel. `coco.json` holds the same for COCO's tools, with the pixels of each detection. `frames.csv` lists all frames, `skipped.csv` the files that cannot be read.
-#
 #
 # ### Names
 #
@@ -654,10 +576,8 @@ def _write_tables(folder: Path, lines: Iterable[dict[str, Any]]) -> dict[str, An
         image = {"id": len(images) + 1, "file_name": file, "frame": number}
         images.append(json.dumps({**image, "height": size[0], "width": size[1]}))
         for row in line["objects"]:
-            place = [row["object"], *row["centroid"], *row["box"]]
-            found.writerow(
-                [*head, *place, *(row.get(k) for k in ("area", "peak", "mean", "track"))]
-            )
+            values = (row.get(name) for name in ("area", "peak", "mean", "track"))
+            found.writerow([*head, row["object"], *row["centroid"], *row["box"], *values])
             targets.append(_target(row, size, id=len(targets) + 1, image_id=len(images)))
     for name, text in texts.items():
         write_atomic(folder / name, text.getvalue())
@@ -676,27 +596,29 @@ class _Results:
         self.kinds, self.min_area = record["asked"]["save"], record["asked"]["min_area"]
         self.names, self.began = _names(files), time.monotonic()
         self.stamps = {file: [_spelled(file), *(stamp(file) or ())[:2]] for file in files}
-        done = {file for file in files if self._is_done(file)}
-        self.left = [file for file in files if file not in done]
-        if done:
-            print(f"resume  {folder}: {counted(len(done), 'file')} done", file=sys.stderr)
-        self._clean({self._place(file) for file in done})
-        self.summarise("running")
+        kept = {file: names for file in files if (names := self._names_if_done(file))}
+        self.left = [file for file in files if file not in kept]
+        if kept:
+            print(f"resume  {folder}: {counted(len(kept), 'file')} done", file=sys.stderr)
+        write_json(folder / SUMMARY, {"state": "running", **record})
+        (folder / "frames.csv").touch()  # by which `find_inputs` knows the folder
+        self._clean(kept)
 
-    def _place(self, file: Path) -> Path:
+    def _record_of(self, file: Path) -> Path:
         "The record of a file."
         return self.folder / _RECORDS / f"{self.names[file]}.jsonl"
 
-    def _is_done(self, file: Path) -> bool:
-        "Whether a file, as it is now, was predicted to its end."
-        return any(
-            line["last"] and not line["error"] and line["stamp"] == self.stamps[file]
-            for line in _read_record(self._place(file))
-        )
+    def _names_if_done(self, file: Path) -> set[str]:
+        "The names of a file's frames; none unless the file, as it is now, was predicted whole."
+        names, line = set[str](), dict[str, Any](last=False)
+        for line in _read_record(self._record_of(file)):
+            names.add(line["name"])
+        done = line["last"] and not line["error"] and line["stamp"] == self.stamps[file]
+        return names if done else set()
 
-    def _clean(self, records: set[Path]) -> None:
-        "Make the folders, and remove from them what does not belong to these records."
-        names = {line["name"] for record in records for line in _read_record(record)}
+    def _clean(self, done: dict[Path, set[str]]) -> None:
+        "Make the folders, and remove from them what does not belong to the finished files."
+        names, records = set().union(*done.values()), set(map(self._record_of, done))
         with cannot_be_written(self.folder):
             for kind in (_RECORDS, *self.kinds):
                 (self.folder / kind).mkdir(parents=True, exist_ok=True)
@@ -707,24 +629,7 @@ class _Results:
 
     def lines(self) -> Iterator[dict[str, Any]]:
         "The lines of all frames that are done, in the order of the files."
-        return itertools.chain.from_iterable(_read_record(self._place(f)) for f in self.names)
-
-    @contextlib.contextmanager
-    def part(self, rank: int, count: int) -> Iterator[list[Path]]:  # process RANK of COUNT
-        "The files that a process has to predict; the first one records how that ended."
-        if not (self.folder / SUMMARY).exists():
-            todo = "name an --output-dir on a disk that all machines share"
-            raise UserError(f"{self.folder}: is not on this machine; {todo}")
-        state = "failed"
-        try:
-            yield self.left[rank::count]
-            state = ""
-        except KeyboardInterrupt:
-            state = "stopped"
-            raise
-        finally:
-            if state and not rank:
-                self.summarise(state)
+        return itertools.chain.from_iterable(_read_record(self._record_of(f)) for f in self.names)
 
     def finish(self) -> Written:
         "Write the tables of all files, and report those that were skipped."
@@ -753,38 +658,36 @@ class _Results:
         name = self.names[frame.file]
         if not frame.single:
             name = f"{name}_{frame.number:05d}"
-        tracks = self._follow(frame, found)
+        rows = self._rows(frame, found)
         if not frame.error:
-            labels = [f"track {t['track']}" if t["confirmed"] else "?" for t in tracks if t]
-            self._draw(frame, name, found, labels)
-        rows = zip(found.rows(), found.runs(prob.shape), tracks, strict=True)
+            self._draw(frame, name, found, rows)
+        for row, runs in zip(rows, found.runs(prob.shape), strict=True):
+            row["runs"] = runs
         line = {
             **{"stamp": self.stamps[frame.file], "frame": frame.number, "last": frame.last},
-            **{"error": frame.error, "name": _spelled(name), "size": prob.shape},
-            "objects": [{**row, "runs": runs, **track} for row, runs, track in rows],
+            **{"error": frame.error, "name": _spelled(name), "size": prob.shape, "objects": rows},
         }
-        record = self._place(frame.file)
+        record = self._record_of(frame.file)
         with cannot_be_written(record), open(record, "a" if frame.number else "w") as file:
             file.write(f"{json.dumps(line)}\n")
         return len(found)
 
-    def _follow(self, frame: Frame, found: Detections) -> list[dict[str, Any]]:
-        "Of each detection of a clip its track, and whether it is confirmed; else nothing."
-        if not self.record["asked"]["tracks"] or frame.single:
-            return [{} for _ in range(len(found))]
-        if not frame.number:
-            self.tracker = Tracker()
-        numbers = self.tracker.update(found.centroid)
-        return [{"track": n, "confirmed": n in self.tracker.confirmed} for n in numbers]
+    def _rows(self, frame: Frame, found: Detections) -> list[dict[str, Any]]:
+        "The rows of a frame; in a clip, if asked, with the track of each."
+        rows = list(found.rows())
+        if self.record["asked"]["tracks"] and not frame.single:
+            if not frame.number:
+                self.tracker = Tracker()
+            for row, number in zip(rows, self.tracker.update(found.centroid), strict=True):
+                row |= {"track": number, "confirmed": number in self.tracker.confirmed}
+        return rows
 
-    def _draw(self, frame: Frame, name: str, found: Detections, labels: Sequence[str]) -> None:
+    def _draw(self, frame: Frame, name: str, found: Detections, rows: list[Any]) -> None:
         "Write the pictures of a frame."
         for kind in self.kinds:
-            if kind == "masks":
-                picture = Image.fromarray(found.mask(frame.pixels.shape[:2]))
-            else:
-                picture = overlay(frame.pixels, found, labels)
-            content = io.BytesIO()
+            mask, content = np.zeros(frame.pixels.shape[:2], np.uint8), io.BytesIO()
+            mask[found.pixels] = 255
+            picture = overlay(frame.pixels, rows) if kind == "overlays" else Image.fromarray(mask)
             picture.save(content, "PNG", compress_level=3)
             path = self.folder / kind / f"{name}.png"
             write_atomic(path, content.getvalue(), durable=False)
@@ -831,7 +734,7 @@ def _output_folder(weights: Path, output_dir: str | Path, asked: dict[str, Any])
 # %% [markdown]
 # ## All of it
 #
-# Everything that can be wrong is checked before anything is written: settings, weights, inputs, the folder. An unreadable file is skipped, counted and reported at the end. After a request to stop, the run ends before the next pass of the network, and the frame in progress leaves no trace.
+# Everything that can be wrong is checked before anything is written: settings, weights, inputs, the folder. An unreadable file is skipped, counted and reported at the end. After a request to stop, the run ends after the frame in progress.
 #
 # Under torchrun, or with `--num-devices 2`, processes share the files: process 1 of 2 takes every second one. The first process makes the folder and sends the others what is to be done; when all are done it writes the tables. Machines need a disk that all of them see. A video, or a file of many pages, is one file. If a process is killed, torchrun stops the others, and the same command with any number of processes predicts what is left.
 
@@ -840,26 +743,29 @@ def _output_folder(weights: Path, output_dir: str | Path, asked: dict[str, Any])
 def _predict_part(results: _Results, detector: Detector, tile: int) -> None:
     "Predict this process's files and show progress; Stopped after a request to stop."
     ranks, found, skipped = detector.device.ranks, 0, 0
-
-    def check() -> None:
-        if stop.reason:
-            raise Stopped(stop.reason, stop.number)
-
     all_are_done = ranks.meeting()
-    with results.part(ranks.rank, ranks.count) as files:
-        frames, same = itertools.tee(read_frames(files, int(_images_per_pass(detector) > 1)))
+    if not (results.folder / SUMMARY).exists():
+        todo = "name an --output-dir on a disk that all machines share"
+        raise UserError(f"{results.folder}: is not on this machine; {todo}")
+    files = results.left[ranks.rank :: ranks.count]
+    frames = read_frames(files, int(detector.device.kind != "cpu"))
+    text = f"predict, process {ranks.rank + 1} of {ranks.count}" if ranks.count > 1 else "predict"
+    meter: Any = bar(frames, len(files), text, "frames")  # at first one frame for each file
+    try:
         with Stop() as stop:
-            probs = predict_frames(detector, (frame.pixels for frame in same), tile, check)
-            # the total begins with one frame for each file
-            text = f"predict, process 1 of {ranks.count}" if ranks.count > 1 else "predict"
-            meter: Any = bar(zip(frames, probs, strict=True), len(files), text, "frames")
-            for frame, prob in meter:
+            for frame in meter:
+                if stop.reason:
+                    raise Stopped(stop.reason, stop.number)
                 meter.total += max(frame.count - 1, 0) if not frame.number else 0
-                found += results.write(frame, prob)
+                found += results.write(frame, predict_frame(detector, frame.pixels, tile))
                 skipped += bool(frame.error)
                 more = f", {skipped} skipped" if skipped else ""
                 meter.set_postfix_str(counted(found, "detection") + more, refresh=False)
         all_are_done()
+    except BaseException as error:
+        if not ranks.rank:
+            results.summarise("stopped" if isinstance(error, KeyboardInterrupt) else "failed")
+        raise
 
 
 def predict_files(
@@ -869,7 +775,7 @@ def predict_files(
     device: str = "auto",
     precision: str = "auto",
     tile: int = TILE,  # longest side that is predicted in one piece
-    save: str = "masks,overlays",  # what to write: some of KINDS, or none
+    save: str = "masks,overlays",  # what to write: masks, overlays, both, or none
     threshold: float | None = None,  # of the probability; None: the one stored with the weights
     min_area: int = 1,  # pixels of the smallest detection
     tracks: bool = False,  # link the detections of a clip, for tracks.csv and the overlay

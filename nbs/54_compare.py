@@ -1,7 +1,7 @@
 # %% [markdown]
 # # compare
 #
-# > Several runs in one table: whether they are comparable, which is better at what, and what goes wrong.
+# > Several runs in one table: whether they are comparable, and which is better at what.
 
 # %%
 #| default_exp compare
@@ -14,14 +14,13 @@ from fastcore.test import expect_fail, test_eq
 #| export
 import math
 import os
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any
 
 import numpy as np
-from pydantic import model_validator
 
 from mshnet.core import UserError, one_line, quoted, settings_from
 from mshnet.metrics import fraction
@@ -39,7 +38,7 @@ from mshnet.weights import settings_of_weights, weights_file
 # %% [markdown]
 # Two runs score an IoU of 0.62 and 0.65. Is the second better? Perhaps it was scored on different images, or its epoch was chosen on the test list, or the seed alone explains the difference. And better at what: small targets, or outlines?
 #
-# First this page checks whether the scores are comparable. Then it counts the found targets by size, and finds the cause of each wrong pixel. The tables come last.
+# First this page checks whether the scores are comparable. Then it counts the found targets by size. The tables come last.
 #
 # ## What is compared
 #
@@ -56,15 +55,6 @@ class _ScoresFile(Record):
 
     scores: dict[str, float | str | None]  # None: undefined, such as Pd without targets
     protocol: dict[str, str | int | float | None]
-
-    @model_validator(mode="after")
-    def complete(self) -> Self:
-        "ValueError unless a detection has all of its scores."
-        for name in SCORES if "task" not in self.protocol else ():
-            value = self.scores.get(name, "")
-            if isinstance(value, str) or (value is not None and value < 0):
-                raise ValueError(f"{name} is missing, or not a number of at least 0")
-        return self
 
 
 @dataclass(frozen=True)
@@ -134,7 +124,7 @@ def read_scored(
         raise UserError(f"{folder}: has no scores.json; {remedy}")
     file = read_scores_file(place / "scores.json", _ScoresFile)
     names = file.scores if "task" in file.protocol else SCORES
-    scores = {k: v for k in names if not isinstance(v := file.scores[k], str)}
+    scores = {k: v for k in names if not isinstance(v := file.scores.get(k), str)}
     return Scored(one_line(place.resolve().name), place, scores, file.protocol, read_details(place))
 
 
@@ -190,27 +180,16 @@ class Comparison:
     "Runs side by side."
 
     runs: list[Scored]
-    forbids: dict[str, list[str]]  # fields that make the scores incomparable: the value of each run
-    differs: dict[str, list[str]]  # other fields that differ
-
-    @property
-    def warning(self) -> str:
-        "The line above the tables; empty if the scores are comparable."
-        names = ", ".join(self.forbids)
-        return f"NOT COMPARABLE, shown anyway; different or not known: {names}" if names else ""
+    differs: dict[str, list[str]]  # the fields that differ: the value of each run
 
     def __str__(self) -> str:
         "All tables, as Markdown."
-        warning = [f"**{self.warning}**"] if self.warning else []
-        return "\n\n".join(["# Comparison", *warning, *_tables(self)])
+        return "\n\n".join(["# Comparison", *_tables(self)])
 
     _repr_markdown_ = __str__
 
 
-def compare(
-    folders: Sequence[str | Path],
-    anyway: bool = False,  # compare even scores that are not comparable
-) -> Comparison:
+def compare(folders: Sequence[str | Path]) -> Comparison:
     "Read runs and compare them; UserError if they are not comparable."
     if not folders:
         raise UserError("compare: name one run or more, such as runs/NAME")
@@ -221,20 +200,20 @@ def compare(
     forbids = _differing(rows, must)
     if len(runs) > 1 and rows[0]["split_hash"] == UNKNOWN:  # which is not equal to unknown
         forbids["split_hash"] = [row["split_hash"] for row in rows]
-    if forbids and not anyway:
+    if forbids:
         values = [f"{k} {' | '.join(shortened(v, 30) for v in x)}" for k, x in forbids.items()]
         raise UserError(
             f"these scores cannot be compared: {'; '.join(values)} "
-            f"({' | '.join(run.name for run in runs)}); score them alike, or use --anyway"
+            f"({' | '.join(run.name for run in runs)}); score them alike"
         )
     shared = set.intersection(*map(set, recipes)) - {*must, *MAY, "base_size"}
     trained = [name for name in recipes[0] if name in shared]
-    return Comparison(runs, forbids, _differing(rows, MAY) | _differing(recipes, trained))
+    return Comparison(runs, _differing(rows, MAY) | _differing(recipes, trained))
 
 
 # %%
 both: Comparison = compare([kept / "scenes-quick", kept / "scenes-five-epochs"])
-both.forbids, both.differs
+both.differs
 
 # %% [markdown]
 # ## Small counts need intervals
@@ -247,91 +226,22 @@ SIZES = {"1-9": (1, 9), "10-25": (10, 25), "26-64": (26, 64), "65+": (65, math.i
 SIZES["all"] = (0, math.inf)
 
 
-class SizeRate(NamedTuple):
-    "The targets of one size, and how many of them were found."
-
-    name: str  # of SIZES
-    targets: int
-    found: int
-    pd: float  # NaN without targets
-    interval: tuple[float, float]  # of Pd, 95%
-
-
-def by_size(targets: Sequence[TargetRecord]) -> list[SizeRate]:
-    "Detection rate by the area of a target."
+def by_size(
+    targets: Sequence[TargetRecord],
+) -> list[tuple[str, int, int, float, tuple[float, float]]]:
+    "By the area of a target: the name of the size, targets, found ones, Pd, its 95% interval."
     rates = []
     for name, (least, most) in SIZES.items():
         here = [target.matched for target in targets if least <= target.area <= most]
         count = sum(here), len(here)
-        rates.append(SizeRate(name, count[1], count[0], fraction(*count), wilson(*count)))
+        rates.append((name, count[1], count[0], fraction(*count), wilson(*count)))
     return rates
 
 
 # %%
-rates: list[SizeRate] = by_size(run.details.targets)
-test_eq(sum(rate.targets for rate in rates[:-1]), rates[-1].targets)
+rates = by_size(run.details.targets)
+test_eq(sum(targets for _, targets, *_ in rates[:-1]), rates[-1][1])
 rates[1]
-
-# %% [markdown]
-# ## What goes wrong
-#
-# Every wrong pixel has an owner, a target or the clutter (see `analyse`). The record of the target gives the cause:
-#
-# | cause | rule |
-# |---|---|
-# | missed: small | not found, no prediction touches it; area at most 9 pixels, signal-to-clutter ratio 2 or more |
-# | missed: dim | the same; ratio below 2, area above 9 |
-# | missed: small and dim | the same; both |
-# | missed: other | the same; neither |
-# | merged | not found, and a prediction that touches it touches another target too |
-# | fragmented | several predictions touch it, whether or not one of them found it |
-# | off centre | not found; one prediction touches it, but its centroid is 3 pixels away or more |
-# | clutter | a prediction that touches no target |
-# | outline | found by a prediction that is too large, too small or shifted |
-#
-# These are rules about the picture, not about the network: a missed target that is dim may be missed for a different reason.
-
-# %%
-#| export
-_SMALL, _DIM = 9, 2  # pixels at most; signal-to-clutter ratio below
-CAUSES = (
-    *("missed: small", "missed: dim", "missed: small and dim", "missed: other"),
-    *("merged", "fragmented", "off centre", "clutter", "outline"),
-)
-
-
-def cause_of(target: TargetRecord) -> str:
-    "The cause of a target's wrong pixels, one of CAUSES."
-    if not target.matched and target.merged:
-        return "merged"
-    if target.parts > 1:
-        return "fragmented"
-    if target.matched:
-        return "outline"
-    if target.parts:
-        return "off centre"
-    small, dim = target.area <= _SMALL, target.scr is not None and target.scr < _DIM
-    kinds = [word for word, true in (("small", small), ("dim", dim)) if true]
-    return f"missed: {' and '.join(kinds) or 'other'}"
-
-
-def causes(details: Details) -> list[tuple[str, int, int]]:  # cause, times, wrong pixels
-    "The causes of all wrong pixels, in the order of CAUSES; times counts targets or predictions."
-    times, pixels = Counter[str](), Counter[str]()
-    for target in details.targets or []:
-        wrong = target.area - target.covered + target.extra
-        if wrong or not target.matched:
-            times[cause_of(target)] += 1
-            pixels[cause_of(target)] += wrong
-    times["clutter"] = sum(image.clutter for image in details.images)
-    pixels["clutter"] = sum(image.clutter_pixels for image in details.images)
-    return [(cause, times[cause], pixels[cause]) for cause in CAUSES if times[cause]]
-
-
-# %%
-found = causes(run.details)
-test_eq({cause_of(target) for target in run.details.targets} <= {*CAUSES}, True)
-found
 
 # %% [markdown]
 # ## Runs that differ in their seed alone
@@ -368,7 +278,7 @@ f"IoU {np.mean(ious):.3f} \u00b1 {np.std(ious, ddof=1):.3f} (n = {len(group)})"
 #
 # A table is Markdown whose columns are aligned. It reads the same in a terminal and in a document. An undefined number is a dash.
 #
-# The first table has the scores, and below them the means over seeds. The second has a column for each field of the protocols that differs, with a `!` if it makes the scores incomparable; one line holds the fields that agree. Detections have two more, rates by size and causes.
+# The first table has the scores, and below them the means over seeds. The second has a column for each field of the protocols that differs; one line holds the fields that agree. Detections have one more, rates by size.
 
 # %%
 #| export
@@ -406,10 +316,9 @@ def _score_table(runs: Sequence[Scored]) -> str:
 def _protocol_table(comparison: Comparison) -> str:
     "The protocols: fields that differ, and fields that agree."
     runs = comparison.runs
-    columns = {f"{k} !": v for k, v in comparison.forbids.items()} | comparison.differs
+    columns = comparison.differs
     rows = [[r.name, *(shortened(v[i], 44) for v in columns.values())] for i, r in enumerate(runs)]
-    shown = {"choice", *comparison.forbids, *comparison.differs}
-    same = "; ".join(f"{k} {v}" for k, v in runs[0].how.items() if k not in shown)
+    same = "; ".join(f"{k} {v}" for k, v in runs[0].how.items() if k not in {"choice", *columns})
     note = f"{'the same in all' if len(runs) > 1 else 'protocol'}: {same}"
     return _table("Protocol", ["run", *columns], rows if columns else [], note)
 
@@ -427,24 +336,11 @@ def _size_table(runs: Sequence[Scored]) -> str:
     return _table("By size", ["run", "area, pixels", "targets", "found", "Pd", "95%"], rows, note)
 
 
-def _cause_table(runs: Sequence[Scored]) -> str:
-    "The causes of the wrong pixels of each run."
-    rows = []
-    for run in (run for run in runs if run.details.targets is not None):
-        found = causes(run.details)
-        total = sum(pixels for _, _, pixels in found)
-        for cause, times, pixels in found:
-            rows.append(
-                [run.name, cause, str(times), str(pixels), f"{fraction(pixels, total):.0%}"]
-            )
-    return _table("What went wrong", ["run", "cause", "times", "wrong pixels", "share"], rows)
-
-
 def _tables(comparison: Comparison) -> list[str]:
     "All tables that are not empty."
     found = [_score_table(comparison.runs), _protocol_table(comparison)]
     if all(run.task == "detect" for run in comparison.runs):
-        found += [_size_table(comparison.runs), _cause_table(comparison.runs)]
+        found.append(_size_table(comparison.runs))
     return list(filter(None, found))
 
 

@@ -15,7 +15,7 @@ from mshnet import show
 from mshnet.core import UserError
 from mshnet.detection import Detection
 from mshnet.evaluate import Detector
-from mshnet.explore import Views, describe, explore, explored, spots
+from mshnet.explore import describe, explore, explored, spots
 from mshnet.recipe import Config
 from mshnet.show import Picture, View
 
@@ -43,11 +43,11 @@ def example():
     return View("example", np.full((64, 64, 3), 90, np.uint8), prob, truth)
 
 
-def views_of(run, images="test"):
-    "The images of a run."
-    weights, config = run / "best.pt", show.run_config(run)
-    split = exploring.open_split(config, images)
-    return Views(split, Detector(weights, "cpu"), config)
+def view_of(run, index):
+    "A test image of a run."
+    config = show._run_config(run)
+    split = Detection(config).splits()["test"]
+    return show.view_image(Detector(run / "best.pt", "cpu"), config, split, index)
 
 
 def widgets(box, kind):
@@ -101,13 +101,13 @@ def test_without_widgets_it_is_a_picture_of_the_worst_image(run):
     unions = [(r["pred"] + r["mask"] - r["inter"], r) for r in rows]
     worst = min(unions, key=lambda u: (u[1]["inter"] / u[0], u[1]["name"]))[1]["name"]
     split = Detection(Config(**SMALL)).splits()["test"]
-    view = views_of(run).view(split.names.index(worst))
+    view = view_of(run, split.names.index(worst))
     assert picture.path.read_bytes() == explored(view) != explored(view, 0.32)
 
 
 def test_the_widget_shows_the_still_picture_of_its_threshold(run, by_hand, monkeypatch):
     "To the byte, for each image, spot and threshold that is chosen."
-    box, views = explore(run), views_of(run)
+    box = explore(run)
     slider = widgets(box, "FloatSlider")["threshold"]
     lists, [picture] = widgets(box, "Dropdown"), find_images(box)
     buttons = widgets(box, "Button")
@@ -116,7 +116,7 @@ def test_the_widget_shows_the_still_picture_of_its_threshold(run, by_hand, monke
     moves += [lambda: setattr(lists["zoom"], "index", 1)]
     for move in moves:
         move()
-        view, spot = views.view(lists["image"].value), lists["zoom"].index
+        view, spot = view_of(run, lists["image"].value), lists["zoom"].index
         assert picture.value == explored(view, slider.value, spot)
     assert (lists["image"].index, slider.value, spot) == (1, 0.07, 1)
     monkeypatch.setattr(exploring, "movable", lambda: False)
@@ -143,21 +143,16 @@ def test_the_list_ends_at_both_ends(run, by_hand):
     assert chosen.index == len(chosen.options) - 1 == 2
 
 
-def test_images_are_in_the_order_of_their_error(run):
-    "The list of a run's own scoring, and that of predicting everything, agree and ascend."
-    views = views_of(run)
-    lines = exploring.worst_first(views)
-    grades = [exploring._iou_of(views.view(i)) for _, i in lines]
+def test_images_are_in_the_order_of_their_error(run, by_hand):
+    "That of the run's own scoring, which the list shows."
+    lines = [line for line, _ in widgets(explore(run), "Dropdown")["image"].options]
+    grades = [float(line.rpartition("IoU ")[2]) for line in lines]
     assert grades == sorted(grades) and len(lines) == 3
-    known = {image.name: image.iou for image in show.read_details(run).images}
-    assert [i for _, i in exploring.worst_first(views, known)] == [i for _, i in lines]
 
 
 @pytest.mark.parametrize(
     ("more", "line"),
     [
-        ({"images": "no/such/folder"}, "use train, val or test"),
-        ({"images": "val"}, "use train or test"),
         ({"place": 3}, "use 0 to 2"),
         ({"threshold": 1.5}, "use a number from 0 to 1"),
     ],
@@ -178,7 +173,7 @@ def test_weights_outside_a_run_have_their_settings(run, tmp_path):
     torch.save(content | record, loose)
     found = explore(loose)
     assert found.path == tmp_path / "figures" / "explore.png"
-    assert found.path.read_bytes() == explore(run).path.read_bytes()
+    assert found.path.read_bytes() == explored(view_of(run, 0))  # in the order of the list
     with pytest.raises(UserError, match="no such file"):
         explore(tmp_path / "none.pt")
 
@@ -216,19 +211,6 @@ def test_ipywidgets_is_not_needed(run, monkeypatch):
     for name, module in (("ipykernel", sys), ("ipywidgets", None)):
         monkeypatch.setitem(sys.modules, name, module)
     assert explore(run).path.name == "explore.png"
-
-
-@pytest.mark.parametrize(
-    ("name", "instead"), [("watch", "learning_curves"), ("tensorboard", "learning_curves")]
-)
-def test_a_retired_name_is_one_line(name, instead):
-    "It names what to use today; any other name is missing as usual."
-    with pytest.raises(ImportError, match=f"explore.{name} is retired: .*{instead}") as error:
-        exec(f"from mshnet.explore import {name}")
-    assert "\n" not in str(error.value)
-    with pytest.raises(ImportError, match="cannot import name"):
-        exec("from mshnet.explore import nothing")
-    assert not hasattr(exploring, "nothing")
 
 
 def test_a_run_of_another_task_has_a_line(tmp_path):

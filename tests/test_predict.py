@@ -45,7 +45,6 @@ from mshnet.predict import (
     predict,
     predict_files,
     predict_frame,
-    predict_frames,
 )
 from mshnet.scenes import scene
 
@@ -143,33 +142,15 @@ def test_what_tiles_do_not_change_is_returned_to_rounding(shape):
         assert prob.shape == shape[:2] and np.abs(prob - one).max() < 1e-6
 
 
-def test_company_changes_no_bit(weights):
-    "A frame alone, among frames of one tile and of four, through any door."
+def test_a_tensor_a_file_and_an_array_are_predicted_alike(weights):
+    "Alone and in company, to the last bit."
     detector = Detector(weights, "cpu")
-    frames = [noise(*shape, seed=i) for i, shape in enumerate([(64, 96), (140, 150)] * 2)]
-    alone = [predict_frame(detector, frame, 128) for frame in frames]
-    together = list(predict_frames(detector, frames[::-1], 128))
-    assert all(map(np.array_equal, alone, together[::-1]))
-    assert alone[0].std() > 0
-    rgb = torch.from_numpy(frames[0]).expand(1, 3, -1, -1)
-    assert np.array_equal(predict(weights, rgb, "cpu")[0, 0], alone[0])
-
-
-def test_other_devices_always_compute_four_pieces():
-    "Their program is one for a frame and for many; neighbours share it, errors between them too."
-    counts = []
-
-    def on_gpu(images, batch_size):
-        counts.append((len(images), batch_size))
-        return bright(images)
-
-    on_gpu.device = SimpleNamespace(kind="cuda")
-    frames = [noise(140, 150, seed=i) for i in range(2)] + [noise(32, 32, seed=i) for i in range(5)]
-    frames.insert(4, np.zeros((0, 0), np.uint8))
-    found = list(predict_frames(on_gpu, frames, 128))
-    assert counts == [(4, 4)] * 4  # 4 tiles, 4 tiles, 2 frames, 3 frames
-    for prob, frame in zip(found, frames, strict=True):
-        assert prob.shape == frame.shape and np.allclose(prob, frame / 255, atol=1e-6)
+    frames = [noise(64, 96, seed=i) for i in range(2)]
+    alone = [predict_frame(detector, frame) for frame in frames]
+    assert alone[0].std() > 0 and predict_frame(detector, frames[0][:0]).shape == (0, 96)
+    rgb = torch.from_numpy(np.stack(frames))[:, None].expand(-1, 3, -1, -1)
+    assert np.array_equal(predict(weights, rgb, "cpu")[:, 0], alone)
+    assert np.array_equal(predict(weights, frames, "cpu"), alone)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -523,23 +504,28 @@ def test_a_name_has_one_spelling(tmp_path, weights, by_pixels, monkeypatch):
     assert want <= ast.literal_eval(subprocess.check_output(words, env=env, encoding="utf-8"))
 
 
+def marked(image, prob):
+    "An overlay with what is above one half."
+    return overlay(image, list(detections(prob).rows()))
+
+
 def test_overlays_are_readable_at_any_size():
     "Small frames are enlarged, large ones shrunk, boxes lie where the objects are."
     image = np.full((60, 60), 20, np.uint8)
     image[2:5, 2:5] = 230
-    large = np.asarray(overlay(image, detections(image / 255)))
+    large = np.asarray(marked(image, image / 255))
     assert large.shape == (1020, 1020, 3)
     assert (2 * 17 - 5) in np.argwhere((large == COLOUR).all(2))[:, 0]
     wide = np.zeros((50, 9000), np.uint8)
-    assert max(overlay(wide, detections(wide)).size) == 4096
+    assert max(marked(wide, wide).size) == 4096
     edges = np.pad(np.zeros((58, 58)), 1, constant_values=1)
-    ring = np.asarray(overlay(np.zeros((60, 60), np.uint8), detections(edges)))
+    ring = np.asarray(marked(np.zeros((60, 60), np.uint8), edges))
     for side in (ring[0, 90:], ring[-1], ring[90:, 0], ring[:, -1]):  # not where the text is
         assert (side == COLOUR).all(), "the box is cut off"
     for count in (50, 51):  # labels of more would hide the frame
         dots = np.zeros((60, 1020))
         dots[40, 10 : 10 + 20 * count : 20] = 1
-        picture = np.asarray(overlay(np.zeros(dots.shape, np.uint8), detections(dots)))
+        picture = np.asarray(marked(np.zeros(dots.shape, np.uint8), dots))
         assert picture[35:45].any() and picture[20:34].any() == (count == 50)
 
 
@@ -797,7 +783,7 @@ def test_a_large_frame_takes_less_than_sixty_bytes_a_pixel(tmp_path, weights):
         from pathlib import Path
         import mshnet.predict as p
         folder, weights = Path(sys.argv[1]), sys.argv[2]
-        p._probabilities = lambda detector, images: images.astype("float32") / 255  # of bright
+        p._one_pass = lambda detector, pixels: pixels.astype("float32") / 255  # of bright
         held = lambda: int(next(x for x in open("/proc/self/status") if "VmHWM" in x).split()[1])
         Path("/proc/self/clear_refs").write_text("5")
         before = held()

@@ -107,8 +107,8 @@ def test_the_kept_threshold_is_used_everywhere(moved, picture, tmp_path):
     [mask] = (out / "masks").iterdir()
     assert (np.asarray(Image.open(mask)) > 0).sum() == (prob > 0.95).sum()
     done = export("pretrained", tmp_path / "out.safetensors")
-    assert json.loads(done.note.read_text())["threshold"] == 0.95
-    assert Detector(done.path, "cpu").threshold == 0.95
+    assert json.loads(Path(f"{done}.json").read_text())["threshold"] == 0.95
+    assert Detector(done, "cpu").threshold == 0.95
 
 
 @pytest.mark.parametrize("shape", [(64, 96), (75, 101), (17, 140, 3), (1, 1)])
@@ -138,8 +138,8 @@ def test_own_weights_look_once(tmp_path):
     assert Detector(mshnet.MSHNet.pretrained(), "cpu").multiscale == ()
     done = export("pretrained", tmp_path / "copy.safetensors")
     kept = Detector("pretrained", "cpu").multiscale
-    assert len(kept) == 3 and Detector(done.path, "cpu").multiscale == kept
-    assert json.loads(done.note.read_text())["multiscale"] == list(kept)
+    assert len(kept) == 3 and Detector(done, "cpu").multiscale == kept
+    assert json.loads(Path(f"{done}.json").read_text())["multiscale"] == list(kept)
 
 
 def test_the_guide_finds_the_same_by_onnx(tmp_path, monkeypatch, capsys):

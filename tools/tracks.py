@@ -18,7 +18,7 @@ from judge import PARTS, Box, boxes_of, in_boxes
 from mshnet.evaluate import Detector
 from mshnet.frames import frames_of
 from mshnet.metrics import objects
-from mshnet.predict import predict_frames
+from mshnet.predict import predict_frame
 from mshnet.tracks import Tracker
 
 CLIPS = {"held out": 9, "unseen": 5}
@@ -33,9 +33,9 @@ def read(data: Path, detector: Detector, rest: int) -> list[Clip]:
     for i, file in enumerate(sorted((data / "drone-ir").glob("*.mp4"))):
         if i % PARTS != rest:
             continue
-        probs = predict_frames(detector, (frame.pixels for frame in frames_of(file)))
         found: dict[float, list[np.ndarray]] = {t: [] for t in THRESHOLDS}
-        for prob in probs:
+        for frame in frames_of(file):
+            prob = predict_frame(detector, frame.pixels)
             for threshold, places in found.items():
                 places.append(objects(prob > threshold).centroid)
         clips.append(([boxes[file.name, n] for n in range(len(found[0.5]))], found))

@@ -76,7 +76,7 @@ for seed in range(3):
 # mshnet export --weight-path pretrained --output mshnet.onnx
 # ```
 #
-# The file is compared with PyTorch before it gets its name. `mshnet.onnx.json` next to it contains the threshold and an example with its result ([export](../52_export.ipynb)).
+# The file is compared with PyTorch before it gets its name. `mshnet.onnx.json` next to it contains the threshold, the shapes and the SHA-256 of the file ([export](../52_export.ipynb)).
 #
 # | | name | type and shape | content |
 # |---|---|---|---|
@@ -172,7 +172,7 @@ for seed in range(3):
 # | what | time a frame | machine |
 # |---|---|---|
 # | PyTorch, 256x256 | 32 ms | 2 CPU cores ([folder](../../results/bench-cpu)) |
-# | `mshnet predict`, one frame of 10,000x10,000 pixels in 144 tiles, with at most 1505 MiB of memory | 76 seconds | the same ([folder](../../results/predict-large)) |
+# | `mshnet predict` with weights that look once, one frame of 10,000x10,000 pixels in 144 tiles, with at most 1505 MiB of memory | 76 seconds | the same ([folder](../../results/predict-large)) |
 # | an accelerator, or ONNX | not measured | |
 #
 # `mshnet bench --weight-path runs/NAME --dataset-dir DIR` measures your machine; its row *scoring* is the forward pass and the scores.

@@ -82,7 +82,7 @@
 #
 # 1. Choose on held-out training images (`--choose val`), not on the test list.
 # 2. Train at least three seeds of each, and report all of them.
-# 3. `mshnet compare RUN RUN` checks that the protocols agree, and prints scores, Pd by target size with 95% intervals, and the causes of wrong pixels. It refuses scores that cannot be compared. `trade_offs("RUN", "RUN")` of `mshnet.show` plots Pd against Fa of several runs.
+# 3. `mshnet compare RUN RUN` checks that the protocols agree, and prints scores and Pd by target size with 95% intervals. It refuses scores that cannot be compared. `trade_offs("RUN", "RUN")` of `mshnet.show` plots Pd against Fa of several runs.
 # 4. If two recipes differ less than two seeds of one recipe do, do not claim a difference.
 #
-# ![Two runs compared: Pd against Fa, precision against recall](../../results/scenes-five-epochs/figures/trade_offs.png)
+# ![Two runs compared: Pd against Fa](../../results/scenes-five-epochs/figures/trade_offs.png)

@@ -127,7 +127,7 @@
 # | `no memory for a piece of ...: use a smaller --tile` | `--tile 512` needs a quarter of the memory |
 # | `explore` shows a still figure | widgets need a live notebook and `pip install ipywidgets`; then restart the kernel |
 # | status 1, and files are counted as skipped | these files could not be read: `skipped.csv` has each with its reason; the others are done |
-# | `these scores cannot be compared: ...` | the test sets or the metrics differ; the line says how. Evaluate both in the same way, or use `--anyway`: the table then names the difference |
+# | `these scores cannot be compared: ...` | the test sets or the metrics differ; the line says how. Evaluate both in the same way |
 # | `task ... has no option ...; leave it out` | an option of detection, such as `--tile`, was used with weights of another task |
 #
 # ## Tomography

@@ -127,7 +127,7 @@
 # | `no memory for a piece of ...: use a smaller --tile` | `--tile 512` 只需要四分之一的内存 |
 # | `explore` 只显示静止的图 | 交互控件需要实时运行的 notebook 和 `pip install ipywidgets`；然后重启内核 |
 # | 状态 1，并有文件被计为跳过 | 这些文件无法读取：`skipped.csv` 列出每个文件及原因；其余的已完成 |
-# | `these scores cannot be compared: ...` | 测试集或指标不同；提示说明差别。请用同样的方式评测二者，或用 `--anyway`：表格会注明差别 |
+# | `these scores cannot be compared: ...` | 测试集或指标不同；提示说明差别。请用同样的方式评测二者 |
 # | `task ... has no option ...; leave it out` | 对其他任务的权重使用了检测任务的参数，例如 `--tile` |
 #
 # ## 电阻抗层析成像
