@@ -20,7 +20,7 @@ import hashlib
 import io
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -59,6 +59,10 @@ class Clip:
         size = hashlib.sha256(self.array.tobytes()).hexdigest() if self.array is not None else ""
         return f"{self.name} {self.frames} {size} {'/'.join(self.glosses)}"
 
+    def read(self, size: int) -> np.ndarray:  # [T,size,size,3] uint8, or [T,6] float32
+        "The frames; UserError if they cannot be read."
+        return _read_video(self.path, size) if self.array is None else self.array
+
 
 @dataclass(frozen=True)
 class Clips:
@@ -95,8 +99,7 @@ class Clips:
 
     def read(self, index: int) -> np.ndarray:  # [T,S,S,3] uint8, or [T,6] float32
         "The frames of a clip; UserError if they cannot be read."
-        clip = self.clips[index]
-        return _read_video(clip.path, self.size) if clip.array is None else clip.array
+        return self.clips[index].read(self.size)
 
 
 # %% [markdown]
@@ -129,26 +132,24 @@ def _parts_of(path: Path) -> list[Path]:
     return [files[0], files[len(files) // 2], files[-1]] if files else []
 
 
-def _square(picture: Image.Image, size: int) -> np.ndarray:  # [size,size,3] uint8
-    "A picture as a square."
-    return np.asarray(picture.convert("RGB").resize((size, size), Image.Resampling.BILINEAR))
+def _images(path: Path) -> Iterator[Image.Image]:
+    "The images of a video or a folder; UserError if one cannot be read."
+    for file in _pictures(path) if path.is_dir() else ():
+        try:
+            with Image.open(file) as picture:
+                yield picture.convert("RGB")
+        except (OSError, ValueError, SyntaxError) as error:
+            raise UserError(f"{file}: not a readable picture ({first_line(error)})") from None
+    for frame in () if path.is_dir() else resolve("mshnet.frames:frames_of")(path):
+        if frame.error:
+            raise UserError(f"{path}: {frame.error}")
+        yield Image.fromarray(frame.pixels).convert("RGB")
 
 
 def _read_video(path: Path, size: int) -> np.ndarray:  # [T,size,size,3] uint8
     "All frames of a video or a folder of pictures; UserError if one cannot be read."
-    frames, file = [], path
-    if path.is_dir():
-        try:
-            for file in _pictures(path):
-                with Image.open(file) as picture:
-                    frames.append(_square(picture, size))
-        except (OSError, ValueError, SyntaxError) as error:
-            raise UserError(f"{file}: not a readable picture ({first_line(error)})") from None
-    else:
-        for frame in resolve("mshnet.frames:frames_of")(path):
-            if frame.error:
-                raise UserError(f"{path}: {frame.error}")
-            frames.append(_square(Image.fromarray(frame.pixels), size))
+    square = (size, size), Image.Resampling.BILINEAR
+    frames = [np.asarray(image.resize(*square)) for image in _images(path)]
     if not frames:
         raise UserError(f"{path}: has no frames")
     return np.stack(frames)
@@ -174,9 +175,7 @@ def count_frames(path: Path) -> int:
 # %% [markdown]
 # ## What cannot be learnt
 #
-# A clip without a video, without a gloss, or with fewer steps than its glosses need cannot be learnt. The published code hides the last kind (`zero_infinity`). Here all of them are found before training, with their names: the first one stops the run, or with `on_bad_image=skip` all are counted and left out.
-#
-# The network has one step for four frames. CTC needs a step for each gloss, and one more between two equal ones.
+# A clip without a video, without a gloss, or with fewer steps than its glosses need cannot be learnt. The published code hides the last kind (`zero_infinity`). Here all of them are found before training, with their names: the first one stops the run, or with `on_bad_image=skip` all are counted and left out. The network has one step for four frames, and CTC needs a step for each gloss, and one more between two equal ones.
 
 # %%
 #| export
@@ -196,16 +195,16 @@ def _why_not(clip: Clip) -> str:  # empty: it can be learnt
     return ""
 
 
-def usable(name: str, source: str, clips: Sequence[Clip], size: int, skip: bool) -> Clips:
+def _usable(name: str, source: str, clips: Sequence[Clip], size: int, skip: bool) -> Clips:
     "A part of the clips that can be learnt; UserError at the first that cannot, unless skipped."
     reasons = {clip.name: reason for clip in clips if (reason := _why_not(clip))}
+    kept = tuple(clip for clip in clips if clip.name not in reasons)
     if reasons:
         first = "; ".join(f"{k}: {v}" for k, v in list(reasons.items())[:3])
         found = f"{source}, {name}: {len(reasons)} of {counted(len(clips), 'clip')} cannot be used"
-        if not skip or len(reasons) == len(clips):
+        if not skip or not kept:
             raise UserError(f"{found}: {first}; repair them, or use --on-bad-image skip")
         warnings.warn(f"{found} and are left out: {first}", stacklevel=2)
-    kept = tuple(clip for clip in clips if clip.name not in reasons)
     if not kept:
         raise UserError(f"{source}: its part {name} has no clips")
     return Clips(name, source, kept, size)
@@ -234,9 +233,7 @@ def _rows(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
     try:
         return [{k: v or "" for k, v in row.items() if k} for row in reader]
     except csv.Error as error:
-        raise UserError(
-            f"{path}: not a readable table ({error}); look for a stray quotation mark"
-        ) from None
+        raise UserError(f"{path}: {error}; look for a stray quotation mark") from None
 
 
 def _number(text: str, path: Path) -> float:
@@ -299,8 +296,8 @@ def _read_labels(path: Path) -> list[tuple[str, str, tuple[str, ...]]]:
             f"{path}: glosses are separated by {other[0][0]!r}, as in {other[0].string[:60]!r}; "
             "write / between them"
         )
-    columns = ((r["Number"].strip(), r["Translator"].strip(), r["Gloss"]) for r in rows)
-    return [(number, signer, tuple(split_glosses(text))) for number, signer, text in columns]
+    names = [(row["Number"].strip(), row["Translator"].strip()) for row in rows]
+    return [(*pair, tuple(split_glosses(r["Gloss"]))) for pair, r in zip(names, rows, strict=True)]
 
 
 def _filmed(folder: Path, name: str) -> list[Clip]:
@@ -467,7 +464,7 @@ def load_clips(config: Any, names: Sequence[str]) -> dict[str, Clips]:
     found = {}
     for name in names:
         if name != "val" or has_val:
-            found[name] = usable(name, source, read(folder, name), size, skip)
+            found[name] = _usable(name, source, read(folder, name), size, skip)
     if "val" in names and not has_val:
         whole = found["train"].clips
         order = np.random.default_rng(config.seed).permutation(len(whole))
@@ -480,7 +477,5 @@ def load_clips(config: Any, names: Sequence[str]) -> dict[str, Clips]:
 
 # %%
 with tempfile.TemporaryDirectory() as tmp:
-    made = simulated_clips("test", 4, 12, seed=0, video=True)
-    write_clips(Path(tmp), made)
-    read: Clips = usable("test", "mine", _filmed(Path(tmp), "test"), 24, skip=False)
-    print(kind_of(Path(tmp)), read.sentences)
+    write_clips(Path(tmp), simulated_clips("test", 4, 12, seed=0, video=True))
+    print(kind_of(Path(tmp)), [clip.glosses for clip in _filmed(Path(tmp), "test")])

@@ -14,12 +14,12 @@ from mshnet.signs.clips import (
     _filmed,
     _read_labels,
     _read_video,
+    _usable,
     count_frames,
     load_clips,
     needed_frames,
     read_tracks,
     simulated_clips,
-    usable,
     write_clips,
 )
 from mshnet.signs.glosses import Vocabulary
@@ -125,7 +125,7 @@ def test_clips_that_cannot_be_learnt(tmp_path, videos, label, reason):
 def test_wrong_folders(tmp_path, videos):
     "One line each, with the remedy."
     with pytest.raises(UserError, match="its part train has no clips"):
-        usable("train", "mine", [], 0, skip=True)
+        _usable("train", "mine", [], 0, skip=True)
     with pytest.raises(UserError, match="there is no such folder"):
         load_clips(settings(tmp_path / "none"), ["train"])
     with pytest.raises(UserError, match="has neither label"):
