@@ -1,6 +1,5 @@
 "What several tests need: where real images lie, a small data set and a run to write."
 
-import json
 import os
 import signal
 import subprocess
@@ -84,25 +83,6 @@ def in_two_processes(folder: Path, script: str, *words) -> subprocess.CompletedP
     started = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     words = [sys.executable, *started, *map(str, (folder / "script.py", *words))]
     return subprocess.run(words, env=env, capture_output=True, text=True)
-
-
-def train_in_two_processes(folder: Path, settings: dict):
-    "Train a task without pictures; the folder of the run."
-    from mshnet.run import Folder
-
-    settings = settings | {"output_dir": str(folder / "run")}
-    script = """
-import json, sys
-from mshnet.core import configure
-from mshnet.task import make_task
-from mshnet.train import train
-config = configure(json.loads(sys.argv[1]))
-type(make_task(config)).report = lambda *_: None
-train(config)
-"""
-    done = in_two_processes(folder, script, json.dumps(settings))
-    assert done.returncode == 0, done.stderr[-4000:]
-    return Folder(folder / "run")
 
 
 def make_run(folder: Path, **settings) -> Path:

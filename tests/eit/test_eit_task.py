@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from conftest import SHARED, train_and_kill, train_in_two_processes
+from conftest import SHARED, train_and_kill
 
 from mshnet.cli import main
 from mshnet.core import UserError, configure, from_notebook, settings_from
@@ -84,15 +84,6 @@ def test_a_killed_run_resumes_to_the_same_bits(run, tmp_path):
     assert all(torch.equal(value, weights(run)[key]) for key, value in weights(again).items())
     assert [e["loss"] for e in again.history] == [e["loss"] for e in run.history]
     assert again.scores["scores"] == run.scores["scores"]
-
-
-def test_two_processes_are_one(run, tmp_path):
-    "The same losses and scores, up to rounding."
-    two = train_in_two_processes(tmp_path, {"task": "eit"} | TINY)
-    have, want = ([e["loss"] for e in x] for x in (two.history(), run.history))
-    assert have == pytest.approx(want, rel=1e-4)
-    have, want = two.read_json("scores.json")["scores"], run.scores["scores"]
-    assert have == pytest.approx(want, rel=1e-3, abs=1e-4)
 
 
 @pytest.mark.parametrize("size", [1, 7, 16])

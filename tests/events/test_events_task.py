@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from conftest import SHARED, train_and_kill, train_in_two_processes
+from conftest import SHARED, train_and_kill
 
 from mshnet.cli import main
 from mshnet.core import configure
@@ -98,16 +98,6 @@ def test_moved_weights_are_scored_with_their_bins(run, tmp_path, capsys):
     assert main(["test", "--weight-path", moved, "--device", "cpu"]) == 0
     said = capsys.readouterr().out
     assert re.search(r"bin_ms +30", said) and said.splitlines()[-1].startswith(str(run)[:14])
-
-
-def test_two_processes_are_one(run, tmp_path):
-    "The same losses and scores, up to rounding: the model has no float buffers."
-    two = train_in_two_processes(tmp_path, {"task": "events", "choose": "val"} | TINY)
-    have, want = ([e["loss"] for e in x] for x in (two.history(), run.history))
-    assert have == pytest.approx(want, rel=1e-3)
-    have, want = two.read_json("scores.json")["scores"], run.scores["scores"]
-    assert have["samples"] == want["samples"] == 200
-    assert have["spikes"] == pytest.approx(want["spikes"], rel=0.01)
 
 
 def test_an_answer_does_not_depend_on_its_batch(run):

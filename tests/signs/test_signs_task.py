@@ -12,6 +12,8 @@ from conftest import SHARED, train_and_kill
 
 from mshnet.cli import main
 from mshnet.core import UserError
+from mshnet.export import export
+from mshnet.places import installed
 from mshnet.run import load
 from mshnet.signs.clips import simulated_clips, write_clips
 from mshnet.signs.reading import read_files
@@ -25,6 +27,9 @@ TINY |= {"epochs": 2, "eval_every": 1, "batch_size": 8, "device": "cpu", "num_wo
 TINY |= {"log_every": 1000, "lr": 0.01}
 BOSTON = SHARED / "data/boston104"
 needs_boston = pytest.mark.skipif(not BOSTON.is_dir(), reason=f"{BOSTON} is absent")
+
+
+TFNET = {"network": "tfnet", "backbone": "small", "max_frames": 48, "distil": "detached"}
 
 
 def tiny(**more):
@@ -259,6 +264,34 @@ def test_a_clip_that_breaks_off_is_skipped_by_predict(videos, tmp_path):
     with pytest.warns(UserWarning, match=r"skipped: .*not a readable picture"):
         summary = read_files(tmp_path / "w.pt", [str(tmp_path / "clips")], tmp_path / "out", "cpu")
     assert (names(summary), summary.skipped) == (["whole"], 1)
+
+
+@pytest.mark.parametrize("network", [{"distil": "detached"}, TFNET])
+def test_a_loss_is_the_mean_over_the_parts_of_a_batch(network):
+    "Processes and micro-batches rely on it; batch norm aside, which is in evaluation mode here."
+    task = Signs(tiny(**network))
+    data = task.splits()["train"]
+    model = task.model().eval()
+    whole = task.batch(data, list(range(8)), 0)
+    parts = [type(whole)(*(x[i : i + 2] for x in whole)) for i in range(0, 8, 2)]
+    with torch.no_grad():
+        want = task.loss(model, whole, "full")
+        each = [task.loss(model, part, "full") for part in parts]
+    assert any(name.startswith("distil") for name in want)
+    for name, value in want.items():
+        torch.testing.assert_close(torch.stack([x[name] for x in each]).mean(), value)
+
+
+def test_weights_of_shared_layers_are_exported(tmp_path):
+    "TFNet has one classifier under two names."
+    task = Signs(tiny(**TFNET))
+    task.splits()
+    record = {"phase": "full", "epoch": 0, "config": task.config.model_dump()}
+    record["best"] = {"epoch": 0, "score": 1.0, "choose": "last"}
+    torch.save({"model": task.model().state_dict(), **record}, tmp_path / "w.pt")
+    if installed("safetensors") is None:
+        pytest.skip("needs safetensors: pip install mshnet[export]")
+    assert export(tmp_path / "w.pt").difference == 0
 
 
 @pytest.mark.nightly
