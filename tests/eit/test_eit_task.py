@@ -12,7 +12,6 @@ from conftest import SHARED, train_and_kill
 from mshnet.cli import main
 from mshnet.core import UserError, configure, from_notebook, settings_from
 from mshnet.eit.eit_config import EitConfig
-from mshnet.eit.reconstruction import Eit
 from mshnet.eit.tank import simulate
 from mshnet.run import load
 from mshnet.task import make_task, trained_task
@@ -42,11 +41,6 @@ def files(tmp_path):
     np.savez(tmp_path / "one.npz", ys=voltages[0, :, None].numpy())
     np.savetxt(tmp_path / "two.csv", voltages[1:].numpy(), delimiter=",")
     return tmp_path
-
-
-def weights(run):
-    "The averaged weights of a run's checkpoint."
-    return load(run.folder / "last.pt")["model"]
 
 
 def test_a_run_is_scored_with_its_protocol(run):
@@ -80,29 +74,23 @@ def test_a_killed_run_resumes_to_the_same_bits(run, tmp_path):
     config = tiny(output_dir=str(tmp_path / "run"))
     train_and_kill(config, step=3)  # the first step of the second epoch
     again = train(config)
-    assert weights(again).keys() == weights(run).keys()
-    assert all(torch.equal(value, weights(run)[key]) for key, value in weights(again).items())
+    mine, whole = (load(each.folder / "last.pt")["model"] for each in (again, run))
+    assert mine.keys() == whole.keys() and all(torch.equal(mine[k], whole[k]) for k in whole)
     assert [e["loss"] for e in again.history] == [e["loss"] for e in run.history]
     assert again.scores["scores"] == run.scores["scores"]
 
 
-@pytest.mark.parametrize("size", [1, 7, 16])
-def test_a_picture_does_not_depend_on_its_batch(run, size):
+def test_a_picture_does_not_depend_on_its_batch(run):
     "Its noise comes from the seed and its row."
     task, model = trained_task(run.folder, run.config)
-    test = task.splits(["test"])["test"]
-    model.eval()
-
-    def pictures(count):
-        one = Eit(run.config.model_copy(update={"batch_size": count}))
+    test, found = task.splits(["test"])["test"], []
+    for size in (1, 7, 16):
+        task.config = run.config.model_copy(update={"batch_size": size})
+        batches = [task.batch(test, rows, None) for rows in task.plan(test, None)]
         with torch.no_grad():
-            parts = [
-                one.predict(model, one.batch(test, rows, None), "full")
-                for rows in one.plan(test, None)
-            ]
-        return torch.cat(parts)[: len(test)]
-
-    assert (pictures(size) - pictures(16)).abs().max() < 1e-5
+            parts = [task.predict(model.eval(), batch, "full") for batch in batches]
+        found.append(torch.cat(parts)[: len(test)])
+    assert all((pictures - found[2]).abs().max() < 1e-5 for pictures in found[:2])
 
 
 def test_the_averages_of_the_preset_paper_are_the_published_ones():
@@ -144,7 +132,6 @@ def test_commands_read_and_write_tanks(run, files, tmp_path, capsys):
     assert arrays["names"].tolist() == ["one", "two_0", "two_1"]
     assert arrays["mean"].shape == arrays["spread"].shape == (3, 16, 16)
     assert {p.name for p in out.glob("*.png")} == {"one.png", "two_0.png", "two_1.png"}
-    assert (out / "tanks.csv").read_text().count("\n") == 4
     assert main(["export", "--weight-path", str(run.folder)]) == 0
     assert main(["compare", str(run.folder)]) == 0
     assert main(["doctor", "--task", "eit", "--device", "cpu"]) in (0, 1)
@@ -168,8 +155,8 @@ def test_equal_names_of_measurements_are_numbered(run, files, tmp_path):
     "None takes the place of another; no image at all can be drawn of none."
     paths = []
     for day in "abcd":
-        (tmp_path / day / "tank").mkdir(parents=True)
-        paths.append(str(shutil.copy(files / "one.npz", tmp_path / day / "tank")))
+        (tmp_path / day).mkdir()
+        paths.append(str(shutil.copy(files / "one.npz", tmp_path / day)))
     task, out = make_task(run.config), str(tmp_path / "out")
     task.predict_files(str(run.folder), paths, output_dir=out, device="cpu", samples=1)
     names = np.load(tmp_path / "out" / "tanks.npz")["names"].tolist()

@@ -52,11 +52,6 @@ def videos(tmp_path_factory):
     return folder
 
 
-def weights(run):
-    "The averaged weights of a run's checkpoint."
-    return load(run.folder / "last.pt")["model"]
-
-
 def test_a_run_is_scored_with_its_protocol(run):
     "WER and its parts come first; every sentence is stored with its alignment."
     scores = run.scores["scores"]
@@ -76,7 +71,8 @@ def test_a_killed_run_resumes_to_the_same_bits(run, tmp_path):
     config = tiny(output_dir=str(tmp_path / "run"))
     train_and_kill(config, step=6)  # the second step of the second epoch
     again = train(config)
-    assert all(torch.equal(value, weights(run)[key]) for key, value in weights(again).items())
+    mine, whole = (load(each.folder / "last.pt")["model"] for each in (again, run))
+    assert all(torch.equal(value, whole[key]) for key, value in mine.items())
     assert [e["loss"] for e in again.history] == [e["loss"] for e in run.history]
     assert again.scores["scores"] == run.scores["scores"]
 
