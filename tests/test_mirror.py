@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 import warnings
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -136,10 +137,6 @@ def test_without_a_mounted_drive_there_is_no_mirror(tmp_path, colab, asked):
     (tmp_path / "drive" / "MyDrive").mkdir(parents=True)
     site = site_of(config, colab)
     assert site.mirror.parent.parent.name and site.note == ""
-
-
-def test_the_word_drive_outside_colab_is_reported():
-    "The same settings work on every machine."
     for site in (site_of(Config(mirror_dir="drive"), place) for place in (HERE, KAGGLE)):
         assert site.mirror is None and "Colab only" in site.note
 
@@ -229,19 +226,16 @@ def test_a_whole_checkpoint_is_there_wherever_it_stops(run, disk, monkeypatch, s
     for epoch in (4, 5):
         disk.mirror.flush(60)
         write(run, "last.pt", f"last.pt of epoch {epoch}")
-    left = [steps]
+    left, real = [steps], {"truncate": os.truncate, "replace": os.replace}
 
-    def count(real):
-        def act(*paths):
-            left[0] -= 1
-            if left[0] < 0:
-                raise OSError(errno.EIO, "Input/output error")
-            real(*paths)
+    def count(name, *paths):
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(errno.EIO, "Input/output error")
+        real[name](*paths)
 
-        return act
-
-    for name in ("truncate", "replace"):
-        monkeypatch.setattr(os, name, count(getattr(os, name)))
+    for name in real:
+        monkeypatch.setattr(os, name, partial(count, name))
     assert disk.round() == (steps == 3)
     assert checkpoints(disk.target) == there
     left[0] = 99
@@ -295,11 +289,10 @@ def test_a_full_disk_keeps_what_fits_and_says_once_what_does_not(run, disk):
 
 def test_errors_for_a_while_end_with_everything_copied(run, disk):
     "The thread tries again by itself; later it copies whenever it is woken."
-    left = [7]
+    left = [True] * 6
 
     def flaky(file, piece):
-        left[0] -= 1
-        if left[0] > 0:
+        if left and left.pop():
             raise OSError(errno.EIO, "Input/output error")
         return piece
 
@@ -318,11 +311,10 @@ def test_errors_for_a_while_end_with_everything_copied(run, disk):
 def test_a_copy_that_differs_is_made_again(run, disk):
     "A flipped bit is found by reading back, before the good checkpoint is replaced."
     disk.mirror.flush(60)
-    flips = [3]
+    flips = [True] * 3
 
     def flip(file, piece):
-        if "last.pt" in file.name and flips[0]:
-            flips[0] -= 1
+        if "last.pt" in file.name and flips and flips.pop():
             return bytes([piece[0] ^ 1]) + piece[1:]
         return piece
 
@@ -412,8 +404,8 @@ def test_whatever_is_raised_the_training_hears_nothing(run, disk, tmp_path):
     assert "all 8 files" in other.mirror.flush(60)
 
 
-def hanging(disk):
-    "The other disk stops to answer at the first checkpoint; returns what ends that."
+def test_a_disk_that_hangs_blocks_nobody(run, disk):
+    "Waking, asking and closing return while the thread waits; the end waits a limited time."
     reached, released = threading.Event(), threading.Event()
 
     def hang(file, piece):
@@ -423,12 +415,6 @@ def hanging(disk):
         return piece
 
     disk.faults.append(hang)
-    return reached, released
-
-
-def test_a_disk_that_hangs_blocks_nobody(run, disk):
-    "Waking, asking and closing return while the thread waits; the end waits a limited time."
-    reached, released = hanging(disk)
     with disk.mirror as mirror:
         assert reached.wait(60)
         for _ in range(100):

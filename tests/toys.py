@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mshnet.core import TASKS, Settings
-from mshnet.task import Task, Values, digits
+from mshnet.signs.ctc import collapse
+from mshnet.task import RowTally, Task, Values, digits
 
 NAMES = ("ring", "sentences")
 
@@ -58,24 +59,16 @@ def seeded(seed, make):
         return make()
 
 
-class Mean:
-    "Counts a sum of values and how many there are."
+class Mean(RowTally):
+    "The mean of a value of each sample."
 
-    def __init__(self, name, each):
-        self.name, self.each, self.sums = name, each, np.zeros(2)
-
-    def add(self, prediction, batch):
-        "Count a batch, without its filler."
-        values = np.asarray(self.each(prediction, batch), float)[batch.real.numpy()]
-        self.sums += values.sum(), len(values)
-
-    def gather(self, ranks):
-        "Sum over all processes."
-        self.sums = np.sum(ranks.all_gather(self.sums), axis=0)
+    def __init__(self, name, count):
+        super().__init__()
+        self.name, self.count = name, count
 
     def scores(self):
         "The mean."
-        return Values({self.name: float(self.sums[0] / self.sums[1])})
+        return Values({self.name: float(np.mean(self.values))})
 
 
 # Voltages to images, by diffusion
@@ -97,7 +90,7 @@ class RingBatch(NamedTuple):
     image: Tensor  # [B,1,8,8]
     noise: Tensor  # [B,1,8,8]
     level: Tensor  # [B] 0..1
-    real: Tensor
+    row: Tensor
 
 
 class Denoiser(nn.Module):
@@ -139,9 +132,8 @@ class Ring(Task):
         noise = np.stack([rng.normal(size=(1, 8, 8)) for rng in draws])
         level = np.stack([rng.uniform() for rng in draws])
         image, voltage = (data.arrays[k][[max(r, 0) for r in rows]] for k in ("image", "voltage"))
-        real = torch.tensor([row >= 0 for row in rows])
         tensors = (torch.tensor(x).float() for x in (voltage, image[:, None], noise, level))
-        return RingBatch(*tensors, real)
+        return RingBatch(*tensors, torch.tensor(rows))
 
     def model(self):
         "A denoiser."
@@ -164,7 +156,7 @@ class Ring(Task):
 
     def tally(self):
         "Mean square error."
-        return Mean("error", lambda image, batch: (image - batch.image).square().mean((1, 2, 3)))
+        return Mean("error", lambda x, batch: (x - batch.image).square().mean((1, 2, 3)).tolist())
 
 
 # Ragged sequences, by CTC
@@ -184,7 +176,7 @@ class SentencesBatch(NamedTuple):
     frames: Tensor  # [B]
     labels: Tensor  # [B,3]
     length: Tensor  # [B]
-    real: Tensor
+    row: Tensor
 
 
 class Reader(nn.Module):
@@ -233,8 +225,7 @@ class Sentences(Task):
         "As they lie there."
         at = [max(row, 0) for row in rows]
         values = [torch.tensor(data.arrays[k][at]) for k in SentencesBatch._fields[:4]]
-        real = torch.tensor([row >= 0 for row in rows])
-        return SentencesBatch(values[0].float(), *values[1:], real)
+        return SentencesBatch(values[0].float(), *values[1:], torch.tensor(rows))
 
     def model(self):
         "A network over time."
@@ -256,12 +247,9 @@ class Sentences(Task):
 
 
 def wrong_sentences(found, batch):
-    "1 for each sentence that was not read, 0 for one that was."
-    wrong = []
+    "Whether each sentence was not read."
     for i, best in enumerate(found[0].argmax(-1).tolist()):
-        kept = [w for w, before in zip(best, [0, *best], strict=False) if w and w != before]
-        wrong.append(kept != batch.labels[i, : batch.length[i]].tolist())
-    return wrong
+        yield collapse(best) != batch.labels[i, : batch.length[i]].tolist()
 
 
 register()

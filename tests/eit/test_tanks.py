@@ -1,5 +1,8 @@
 "Data of tomography: what is simulated, read, written, and refused."
 
+import shutil
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -40,11 +43,7 @@ def written(tmp_path_factory):
 @pytest.fixture
 def folder(tmp_path, written):
     "A copy of it, to spoil."
-    for file in written.rglob("*.*"):
-        there = tmp_path / "set" / file.relative_to(written)
-        there.parent.mkdir(parents=True, exist_ok=True)
-        there.write_bytes(file.read_bytes())
-    return tmp_path / "set"
+    return Path(shutil.copytree(written, tmp_path / "set"))
 
 
 @pytest.fixture
@@ -171,24 +170,22 @@ def spoiled(how, folder):
     files = sorted((folder / "test").glob("*.npz"))
     ys = [np.load(file)["ys"] for file in files]
     one = {
-        "207": (np.zeros(207), "207 voltages; a measurement of 16 electrodes has 208"),
-        "nan": (np.full((208, 1), np.nan), "NaN, infinite or not a number"),
-        "text": (np.array(["1"] * 208), "NaN, infinite or not a number"),
-        "pickle": (np.array([Evil()], dtype=object), "it would run code"),
+        "207": ({"ys": np.zeros(207)}, "207 voltages; a measurement of 16 electrodes has 208"),
+        "nan": ({"ys": np.full((208, 1), np.nan)}, "NaN, infinite or not a number"),
+        "text": ({"ys": np.array(["1"] * 208)}, "NaN, infinite or not a number"),
+        "pickle": ({"ys": np.array([Evil()], dtype=object)}, "it would run code"),
+        "xs": ({"xs": np.zeros((128, 64))}, "not a square of numbers"),
     }
     if how in one:
-        spoil(files[0], ys=one[how][0])
+        spoil(files[0], **one[how][0])
         return f"{files[0].name}: .*{one[how][1]}"
     if how == "no ys":
         np.savez(files[0], xs=0)
         return "ys is not a file in the archive"
-    if how == "xs":
-        spoil(files[0], xs=np.zeros((128, 64)))
-        return "not a square of numbers"
     if how == "labels":
         for file in files:
-            with np.load(file) as found:
-                spoil(file, xs=np.where(found["xs"] < 0, 1.0, np.where(found["xs"] > 0, 2.0, 0)))
+            xs = np.load(file)["xs"]
+            spoil(file, xs=np.where(xs < 0, 1.0, np.where(xs > 0, 2.0, 0)))
         return "fit the pictures in no orientation .*xs is the change of the conductivity"
     if how == "broken":
         files[0].write_bytes(files[0].read_bytes()[:1000])
@@ -228,23 +225,16 @@ def test_bad_data_is_one_line(how, folder, capsys):
     assert not list(out.glob("*.pt"))
 
 
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        (torch.zeros(1, 16, 13), "std.pth: not 1x16x13 numbers, in std.pth above 0"),
-        (torch.ones(1, 16, 12), "not 1x16x13 numbers"),
-        ({"std": 1}, "not 1x16x13 numbers"),
-        (Evil(), "it would run code"),
-        (None, "there is no such file"),
-    ],
-)
-def test_bad_statistics_are_one_line(content, words, folder):
+def test_bad_statistics_are_one_line(folder):
     "std.pth that is not what it should be."
     (folder / "std.pth").unlink()
-    if content is not None:
-        torch.save(content, folder / "std.pth")
-    with pytest.raises(UserError, match=words):
+    with pytest.raises(UserError, match="there is no such file"):
         open_folder(folder, "test", 32)
+    for content in (torch.zeros(1, 16, 13), torch.ones(1, 16, 12), {"std": 1}, Evil()):
+        words = "it would run code" if isinstance(content, Evil) else "std.pth: not 1x16x13 numbers"
+        torch.save(content, folder / "std.pth")
+        with pytest.raises(UserError, match=words):
+            open_folder(folder, "test", 32)
 
 
 def test_real_tanks_are_read_as_published(real):
@@ -295,9 +285,7 @@ def test_a_file_of_a_set_has_the_statistics_of_its_set(written, tmp_path):
     for each in (written / "test").glob("*.npz"):  # a weak tank is not taken for another unit
         assert not read_measurements(each).note
     for part in ("train", "test"):  # a set without files of statistics
-        (tmp_path / part).mkdir()
-        for each in (written / part).glob("*.npz"):
-            (tmp_path / part / each.name).write_bytes(each.read_bytes())
+        shutil.copytree(written / part, tmp_path / part)
     here = open_folder(tmp_path, "test", 32).stats
     assert torch.equal(read_measurements(tmp_path / "test" / file.name).stats.std, here.std)
     (tmp_path / "alone.npz").write_bytes(file.read_bytes())
@@ -315,22 +303,22 @@ def test_statistics_of_another_unit_are_noticed_either_way():
         check_voltages(voltages, "mine", Stats(stats.mean, stats.std**2))  # variances
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        (",".join(["1"] * 207), "row 0: 207 voltages"),
-        (",".join(["1"] * 207 + ["nan"]), "NaN, infinite"),
-        ("1,2\n3,x,4\n", "not a table of numbers .*changed from 2 to 3"),
-        ("a,b\n1,2\n3,x\n", "not a table of numbers .*could not convert string 'x'"),
-        ("", "holds no voltages"),
-        ("\0\xff" * 10, "holds no voltages|not a readable"),
-    ],
-)
-def test_bad_tables_are_one_line(text, words, tmp_path):
+TABLES = {
+    ",".join(["1"] * 207): "row 0: 207 voltages",
+    ",".join(["1"] * 207 + ["nan"]): "NaN, infinite",
+    "1,2\n3,x,4\n": "not a table of numbers .*changed from 2 to 3",
+    "a,b\n1,2\n3,x\n": "not a table of numbers .*could not convert string 'x'",
+    "": "holds no voltages",
+    "\0\xff" * 10: "holds no voltages|not a readable",
+}
+
+
+def test_bad_tables_are_one_line(tmp_path):
     "The file, the row, and what is wrong."
-    (tmp_path / "mine.csv").write_text(text, encoding="latin-1")
-    with pytest.raises(UserError, match=words):
-        read_measurements(tmp_path / "mine.csv")
+    for text, words in TABLES.items():
+        (tmp_path / "mine.csv").write_text(text, encoding="latin-1")
+        with pytest.raises(UserError, match=words):
+            read_measurements(tmp_path / "mine.csv")
 
 
 def test_recordings_are_in_the_right_order(real):
