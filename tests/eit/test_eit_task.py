@@ -7,13 +7,12 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from conftest import SHARED, train_and_kill
+from conftest import SHARED
 
 from mshnet.cli import main
 from mshnet.core import UserError, configure, from_notebook, settings_from
 from mshnet.eit.eit_config import EitConfig
 from mshnet.eit.tank import simulate
-from mshnet.run import load
 from mshnet.task import make_task, trained_task
 from mshnet.train import train
 from mshnet.weights import weights_file
@@ -67,17 +66,6 @@ def test_a_regression_and_a_u_net_are_of_before(run, tmp_path, capsys):
         settings_from(record | {"network": "unet"})
     with pytest.raises(UserError, match="method='regression' is not possible: method is retired"):
         settings_from(record | {"method": "regression"})
-
-
-def test_a_killed_run_resumes_to_the_same_bits(run, tmp_path):
-    "Within an epoch."
-    config = tiny(output_dir=str(tmp_path / "run"))
-    train_and_kill(config, step=3)  # the first step of the second epoch
-    again = train(config)
-    mine, whole = (load(each.folder / "last.pt")["model"] for each in (again, run))
-    assert mine.keys() == whole.keys() and all(torch.equal(mine[k], whole[k]) for k in whole)
-    assert [e["loss"] for e in again.history] == [e["loss"] for e in run.history]
-    assert again.scores["scores"] == run.scores["scores"]
 
 
 def test_a_picture_does_not_depend_on_its_batch(run):

@@ -3,7 +3,6 @@
 import csv
 import json
 import math
-import os
 import shutil
 from argparse import Namespace
 from dataclasses import replace
@@ -11,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from conftest import SHARED, train_and_kill
+from conftest import SHARED
 
 from mshnet.cli import main, parse
 from mshnet.core import configure
@@ -20,7 +19,6 @@ from mshnet.events.networks import MambaSpike, scan
 from mshnet.events.recognition import Events, load_recordings
 from mshnet.events.recordings import Frames
 from mshnet.events.simulator import simulate
-from mshnet.run import load
 from mshnet.task import make_task, trained_task
 from mshnet.train import train
 from mshnet.weights import load_weights
@@ -75,23 +73,6 @@ def test_a_run_is_scored_with_its_protocol(run):
     right = sum(np.equal(details["labels"], details["predicted"]))
     assert right == np.trace(details["confusion"]) == round(200 * scores["accuracy"])
     assert np.sum(details["confusion"]) == 200
-
-
-def test_a_killed_run_resumes_to_the_same_bits(run, tmp_path):
-    "Within an epoch; the run is named by a pattern, and the newest that fits is taken."
-    config = tiny(choose="val", output_dir=str(tmp_path / "runs/nmnist_1"))
-    train_and_kill(config, step=5)  # in the second epoch
-    old = tmp_path / "runs/nmnist_0/last.pt"
-    old.parent.mkdir()
-    old.write_bytes(b"an older run")
-    os.utime(old, (1, 1))
-    asked = configure({"resume": str(tmp_path / "runs/nmnist_*/last.pt"), "device": "cpu"})
-    assert (asked.task, asked.resume) == ("events", str(tmp_path / "runs/nmnist_1/last.pt"))
-    again = train(asked)
-    mine, whole = (load(r.folder / "last.pt")["model"] for r in (again, run))
-    assert all(torch.equal(value, whole[key]) for key, value in mine.items())
-    assert [e["loss"] for e in again.history] == [e["loss"] for e in run.history]
-    assert again.scores["scores"] == run.scores["scores"]
 
 
 def test_an_answer_does_not_depend_on_its_batch(run):

@@ -8,19 +8,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from conftest import SHARED, train_and_kill
+from conftest import SHARED
 
 from mshnet.cli import main
 from mshnet.core import UserError
 from mshnet.export import export
 from mshnet.places import installed
-from mshnet.run import load
 from mshnet.signs.clips import simulated_clips, write_clips
 from mshnet.signs.reading import read_files
-from mshnet.signs.signing import Signs
+from mshnet.signs.signing import Signs, _make_network
 from mshnet.signs.signs_config import SignsConfig
 from mshnet.task import trained_task
 from mshnet.train import train
+from mshnet.weights import fit_weights
 
 TINY = {"network": "tracks", "preset": "", "signs": 4, "sentences": 32, "hidden": 32}
 TINY |= {"epochs": 2, "eval_every": 1, "batch_size": 8, "device": "cpu", "num_workers": 0}
@@ -66,17 +66,6 @@ def test_a_run_is_scored_with_its_protocol(run):
     assert len(sentences) == 6 and all(s["alignment"] for s in sentences)
 
 
-def test_a_killed_run_resumes_to_the_same_bits(run, tmp_path):
-    "Within an epoch."
-    config = tiny(output_dir=str(tmp_path / "run"))
-    train_and_kill(config, step=6)  # the second step of the second epoch
-    again = train(config)
-    mine, whole = (load(each.folder / "last.pt")["model"] for each in (again, run))
-    assert all(torch.equal(value, whole[key]) for key, value in mine.items())
-    assert [e["loss"] for e in again.history] == [e["loss"] for e in run.history]
-    assert again.scores["scores"] == run.scores["scores"]
-
-
 def test_early_stopping(tmp_path):
     "Ends after as many epochs without a better score; a second call does not go on."
     config = tiny(choose="val", patience=2, epochs=30, lr=1e-9, ema=0.0, augment="none",
@@ -117,13 +106,20 @@ def test_a_reading_does_not_depend_on_its_batch(run):
             torch.testing.assert_close(whole[row, :steps], alone[:steps], atol=1e-4, rtol=1e-3)
 
 
+HEAD = "left-x,left-y,right-x,right-y,nose-x,nose-y"
+
+
+def write_tracks(file):
+    "Write a table of hand tracks."
+    tracks = simulated_clips("test", 6, 4, 0, video=False).read(0)
+    np.savetxt(file, tracks, delimiter=",", header=HEAD, comments="")
+
+
 def test_test_and_predict(run, tmp_path, capsys):
     "The score again by `mshnet test`; files get glosses, tables and pictures."
     assert main(["test", "--weight-path", str(run.folder), "--device", "cpu"]) == 0
     assert run.scores["line"] in capsys.readouterr().out
-    head = "left-x,left-y,right-x,right-y,nose-x,nose-y"
-    tracks = simulated_clips("test", 6, 4, 0, video=False).read(0)
-    np.savetxt(tmp_path / "one.csv", tracks, delimiter=",", header=head, comments="")
+    write_tracks(tmp_path / "one.csv")
     words = ["predict", "--decoder", "greedy", "--num-workers", "0", "--device", "cpu"]
     words += ["--weight-path", str(run.folder)]
     out = ["--output-dir", str(tmp_path / "out"), str(tmp_path / "one.csv")]
@@ -136,23 +132,22 @@ def test_test_and_predict(run, tmp_path, capsys):
 
 
 def test_weights_of_another_vocabulary(run, tmp_path):
-    "One line, from train and from test; nothing is scored."
+    "One line, from train and from test; nothing is scored. Without glosses they can begin a run."
     other = {"signs": 6, "weight_path": str(run.folder), "output_dir": str(tmp_path / "run")}
     with pytest.raises(UserError, match="vocabulary of another set than the 6 of this one"):
         train(tiny(**other))
     task, model = trained_task(run.folder, run.config)
     data = simulated_clips("test", 4, 2, 0, video=False)
     clips = tuple(replace(clip, glosses=("HELLO", "YOU")) for clip in data.clips)
-    data = replace(data, clips=clips)
     with pytest.raises(UserError, match="vocabulary of another set: 4 glosses such as SIGN-AA"):
-        task.take_words(model, data)
-
-
-def test_weights_without_glosses_are_refused(run):
-    "Their numbers mean nothing."
-    task = Signs(tiny())
+        task.take_words(model, replace(data, clips=clips))
+    plain = _make_network(tiny(), 5).state_dict()
+    fit_weights(model, plain)
+    last = model.state_dict()["classifier1.weight"]
+    assert model.words()[0] and torch.equal(last, plain["classifier1.weight"])
+    new = Signs(tiny())
     with pytest.raises(UserError, match="the weights hold no glosses"):
-        task.take_words(task.model(), simulated_clips("test", 4, 2, seed=0, video=False))
+        new.take_words(new.model(), data)
 
 
 def test_too_few_frames_for_a_sentence_are_refused():
@@ -224,14 +219,11 @@ def names(written):
 
 def test_what_cannot_be_read_is_skipped_and_counted(run, tmp_path):
     "The others are read; two clips of one name are two; a file alone is an error of one line."
-    tracks = Signs(tiny()).splits()["test"].read(0)
-    head = "left-x,left-y,right-x,right-y,nose-x,nose-y"
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
-        path = tmp_path / folder / "one.csv"
-        np.savetxt(path, tracks, delimiter=",", header=head, comments="")
+        write_tracks(tmp_path / folder / "one.csv")
     bad = tmp_path / "bad.csv"
-    bad.write_text(head + "\n1,2,3,4,5,nothing\n")
+    bad.write_text(HEAD + "\n1,2,3,4,5,nothing\n")
     inputs = [str(tmp_path / name) for name in ("a", "b", "bad.csv")]
     with pytest.warns(UserWarning, match=r"skipped: .*bad.csv: 'nothing' is no number"):
         summary = read_files(run.folder, inputs, tmp_path / "out", "cpu")
