@@ -430,26 +430,6 @@ def test_a_disk_that_hangs_blocks_nobody(run, disk):
     assert "best.pt" not in contents(disk.target)  # closed is closed
 
 
-def test_a_process_ends_while_its_mirror_hangs(tmp_path):
-    "A pool's thread would be waited for at the end, for ever."
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "last.pt").write_text("x")
-    program = f"""
-import threading
-from pathlib import Path
-from mshnet.mirror import Mirror
-reached = threading.Event()
-mirror = Mirror(Path({str(tmp_path / "run")!r}), Path({str(tmp_path / "drive")!r}))
-mirror.write = lambda file, piece: (reached.set(), threading.Event().wait())
-with mirror:
-    assert reached.wait(60)
-    print(mirror.flush(0.1))
-"""
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=120)
-    assert ended.returncode == 0, ended.stderr
-    assert b"missing: last.pt" in ended.stdout and not ended.stderr
-
-
 def test_without_a_mirror_or_files_nothing_happens(run, tmp_path):
     "The training need not ask."
     before, threads = contents(run), threading.active_count()

@@ -99,17 +99,6 @@ def test_a_runner_of_another_task_runs_headless(tmp_path, task):
     assert (run / "figures/gallery.png").exists()
 
 
-@pytest.mark.nightly
-def test_a_runner_runs_headless_on_real_images(tmp_path, sirst):
-    "All 427 of them, at a small size."
-    real = {k: v for k, v in SMALL.items() if k != "scenes"}
-    real |= {"epochs": 1, "warm_epoch": -1, "base_size": 32, "crop_size": 32, "batch_size": 8}
-    notebook, run = execute("a100_setup", tmp_path, **real, dataset_dir=str(sirst))
-    check(notebook, run)
-    protocol = json.loads((run / "scores.json").read_text())["protocol"]
-    assert (protocol["images"], protocol["data"]) == (214, "nuaa-sirst")
-
-
 def test_a_wrong_parameter_fails_with_the_line_of_the_command_line(tmp_path, capsys):
     "papermill itself accepts any name; ours is a line, no traceback, before anything is spent."
     with pytest.raises(PapermillExecutionError) as error:
@@ -231,10 +220,14 @@ def test_the_repository_around_a_notebook_is_installed(monkeypatch, tmp_path, ca
 
 
 @pytest.mark.nightly
-def test_kaggles_two_gpus_are_used_from_the_cell(tmp_path):
-    "Two processes (here on the CPU); their epochs are seen in the cell."
-    notebook, run = execute("kaggle_gpu", tmp_path, **SMALL, num_devices=2)
+def test_kaggles_two_gpus_are_used_from_the_cell(tmp_path, sirst):
+    "Two processes (here on the CPU), on all real images; their epochs are seen in the cell."
+    small = {k: v for k, v in SMALL.items() if k != "scenes"} | {"base_size": 32, "crop_size": 32}
+    small |= {"dataset_dir": str(sirst), "num_devices": 2, "batch_size": 8}
+    notebook, run = execute("kaggle_gpu", tmp_path, **small)
     check(notebook, run)
+    protocol = json.loads((run / "scores.json").read_text())["protocol"]
+    assert (protocol["images"], protocol["data"]) == (214, "nuaa-sirst")
     printed = "".join(o.get("text", "") for c in notebook.cells for o in c.get("outputs", []))
     assert "epoch 1/1" in printed and "2 processes" in printed
     assert [line for line in printed.splitlines() if "error" in line] == []

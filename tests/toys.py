@@ -30,16 +30,13 @@ class Part(NamedTuple):
 
     @property
     def names(self):
-        "A name for each sample."
         return [f"{self.name}_{i}" for i in range(len(self))]
 
     @property
     def hash(self):
-        "Digits of all names and bytes."
         return digits([*self.names, *(str(np.asarray(v).sum()) for v in self.arrays.values())])
 
     def __len__(self):
-        "Number of samples."
         return len(next(iter(self.arrays.values())))
 
 
@@ -67,7 +64,6 @@ class Mean(RowTally):
         self.name, self.count = name, count
 
     def scores(self):
-        "The mean."
         return Values({self.name: float(np.mean(self.values))})
 
 
@@ -104,7 +100,6 @@ class Denoiser(nn.Module):
         )
 
     def forward(self, noisy, voltage, level):
-        "The image without noise."
         hint = self.voltages(voltage).view(-1, 1, 8, 8)
         return self.net(torch.cat([noisy, hint, level.view(-1, 1, 1, 1).expand_as(hint)], 1))
 
@@ -115,7 +110,6 @@ class Ring(Task):
     better = ("error", -1)
 
     def splits(self, names=("train", "test")):
-        "Blobs, seen through a random matrix."
         matrix = np.random.default_rng(9).normal(size=(64, 12)) / 8
 
         def make(rng, count):
@@ -127,7 +121,6 @@ class Ring(Task):
         return parts_of("ring", make, names)
 
     def batch(self, data, rows, epoch):
-        "Noise of each sample is drawn here, so every scoring sees the same."
         draws = [self.rng(row, epoch) for row in rows]
         noise = np.stack([rng.normal(size=(1, 8, 8)) for rng in draws])
         level = np.stack([rng.uniform() for rng in draws])
@@ -136,18 +129,15 @@ class Ring(Task):
         return RingBatch(*tensors, torch.tensor(rows))
 
     def model(self):
-        "A denoiser."
         return seeded(self.config.seed, lambda: Denoiser(self.config.width))
 
     def loss(self, model, batch, phase):
-        "Two named parts."
         level = batch.level.view(-1, 1, 1, 1)
         noisy = batch.image * (1 - level) + batch.noise * level
         error = (model(noisy, batch.voltage, batch.level) - batch.image).float()
         return {"square": error.square().mean(), "smooth": 0.1 * error.abs().mean()}
 
     def predict(self, model, batch, phase):
-        "Denoise from pure noise, in a few steps."
         image, count = batch.noise, self.config.noise_steps
         for i in range(count):
             level = torch.full_like(batch.level, 1 - i / count)
@@ -155,7 +145,6 @@ class Ring(Task):
         return image
 
     def tally(self):
-        "Mean square error."
         return Mean("error", lambda x, batch: (x - batch.image).square().mean((1, 2, 3)).tolist())
 
 
@@ -189,7 +178,6 @@ class Reader(nn.Module):
         self.out = nn.Linear(16, words + 1)
 
     def forward(self, features, frames):
-        "Log-probabilities [B,T,1+words], of which some are -inf."
         found = self.near(features.transpose(1, 2)).relu().transpose(1, 2)
         logits = self.out(found).float()
         late = torch.arange(features.shape[1], device=frames.device)[None] >= frames[:, None]
@@ -203,7 +191,6 @@ class Sentences(Task):
     better = ("wrong", -1)
 
     def splits(self, names=("train", "test")):
-        "Each word lasts two or three frames; a fifth is held out where an epoch is chosen on it."
         words = self.config.words
 
         def make(rng, count):
@@ -222,27 +209,22 @@ class Sentences(Task):
         return parts_of("words", make, [*names, *held_out])
 
     def batch(self, data, rows, epoch):
-        "As they lie there."
         at = [max(row, 0) for row in rows]
         values = [torch.tensor(data.arrays[k][at]) for k in SentencesBatch._fields[:4]]
         return SentencesBatch(values[0].float(), *values[1:], torch.tensor(rows))
 
     def model(self):
-        "A network over time."
         return seeded(self.config.seed, lambda: Reader(self.config.words))
 
     def loss(self, model, batch, phase):
-        "CTC, with an attribute of the model."
         found = model(batch.features, batch.frames).clamp(min=-1e4).transpose(0, 1)
         sizes = batch.frames, batch.length
         return F.ctc_loss(found, batch.labels, *sizes, blank=model.blank, zero_infinity=True)
 
     def predict(self, model, batch, phase):
-        "Log-probabilities, with -inf among them."
         return (model(batch.features, batch.frames), batch.frames)
 
     def tally(self):
-        "Share of wrong sentences."
         return Mean("wrong", wrong_sentences)
 
 

@@ -289,14 +289,9 @@ def check_orientation(voltages: Tensor, images: Tensor, where: object) -> None:
             f"{fit[way]:.2f} instead of {fit[0]:.2f})"
         )
 
-# %% ../../nbs/eit/02_tanks.ipynb #_seed_of
+# %% ../../nbs/eit/02_tanks.ipynb #open_folder
 _CHECKED = 32  # samples of a part that are compared with physics
-_SEEDS = {"val": 2**31, "test": 2**31 + 1}  # of simulated tanks; there are 64
-
-
-def _seed_of(part: str, seed: int) -> int:
-    "The seed of simulated tanks: of the training tanks the run's, of val and test always the same."
-    return _SEEDS.get(part, seed)
+_SEEDS = {"val": 2**31, "test": 2**31 + 1}  # of 64 simulated tanks; of training it is the run's
 
 
 def open_folder(folder: Path, part: str, size: int) -> FolderTanks:
@@ -354,7 +349,7 @@ def load_tanks(config: Any, names: Sequence[str]) -> dict[str, SimulatedTanks | 
         else:
             count = min(64, config.tanks) if name in _SEEDS else config.tanks
             how = {"noise": config.noise, "gains": config.gains, "fine": name in _SEEDS}
-            seed = _seed_of(name, config.seed)
+            seed = _SEEDS.get(name, config.seed)
             found[name] = simulated_tanks(name, count, seed, config.size, **how)
     return found
 
@@ -438,7 +433,7 @@ def write_tanks(
     for part, first in bar(blocks, len(blocks), "write"):
         make_folder(folder / PARTS[part])
         count, fine = min(32, counts[part] - first), part != "train"
-        made = simulate(count, _seed_of(part, seed), _SIZE, fine, first=first, **how)
+        made = simulate(count, _SEEDS.get(part, seed), _SIZE, fine, first=first, **how)
         training += [] if fine else [made[0]]
         for row, (ys, xs) in enumerate(zip(*made, strict=True), first):
             write_arrays(folder / PARTS[part] / f"{row:06d}.npz", ys=ys[:, None], xs=xs)

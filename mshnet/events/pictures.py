@@ -92,8 +92,9 @@ def draw_answers(run: Path, config: EventsConfig) -> None:
     task, model = trained_task(run, config)
     save, names, folder = resolve("mshnet.show:save_picture"), config.class_names, run / "figures"
     details, data = read_record(run / "details.json"), task.splits(["test"])["test"]
-    save(draw_confusion(details["confusion"], names), folder / "confusion.png")
-    wrong = np.flatnonzero(np.array(details["predicted"]) != data.labels).tolist()
+    if details:
+        save(draw_confusion(details["confusion"], names), folder / "confusion.png")
+    wrong = np.flatnonzero(np.array(details.get("predicted", data.labels)) != data.labels).tolist()
     first = [data.labels.index(label) for label in dict.fromkeys(data.labels)]  # of each class
     rows = list(dict.fromkeys([*wrong[:1], *first]))[:3]
     sheet = Figure(figsize=(8, 2.8 * len(rows)), layout="constrained")

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from ..core import configure, read_record, resolve
+from ..core import UserError, configure, read_record, resolve
 from ..device import open_device
 from ..files import find_inputs, make_folder, write_table
 from .clips import TRACKS, VIDEOS, Clip, Clips, count_frames, load_clips, read_tracks
@@ -130,7 +130,9 @@ def draw_clip(
 # %% ../../nbs/signs/06_reading.ipynb #draw_sentences
 def draw_sentences(run: Path, config: SignsConfig) -> None:
     "Draw five test clips of a finished run into figures/gallery.png."
-    sentences = read_record(run / "details.json")["sentences"]
+    sentences = read_record(run / "details.json").get("sentences", [])
+    if not sentences:
+        raise UserError(f"{run}: has no scored sentences; finish the run first")
     sentences.sort(key=lambda s: corpus_errors([(s["truth"], s["read"])]).wer)
     task, model = trained_task(run, SignsConfig(), buckets=0)
     data = load_clips(config, ["test"])["test"]

@@ -165,7 +165,18 @@ class Eit(Task):
         return _predict_tanks(weights, inputs, **how)
 
     def report(self, folder: Path) -> None:
-        _draw_tanks(folder, self.config)
+        "Draw six tanks of the test part."
+        task, model = trained_task(folder, self.config)
+        data = load_tanks(self.config, ["test"])["test"]
+        rows = np.unique(np.linspace(0, len(data) - 1, 6).astype(int)).tolist()
+        batch = task.batch(data, rows, None)
+        with torch.no_grad():
+            drawn = task.predict(model.eval(), batch, "full")
+        sheet = Figure(figsize=(8, 2.3 * len(rows)), layout="constrained")
+        parts = sheet.subfigures(len(rows), 1, squeeze=False)[:, 0]
+        for row, images, truth, part in zip(rows, drawn, batch.image[:, 0], parts, strict=True):
+            draw_tank(data.names[row], images, truth, part)
+        resolve("mshnet.show:save_picture")(sheet, folder / "figures" / "gallery.png")
 
     def protocol(self, data: Any, scores: Any) -> dict[str, Any]:
         return super().protocol(data, scores) | {"size": self.config.size}
@@ -323,21 +334,6 @@ def draw_tank(
     figure.colorbar(made, ax=axis)
     figure.suptitle(title, size=9)
     return figure
-
-
-def _draw_tanks(run: Path, config: EitConfig) -> None:
-    "Draw six tanks of the test split into figures/gallery.png of a finished run."
-    task, model = trained_task(run, config)
-    data = load_tanks(config, ["test"])["test"]
-    rows = np.unique(np.linspace(0, len(data) - 1, 6).astype(int)).tolist()
-    batch = task.batch(data, rows, None)
-    with torch.no_grad():
-        drawn = task.predict(model.eval(), batch, "full")
-    sheet = Figure(figsize=(8, 2.3 * len(rows)), layout="constrained")
-    parts = sheet.subfigures(len(rows), 1, squeeze=False)[:, 0]
-    for row, images, truth, part in zip(rows, drawn, batch.image[:, 0], parts, strict=True):
-        draw_tank(data.names[row], images, truth, part)
-    resolve("mshnet.show:save_picture")(sheet, run / "figures" / "gallery.png")
 
 
 # %%

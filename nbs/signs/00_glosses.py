@@ -3,7 +3,7 @@
 #
 # > The words of a signed sentence: their spelling, their numbers, and the count of what was read wrongly.
 #
-# A **gloss** is the written name of a sign: JOHN, BOOK, 小时. The gloss sequence of a sentence follows the order of the hands, not the grammar of the spoken language. Continuous recognition reads it from a video without knowing where one sign ends and the next begins. The first figure of [clips](03_clips.ipynb) shows a sentence with its glosses.
+# A **gloss** is the written name of a sign: JOHN, BOOK, 小时. The gloss sequence of a sentence follows the order of the hands, not the grammar of the spoken language. Continuous recognition reads it from a video without knowing where one sign ends and the next begins. The [guide](../guides/signs.ipynb) begins with a sentence and its glosses.
 
 # %%
 #| default_exp signs.glosses

@@ -10,8 +10,6 @@
 #| hide
 import tempfile
 
-import matplotlib.pyplot as plt
-
 # %%
 #| export
 import contextlib
@@ -326,7 +324,7 @@ def kind_of(folder: Path) -> str:  # "tracks" or "video"
 # %% [markdown]
 # ## Simulated signing
 #
-# A sign of the simulation is a path for each hand, through four random points. A sentence joins the paths of its glosses, and between two of them the hands move on from wherever they are: this transition is the *co-articulation* that makes continuous signing hard. Every signer has a place and a speed, and every hand trembles. The images show both hands as blobs in noise.
+# A sign of the simulation is a path for each hand, through four random points. A sentence joins the paths of its glosses, and between two of them the hands move on from wherever they are: this transition is the *co-articulation* that makes continuous signing hard. Every signer has a place and a speed, and every hand trembles. The images show both hands as blobs in noise. The [guide](../guides/signs.ipynb) begins with such a sentence.
 
 # %%
 #| export
@@ -397,22 +395,6 @@ def _simulated(name: str, config: Any, seed: int, video: bool) -> Clips:
     "A part of these settings; for val and test a fifth of the training sentences."
     count = config.sentences if name == "train" else max(config.sentences // 5, 4)
     return simulated_clips(name, count, config.signs, seed, video)
-
-
-# %% [markdown]
-# Here is a simulated sentence: 24 frames of its video, with its glosses above them. The network gets the glosses and their order, and not the lines between them.
-
-# %%
-made: Clips = simulated_clips("train", 1, 12, seed=0, video=True)
-clip, frames = made.clips[0], made.read(0)
-figure, axis = plt.subplots(figsize=(9, 1.3), layout="constrained")
-strip = np.concatenate(frames[np.linspace(0, len(frames) - 1, 24).astype(int)], 1)
-axis.imshow(strip, extent=(0, len(frames), 0, 1), aspect="auto")
-for gloss, start, end in zip(clip.glosses, (0, *clip.cuts), (*clip.cuts, len(frames)), strict=True):
-    axis.text((start + end) / 2, 1.1, gloss, ha="center", size=8)
-    axis.axvline(end, color="tab:orange")
-axis.set(xlabel="frame", yticks=())
-plt.show()
 
 
 # %% [markdown]

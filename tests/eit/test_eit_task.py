@@ -6,14 +6,13 @@ import shutil
 
 import numpy as np
 import pytest
-import torch
 from conftest import SHARED
 
 from mshnet.cli import main
 from mshnet.core import UserError, configure, from_notebook, settings_from
 from mshnet.eit.eit_config import EitConfig
 from mshnet.eit.tank import simulate
-from mshnet.task import make_task, trained_task
+from mshnet.task import make_task
 from mshnet.train import train
 from mshnet.weights import weights_file
 
@@ -66,19 +65,6 @@ def test_a_regression_and_a_u_net_are_of_before(run, tmp_path, capsys):
         settings_from(record | {"network": "unet"})
     with pytest.raises(UserError, match="method='regression' is not possible: method is retired"):
         settings_from(record | {"method": "regression"})
-
-
-def test_a_picture_does_not_depend_on_its_batch(run):
-    "Its noise comes from the seed and its row."
-    task, model = trained_task(run.folder, run.config)
-    test, found = task.splits(["test"])["test"], []
-    for size in (1, 7, 16):
-        task.config = run.config.model_copy(update={"batch_size": size})
-        batches = [task.batch(test, rows, None) for rows in task.plan(test, None)]
-        with torch.no_grad():
-            parts = [task.predict(model.eval(), batch, "full") for batch in batches]
-        found.append(torch.cat(parts)[: len(test)])
-    assert all((pictures - found[2]).abs().max() < 1e-5 for pictures in found[:2])
 
 
 def test_the_averages_of_the_preset_paper_are_the_published_ones():
@@ -183,6 +169,8 @@ def test_files_that_cannot_be_read_are_skipped(run, files, tmp_path, capsys):
     assert main([*words, str(bad), str(files / "two.csv")]) == 1
     said = capsys.readouterr()
     assert "2 tanks of 1 file, 1 skipped" in said.out and "short.csv" in said.err
+    assert main([*words, str(bad), shutil.copy(bad, tmp_path / "other.csv")]) == 2
+    assert "none of the 2 files can be read" in capsys.readouterr().err
 
 
 # The weights in the box

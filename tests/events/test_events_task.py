@@ -3,7 +3,6 @@
 import csv
 import json
 import math
-import shutil
 from argparse import Namespace
 from dataclasses import replace
 
@@ -19,7 +18,7 @@ from mshnet.events.networks import MambaSpike, scan
 from mshnet.events.recognition import Events, load_recordings
 from mshnet.events.recordings import Frames
 from mshnet.events.simulator import simulate
-from mshnet.task import make_task, trained_task
+from mshnet.task import make_task
 from mshnet.train import train
 from mshnet.weights import load_weights
 
@@ -73,17 +72,6 @@ def test_a_run_is_scored_with_its_protocol(run):
     right = sum(np.equal(details["labels"], details["predicted"]))
     assert right == np.trace(details["confusion"]) == round(200 * scores["accuracy"])
     assert np.sum(details["confusion"]) == 200
-
-
-def test_an_answer_does_not_depend_on_its_batch(run):
-    "Alone, with others, and with filler."
-    task, model = trained_task(run.folder, run.config)
-    test = task.splits(["test"])["test"]
-    with torch.no_grad():
-        whole = task.predict(model.eval(), task.batch(test, list(range(8)), None), "full")
-        alone = task.predict(model, task.batch(test, [3, -1], None), "full")
-    assert (whole["evidence"][3] - alone["evidence"][0]).abs().max() < 1e-5
-    assert whole["spikes"][3].tolist() == alone["spikes"][0].tolist()
 
 
 def test_weight_decay_is_kept_off_time_constants():
@@ -203,23 +191,6 @@ def test_commands_take_the_run(run, files, tmp_path, capsys):
     assert main(["pack", str(run.folder), "--output", str(tmp_path / "a.tar.gz")]) == 0
 
 
-def test_files_that_cannot_be_read_are_skipped(run, files, tmp_path, capsys):
-    "With a line each and status 1; if there is no other file, status 2."
-    (files / "1.npz").write_bytes(b"broken")
-    out = tmp_path / "out"
-    words = ["predict", "--weight-path", str(run.folder), "--output-dir", str(out)]
-    words += ["--device", "cpu"]
-    assert main([*words, str(files / "*.npz")]) == 1
-    said = capsys.readouterr()
-    assert "2 recordings, 1 skipped" in said.out and "1.npz: not a readable recording" in said.err
-    refused([*words, str(files / "1.npz")], "1.npz: not a readable recording", capsys)
-    shutil.copy(files / "1.npz", files / "2.npz")
-    assert main([*words, str(files / "1.npz"), str(files / "2.npz")]) == 2
-    assert "none of the 2 files can be read" in capsys.readouterr().err
-    refused([*words, str(tmp_path / "nothing")], "there is no such file", capsys)
-    refused([*words, "--tile", "64", str(files)], "task events has no option --tile", capsys)
-
-
 def test_weights_of_another_data_set_are_refused(run, tmp_path, capsys):
     "In a test with another sensor, and in a prediction of its recordings."
     for part in ("Train", "Test"):
@@ -328,6 +299,7 @@ def test_half_precision_computes_the_recurrences_in_float32():
 
 def test_a_run_has_its_pictures(run):
     "Confusions, rasters of recordings, and their evidence on one sheet."
+    Events(run.config).report(run.folder)
     names = sorted(path.name.split("-")[-1] for path in (run.folder / "figures").iterdir())
     assert names.count("raster.png") == 3 and {"confusion.png", "gallery.png"} < set(names)
 
