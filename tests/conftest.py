@@ -38,6 +38,17 @@ def sirst() -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def videos(tmp_path_factory) -> Path:
+    "A small simulated data set of sign language in CE-CSL's layout."
+    from mshnet.signs.clips import simulated_clips, write_clips
+
+    folder = tmp_path_factory.mktemp("signs") / "mine"
+    for name, count in (("train", 12), ("val", 3), ("test", 4)):
+        write_clips(folder, simulated_clips(name, count, 4, seed=0, video=True))
+    return folder
+
+
 def make_dataset(folder: Path, train: int = 6, test: int = 4, size: int = 32) -> Path:
     "Write a small data set: dim grey noise, a bright 3x3 target in each image, masks of 0 and 255."
     rng = np.random.default_rng(0)

@@ -20,7 +20,6 @@ from mshnet.signs.clips import (
     needed_frames,
     read_tracks,
     simulated_clips,
-    write_clips,
 )
 from mshnet.signs.glosses import Vocabulary
 from mshnet.signs.signing import _rescaled, _track_features, collate, shared_glosses, splice
@@ -30,15 +29,6 @@ GOLDEN, BOSTON = SHARED / "golden/signs", SHARED / "data/boston104"
 HEAD = "left-x,left-y,right-x,right-y,nose-x,nose-y"
 needs_golden = pytest.mark.skipif(not GOLDEN.is_dir(), reason=f"{GOLDEN} is absent")
 needs_boston = pytest.mark.skipif(not BOSTON.is_dir(), reason=f"{BOSTON} is absent")
-
-
-@pytest.fixture(scope="module")
-def videos(tmp_path_factory):
-    "A small simulated data set in CE-CSL's layout."
-    folder = tmp_path_factory.mktemp("signs") / "mine"
-    for name, count in (("train", 12), ("val", 3), ("test", 4)):
-        write_clips(folder, simulated_clips(name, count, 4, seed=0, video=True))
-    return folder
 
 
 def settings(folder, **more):

@@ -14,7 +14,7 @@ from mshnet.cli import main
 from mshnet.core import UserError
 from mshnet.export import export
 from mshnet.places import installed
-from mshnet.signs.clips import simulated_clips, write_clips
+from mshnet.signs.clips import simulated_clips
 from mshnet.signs.reading import read_files
 from mshnet.signs.signing import Signs, _make_network
 from mshnet.signs.signs_config import SignsConfig
@@ -41,15 +41,6 @@ def tiny(**more):
 def run(tmp_path_factory):
     "A finished run on simulated tracks."
     return train(tiny(output_dir=str(tmp_path_factory.mktemp("signs") / "run")))
-
-
-@pytest.fixture(scope="module")
-def videos(tmp_path_factory):
-    "A small simulated data set in CE-CSL's layout."
-    folder = tmp_path_factory.mktemp("videos") / "mine"
-    for name, count in (("train", 12), ("val", 4), ("test", 4)):
-        write_clips(folder, simulated_clips(name, count, 4, seed=0, video=True))
-    return folder
 
 
 def test_a_run_is_scored_with_its_protocol(run):
