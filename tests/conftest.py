@@ -29,13 +29,18 @@ def nothing_loaded():
         found.LOADED.clear()
 
 
+def data_folder(name: str) -> Path:
+    "A folder of real data; without it the test is skipped."
+    folder = SHARED / "data" / name
+    if not folder.is_dir():
+        pytest.skip(f"needs data/{name}; set MSHNET_SHARED to the folder that holds data/")
+    return folder
+
+
 @pytest.fixture(scope="session")
 def sirst() -> Path:
     "The folder of NUAA-SIRST: 427 real infrared images with masks."
-    folder = SHARED / "data" / "nuaa-sirst"
-    if not folder.is_dir():
-        pytest.skip("needs the NUAA-SIRST images; set MSHNET_SHARED to the folder that holds data/")
-    return folder
+    return data_folder("nuaa-sirst")
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ import runpy
 import numpy as np
 import pytest
 import torch
-from conftest import SHARED, TOP
+from conftest import SHARED, TOP, data_folder
 
 from mshnet.eit.scores import calibration, score_images
 from mshnet.eit.tanks import open_folder
@@ -18,9 +18,7 @@ RESULTS = TOP / "results/eit-yardsticks"
 @pytest.mark.parametrize("part", ["uef2017", "ktc2023"])
 def test_real_tanks_by_the_classical_methods(part):
     "Today's tanks, statistics and scores make of the script the numbers that are in results/."
-    if not (folder := SHARED / "data" / "eit-tank").is_dir():
-        pytest.skip("needs data/eit-tank; set MSHNET_SHARED to the folder that holds data/")
-    tanks = open_folder(folder, part, 128)
+    tanks = open_folder(data_folder("eit-tank"), part, 128)
     truth = torch.stack([tanks.pair(i)[1] for i in range(len(tanks))])
     kept = json.loads((RESULTS / "yardsticks.json").read_text("utf-8"))[part]
     made = runpy.run_path(str(RESULTS / "yardsticks.py"))["yardsticks"]

@@ -6,7 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
-from conftest import SHARED
+from conftest import data_folder
 
 from mshnet.cli import main
 from mshnet.core import UserError, configure, from_notebook, settings_from
@@ -141,9 +141,7 @@ def test_equal_names_of_measurements_are_numbered(run, files, tmp_path):
 
 def test_real_tanks_are_scored(run, tmp_path, capsys):
     "All 22 or 25 of a folder, with the published scales; the pictures of files alone are the same."
-    tanks = SHARED / "data" / "eit-tank"
-    if not tanks.is_dir():
-        pytest.skip("needs data/eit-tank; set MSHNET_SHARED")
+    tanks = data_folder("eit-tank")
     words = ["test", "--weight-path", str(run.folder), "--device", "cpu", "--data"]
     assert main([*words, "uef2017"]) == 2
     assert "data=uef2017 needs dataset_dir" in capsys.readouterr().err

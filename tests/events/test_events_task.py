@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from conftest import SHARED
+from conftest import data_folder
 
 from mshnet.cli import main, parse
 from mshnet.core import configure
@@ -319,9 +319,7 @@ def test_simulated_digits_are_recognised(tmp_path):
 @pytest.mark.nightly
 def test_real_digits_are_recognised_better_than_without_a_network(tmp_path):
     "On held-out training recordings; the test list is not touched."
-    folder = SHARED / "data" / "nmnist-small"
-    if not folder.is_dir():
-        pytest.skip("needs data/nmnist-small; set MSHNET_SHARED to the folder that holds data/")
+    folder = data_folder("nmnist-small")
     config = EventsConfig(
         dataset_dir=str(folder), choose="val", device="cpu", output_dir=str(tmp_path / "run")
     )

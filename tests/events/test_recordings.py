@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import SHARED
+from conftest import data_folder
 
 from mshnet.core import UserError
 from mshnet.events import recordings as page
@@ -17,7 +17,6 @@ from mshnet.events.recordings import (
     read_recording,
 )
 
-NMNIST = SHARED / "data" / "nmnist-small"
 EYE = (2, 34, 34)
 
 
@@ -262,9 +261,8 @@ def test_a_damaged_file_stops_the_run(tmp_path):
 
 def test_real_recordings(tmp_path):
     "1,000 and 100 of N-MNIST: their numbers, and every event is counted."
-    if not NMNIST.is_dir():
-        pytest.skip("needs data/nmnist-small; set MSHNET_SHARED to the folder that holds data/")
-    found, how = find_recordings(NMNIST, "nmnist"), Counting(EYE, 10, 34, 0.0)
+    found = find_recordings(data_folder("nmnist-small"), "nmnist")
+    how = Counting(EYE, 10, 34, 0.0)
     parts = {n: read_frames(n, "nmnist", e, how, tmp_path) for n, e in found.items()}
     test = [8, 14, 8, 11, 14, 7, 10, 15, 2, 11]
     assert np.bincount(parts["test"].labels).tolist() == test and len(parts["train"]) == 1000

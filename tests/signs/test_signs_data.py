@@ -6,7 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
-from conftest import SHARED
+from conftest import SHARED, data_folder
 from PIL import Image
 
 from mshnet.core import UserError, configure, settings_from
@@ -25,10 +25,9 @@ from mshnet.signs.glosses import Vocabulary
 from mshnet.signs.signing import _rescaled, _track_features, collate, shared_glosses, splice
 from mshnet.signs.signs_config import SignsConfig
 
-GOLDEN, BOSTON = SHARED / "golden/signs", SHARED / "data/boston104"
+GOLDEN = SHARED / "golden/signs"
 HEAD = "left-x,left-y,right-x,right-y,nose-x,nose-y"
 needs_golden = pytest.mark.skipif(not GOLDEN.is_dir(), reason=f"{GOLDEN} is absent")
-needs_boston = pytest.mark.skipif(not BOSTON.is_dir(), reason=f"{BOSTON} is absent")
 
 
 def settings(folder, **more):
@@ -121,10 +120,10 @@ def test_wrong_folders(tmp_path, videos):
             read_tracks(tmp_path / "hands_condensed.csv")
 
 
-@needs_boston
 def test_the_real_sentences_of_boston():
     "161 and 40 sentences, 112 glosses, one of the test part outside."
-    found = load_clips(SignsConfig(dataset_dir=str(BOSTON)), ["train", "test"])
+    boston = str(data_folder("boston104"))
+    found = load_clips(SignsConfig(dataset_dir=boston), ["train", "test"])
     train, test = found["train"], found["test"]
     assert (len(train), sum(map(len, train.sentences))) == (161, 710)
     assert (len(test), sum(map(len, test.sentences))) == (40, 178)
@@ -133,14 +132,13 @@ def test_the_real_sentences_of_boston():
     assert sum(tuple(s) in set(train.sentences) for s in test.sentences) == 26
     assert all(len(c.cuts) == len(c.glosses) - 1 for c in train.clips)
     assert sum(c.frames for c in (*train.clips, *test.clips)) == 15_746
-    held = load_clips(SignsConfig(dataset_dir=str(BOSTON), choose="val"), ["train", "val"])
+    held = load_clips(SignsConfig(dataset_dir=boston, choose="val"), ["train", "val"])
     assert (len(held["train"]), len(held["val"])) == (129, 32)
 
 
-@needs_boston
 def test_splices_are_sentences_of_both():
     "Each begins like one sentence and ends like another one, and is long enough."
-    train = load_clips(SignsConfig(dataset_dir=str(BOSTON)), ["train"])["train"]
+    train = load_clips(SignsConfig(dataset_dir=str(data_folder("boston104"))), ["train"])["train"]
     places, rng, new = shared_glosses(train.sentences), np.random.default_rng(0), 0
     for row in range(len(train)):
         frames, glosses = splice(train, row, places, rng)

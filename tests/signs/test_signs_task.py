@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from conftest import SHARED
+from conftest import data_folder
 
 from mshnet.cli import main
 from mshnet.core import UserError
@@ -25,8 +25,6 @@ from mshnet.weights import fit_weights
 TINY = {"network": "tracks", "preset": "", "signs": 4, "sentences": 32, "hidden": 32}
 TINY |= {"epochs": 2, "eval_every": 1, "batch_size": 8, "device": "cpu", "num_workers": 0}
 TINY |= {"log_every": 1000, "lr": 0.01}
-BOSTON = SHARED / "data/boston104"
-needs_boston = pytest.mark.skipif(not BOSTON.is_dir(), reason=f"{BOSTON} is absent")
 
 
 TFNET = {"network": "tfnet", "backbone": "small", "max_frames": 48, "distil": "detached"}
@@ -271,11 +269,10 @@ def test_simulated_videos_are_learnt_through_the_reader(tmp_path):
 
 
 @pytest.mark.nightly
-@needs_boston
 def test_real_sentences_are_learnt(tmp_path):
     "60 of the 200 epochs are enough to read most glosses of the real test sentences."
     config = SignsConfig(
-        dataset_dir=str(BOSTON), epochs=60, eval_every=60, device="cpu",
+        dataset_dir=str(data_folder("boston104")), epochs=60, eval_every=60, device="cpu",
         output_dir=str(tmp_path / "run"),
     )  # fmt: skip
     assert train(config).scores["scores"]["wer"] < 0.5
