@@ -224,18 +224,16 @@ def read_tracks(path: Path) -> dict[str, np.ndarray]:  # [T,6] float32
 def _tracked(folder: Path, name: str) -> list[Clip]:
     "The clips of a part that has hand tracks."
     path, tracks = folder / f"{PARTS[name]}_words.csv", read_tracks(folder / TRACKS)
-    found: dict[str, list[tuple[float, float, str, str]]] = {}
+    found: dict[str, list[tuple[float, float, str]]] = {}
     for row in _rows(path, ("video", "word", "startframe", "endframe")):
         start, end = (_number(row[name], path) for name in ("startframe", "endframe"))
-        word = (start, end, row["word"].strip(), row.get("speaker", ""))
-        found.setdefault(row["video"], []).append(word)
+        found.setdefault(row["video"], []).append((start, end, row["word"].strip()))
     clips, empty = [], np.zeros((0, 6), np.float32)
     for video, words in found.items():
         words.sort(key=lambda word: word[0])
-        array = tracks.get(video, empty)
-        glosses, signer = tuple(word for _, _, word, _ in words), words[0][3]
+        array, glosses = tracks.get(video, empty), tuple(word for _, _, word in words)
         cuts = tuple(int(a[1] + b[0]) // 2 for a, b in pairwise(words))
-        clips.append(Clip(video, glosses, len(array), signer, folder / TRACKS, cuts, array))
+        clips.append(Clip(video, glosses, len(array), "", folder / TRACKS, cuts, array))
     return clips
 
 
@@ -261,8 +259,10 @@ def _read_labels(path: Path) -> list[tuple[str, str, tuple[str, ...]]]:
             f"{path}: glosses are separated by {other[0][0]!r}, as in {other[0].string[:60]!r}; "
             "write / between them"
         )
-    names = [(row["Number"].strip(), row["Translator"].strip()) for row in rows]
-    return [(*pair, tuple(split_glosses(r["Gloss"]))) for pair, r in zip(names, rows, strict=True)]
+    return [
+        (row["Number"].strip(), row["Translator"].strip(), tuple(split_glosses(row["Gloss"])))
+        for row in rows
+    ]
 
 
 def _filmed(folder: Path, name: str) -> list[Clip]:
