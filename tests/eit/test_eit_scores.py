@@ -15,18 +15,18 @@ from mshnet.eit.tanks import open_folder
 RESULTS = TOP / "results/eit-yardsticks"
 
 
-@pytest.mark.parametrize("part", ["uef2017", "ktc2023"])
-def test_real_tanks_by_the_classical_methods(part):
+def test_real_tanks_by_the_classical_methods():
     "Today's tanks, statistics and scores make of the script the numbers that are in results/."
-    tanks = open_folder(data_folder("eit-tank"), part, 128)
-    truth = torch.stack([tanks.pair(i)[1] for i in range(len(tanks))])
-    kept = json.loads((RESULTS / "yardsticks.json").read_text("utf-8"))[part]
-    made = runpy.run_path(str(RESULTS / "yardsticks.py"))["yardsticks"]
-    found = made(tanks.voltages, tanks.stats, 128)
-    for name in ("ridge", "tikhonov", "gauss_newton"):
-        scores = score_images(found[name], truth)
-        for score, value in kept[name].items():
-            assert float(scores[score].nanmean()) == pytest.approx(value, abs=0.002)
+    kept = json.loads((RESULTS / "yardsticks.json").read_text("utf-8"))
+    made, folder = runpy.run_path(str(RESULTS / "yardsticks.py")), data_folder("eit-tank")
+    for part in ("uef2017", "ktc2023"):
+        tanks = open_folder(folder, part, 128)
+        truth = torch.stack([tanks.pair(i)[1] for i in range(len(tanks))])
+        found = made["yardsticks"](tanks.voltages, tanks.stats, 128)
+        for name in ("ridge", "tikhonov", "gauss_newton"):
+            scores = score_images(found[name], truth)
+            for score, value in kept[part][name].items():
+                assert float(scores[score].nanmean()) == pytest.approx(value, abs=0.002)
 
 
 def test_scores_against_other_people_s():

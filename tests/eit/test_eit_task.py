@@ -167,7 +167,7 @@ def test_files_that_cannot_be_read_are_skipped(run, files, tmp_path, capsys):
     assert main([*words, str(bad), str(files / "two.csv")]) == 1
     said = capsys.readouterr()
     assert "2 tanks of 1 file, 1 skipped" in said.out and "short.csv" in said.err
-    assert main([*words, str(bad), shutil.copy(bad, tmp_path / "other.csv")]) == 2
+    assert main([*words, str(bad), str(shutil.copy(bad, tmp_path / "other.csv"))]) == 2
     assert "none of the 2 files can be read" in capsys.readouterr().err
 
 
