@@ -1,6 +1,5 @@
 "What several tests need: where real images lie, a small data set and a run to write."
 
-import json
 import os
 import signal
 import subprocess
@@ -30,12 +29,28 @@ def nothing_loaded():
         found.LOADED.clear()
 
 
+def data_folder(name: str) -> Path:
+    "A folder of real data; without it the test is skipped."
+    folder = SHARED / "data" / name
+    if not folder.is_dir():
+        pytest.skip(f"needs data/{name}; set MSHNET_SHARED to the folder that holds data/")
+    return folder
+
+
 @pytest.fixture(scope="session")
 def sirst() -> Path:
     "The folder of NUAA-SIRST: 427 real infrared images with masks."
-    folder = SHARED / "data" / "nuaa-sirst"
-    if not folder.is_dir():
-        pytest.skip("needs the NUAA-SIRST images; set MSHNET_SHARED to the folder that holds data/")
+    return data_folder("nuaa-sirst")
+
+
+@pytest.fixture(scope="session")
+def videos(tmp_path_factory) -> Path:
+    "A small simulated data set of sign language in CE-CSL's layout."
+    from mshnet.signs.clips import simulated_clips, write_clips
+
+    folder = tmp_path_factory.mktemp("signs") / "mine"
+    for name, count in (("train", 12), ("val", 3), ("test", 4)):
+        write_clips(folder, simulated_clips(name, count, 4, seed=0, video=True))
     return folder
 
 
@@ -84,25 +99,6 @@ def in_two_processes(folder: Path, script: str, *words) -> subprocess.CompletedP
     started = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     words = [sys.executable, *started, *map(str, (folder / "script.py", *words))]
     return subprocess.run(words, env=env, capture_output=True, text=True)
-
-
-def train_in_two_processes(folder: Path, settings: dict):
-    "Train a task without pictures; the folder of the run."
-    from mshnet.run import Folder
-
-    settings = settings | {"output_dir": str(folder / "run")}
-    script = """
-import json, sys
-from mshnet.core import configure
-from mshnet.task import make_task
-from mshnet.train import train
-config = configure(json.loads(sys.argv[1]))
-type(make_task(config)).report = lambda *_: None
-train(config)
-"""
-    done = in_two_processes(folder, script, json.dumps(settings))
-    assert done.returncode == 0, done.stderr[-4000:]
-    return Folder(folder / "run")
 
 
 def make_run(folder: Path, **settings) -> Path:

@@ -3,6 +3,7 @@ site is built from copies. Each check is shown to catch a bad example, then appl
 
 import ast
 import configparser
+import functools
 import importlib
 import json
 import re
@@ -90,58 +91,53 @@ def fault(line):
 def papermill_fault(words):
     "What is wrong with a call of papermill."
     names = [words[i + 1] for i, word in enumerate(words) if word == "-p"]
-    strange = [name for name in names if name not in Config.model_fields]
-    if strange:
-        return f"papermill: {strange[0]} is no field of Config"
-    return "" if (ROOT / words[1]).exists() else f"papermill: there is no {words[1]}"
+    strange = [f"{name} is no field of Config" for name in names if name not in Config.model_fields]
+    return "; ".join(strange if (ROOT / words[1]).exists() else [*strange, f"no {words[1]}"])
 
 
 def python_fault(code):
     "What is wrong with a block of Python: its syntax, a name that it imports, a setting."
     try:
-        tree = ast.parse(code)
+        nodes = list(ast.walk(ast.parse(code)))
     except SyntaxError as error:
         return f"{error.msg}: {error.text}"
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module.startswith("mshnet"):
-            module = importlib.import_module(node.module)
-            for alias in node.names:
-                if not hasattr(module, alias.name):
-                    return f"{node.module} has no {alias.name}"
-        called = node.func.id if isinstance(node, ast.Call) and hasattr(node.func, "id") else ""
-        if called in ("Config", "configure"):
-            names = [k.arg for k in node.keywords] + [
-                key.value for arg in node.args if isinstance(arg, ast.Dict) for key in arg.keys
-            ]
-            for name in names:
-                if name not in Config.model_fields:
-                    return f"{name} is no field of Config"
-    return ""
+    found = [
+        f"{node.module} has no {alias.name}"
+        for node in nodes
+        if isinstance(node, ast.ImportFrom) and node.module.startswith("mshnet")
+        for alias in node.names
+        if not hasattr(importlib.import_module(node.module), alias.name)
+    ]
+    calls = [n for n in nodes if isinstance(n, ast.Call)]
+    calls = [n for n in calls if getattr(n.func, "id", "") in ("Config", "configure")]
+    given = [a for n in calls for a in n.args if isinstance(a, ast.Dict)]
+    names = [k.arg for n in calls for k in n.keywords] + [k.value for a in given for k in a.keys]
+    return "; ".join(found + [f"no field {n}" for n in names if n not in Config.model_fields])
 
 
-def numbers(folder, pattern):
-    "Every number in the texts of a folder."
-    texts = [p.read_text(encoding="utf-8") for p in sorted((ROOT / folder).glob(pattern))]
+@functools.cache
+def numbers(*patterns):
+    "Every number in the texts of these files."
+    texts = [p.read_text("utf-8") for pattern in patterns for p in sorted(ROOT.glob(pattern))]
     return {n for text in texts for n in re.findall(r"\d+(?:\.\d+)?", text)}
 
 
+@functools.cache
 def measured():
     "Numbers in the tables of results/, scores as they are rounded, memory, a checkpoint's size."
-    found = numbers("results", "**/*.md") | numbers("results", "history.csv")
-    found |= numbers("results/cross-camera", "**/*.txt") | numbers(
-        "results/predict-large", "*.json"
-    )
-    for path in (ROOT / "results").rglob("scores*.json"):
-        for value in json.loads(path.read_text())["scores"].values():
+    tables = ("**/*.md", "history.csv", "cross-camera/**/*.txt", "predict-large/*.json")
+    found, top = set(numbers(*(f"results/{name}" for name in tables))), ROOT / "results"
+    kept = [top.rglob("scores*.json"), top.glob("*/bench.json"), top.glob("*/beside.json")]
+    read = {path: json.loads(path.read_text()) for some in kept for path in some}
+    for path, content in read.items():
+        for value in content.get("scores", {}).values():
             if isinstance(value, int | float):
                 found |= {str(value), f"{value:.1f}", f"{value:.2f}", f"{value:.3f}"}
-    for path in (ROOT / "results").glob("*/bench.json"):
-        rows = json.loads(path.read_text())["memory"]  # in MiB; before the first step some
-        found |= {f"{row['peak'] / 2**20:.0f}" for row in rows}
-        found |= {f"{round(row['before'] / 2**20, -2):.0f}" for row in rows}
-    for path in (ROOT / "results").glob("*/beside.json"):
-        rows = json.loads(path.read_text())["rows"]
-        found |= {f"{row['ratio']:.1f}" for row in rows if "ratio" in row}
+        if path.name == "bench.json":  # in MiB; before the first step some
+            found |= {f"{row['peak'] / 2**20:.0f}" for row in content["memory"]}
+            found |= {f"{round(row['before'] / 2**20, -2):.0f}" for row in content["memory"]}
+        if path.name == "beside.json":
+            found |= {f"{row['ratio']:.1f}" for row in content["rows"] if "ratio" in row}
     found |= {"0.8055"}  # IoU on NUDT-SIRST, in the paper on MSHNet
     size = sum(p.numel() for p in MSHNet().parameters())
     words = (8, 16)  # bytes a weight: itself and Adagrad's sum; itself, AdamW's two and its average
@@ -272,19 +268,14 @@ def test_badges_and_citation_do_not_lie():
 
 
 @pytest.mark.parametrize("name", [*GUIDES, "index"])
-def test_commands_in_the_guides_are_possible(name):
-    "Each line is given to the parser of the command line, each value to its range."
+def test_commands_and_python_in_the_guides_are_possible(name):
+    "Each line is parsed, each value is in its range; blocks that are not executed can be imported."
     assert fault("mshnet train --epochz 3") and fault(".venv/bin/mshnet train --crop-size 250")
     assert fault("mshnet tran") and fault("papermill nbs/run/local.ipynb o.ipynb -p epochz 3")
     assert fault("papermill nbs/run/no.ipynb o.ipynb") and fault("rm -r x")
     assert fault("torchrun --nproc-per-node=2 -m mshnet train --batch 1")
     assert not fault("nohup mshnet train --epochs 3 &") and not fault("pip install x")
     assert [bad for line in lines(prose(name)) if (bad := fault(line))] == []
-
-
-@pytest.mark.parametrize("name", [*GUIDES, "index"])
-def test_python_in_the_guides_can_be_imported(name):
-    "Blocks that are not executed: their syntax, what they import, the settings they give."
     assert python_fault("from mshnet.train import trian") and python_fault("a b")
     assert python_fault("Config(epochz=1)") and python_fault("configure({'epochz': 1})")
     assert not python_fault("from mshnet.core import Config\nConfig(epochs=1)")
@@ -294,7 +285,7 @@ def test_python_in_the_guides_can_be_imported(name):
 @pytest.mark.parametrize("name", GUIDES)
 def test_figures_in_the_guides_are_in_results(name):
     "No measured or estimated number is typed that no folder holds."
-    known, code = measured(), numbers("mshnet", "**/*.py")
+    known, code = measured(), numbers("mshnet/**/*.py")
     said = figures(
         "takes 2.7 to 11 minutes, 104.4 ms, 需 3.5 到 14 分钟, IoU 0.59; stops after 11.5 hours"
     )
@@ -318,22 +309,19 @@ def test_every_error_that_is_quoted_exists():
         assert [q for q in found if not said(q, known) and not (ROOT / q).exists()] == []
 
 
-@pytest.mark.parametrize(
-    ("line", "quote"),
-    [
-        ("train --epochz 3", "unknown setting ...; did you mean ...?"),
-        ("train --crop-size 250", "...=... is not possible: use ..."),
-        ("train --mode train", "... is retired: use ..."),
-        ("test --epochs 3", "mshnet ... has no option ...; leave it out"),
-        ("data no-such-folder", "dataset_dir=...: there is no such folder"),
-        ("test --weight-path no.pt", "...: there is no such file"),
-        (
-            "export",
-            "weight_path is empty: name the weights to export, such as runs/NAME/best.pt, or "
-            "pretrained",
-        ),
-    ],
-)
+QUOTES = {
+    "train --epochz 3": "unknown setting ...; did you mean ...?",
+    "train --crop-size 250": "...=... is not possible: use ...",
+    "train --mode train": "... is retired: use ...",
+    "test --epochs 3": "mshnet ... has no option ...; leave it out",
+    "data no-such-folder": "dataset_dir=...: there is no such folder",
+    "test --weight-path no.pt": "...: there is no such file",
+    "export": "weight_path is empty: name the weights to export, such as runs/NAME/best.pt, or "
+    "pretrained",
+}
+
+
+@pytest.mark.parametrize(("line", "quote"), QUOTES.items())
 def test_the_troubleshooting_page_quotes_what_is_said(line, quote, capsys):
     "A mistake is made, and its line is the one on the page."
     assert main(line.split()) == 2
@@ -369,11 +357,6 @@ def test_the_fifteen_functions_are_those_of_a_scoring(tmp_path):
 # Two languages
 
 
-def levels(text):
-    "The levels of a page's headings, in order."
-    return [len(m) for m in re.findall(r"(?m)^(#+) ", FENCE.sub("", text))]
-
-
 def bare(code):
     "A block of code without its comments, which are translated."
     return [ln.split("  #")[0].rstrip() for ln in code.splitlines() if not ln.startswith("#")]
@@ -389,7 +372,7 @@ def apart(one, other):
     views = {
         "blocks": [[(k, bare(code)) for k, code in FENCE.findall(t)] for t in texts],
         "cells": codes,
-        "headings": [levels(t) for t in texts],
+        "headings": [re.findall(r"(?m)^(#+) ", t) for t in plain],
         "rows": [len(re.findall(r"(?m)^\|", t)) for t in plain],
         "commands": [sorted(c for c in lines(t) if c.startswith("mshnet ")) for t in texts],
         "flags": [sorted(re.findall(r"(?<=`)--[^`\n]+(?=`)", t)) for t in plain],
@@ -436,13 +419,11 @@ def test_a_translation_that_has_fallen_behind_is_found():
 
 def test_the_headings_of_the_runners_are_bilingual():
     "Whoever opens one reads at least what each part is."
+    both = re.compile(r"[A-Za-z].* / .*[\u4e00-\u9fff]|/ .*[A-Z]")
     for path in (ROOT / "nbs/run").glob("*.ipynb"):
         prose = "\n".join(c.source for c in nbs.read(path).cells if c.cell_type == "markdown")
         heads = re.findall(r"(?m)^#+ (.+)$", prose)
-        assert len(heads) > 8
-        assert [
-            h for h in heads if not re.search(r"[A-Za-z].* / .*[\u4e00-\u9fff]|/ .*[A-Z]", h)
-        ] == []
+        assert len(heads) > 8 and [h for h in heads if not both.search(h)] == []
 
 
 # The site, of a small project

@@ -21,9 +21,8 @@ from mshnet.recipe import Config
 
 ROOT = Path(__file__).resolve().parents[1]
 DEFS = (ast.FunctionDef, ast.AsyncFunctionDef)
-OPTIONAL = {"torch_xla", "ipywidgets", "onnx", "papermill", "IPython"}
-OPTIONAL |= {"google", "safetensors", "onnxruntime", "onnxscript"}
-OPTIONAL |= {"imageio", "av"}
+OPTIONAL = {"torch_xla", "ipywidgets", "onnx", "papermill", "IPython", "google", "safetensors"}
+OPTIONAL |= {"onnxruntime", "onnxscript", "imageio", "av"}
 COMMON = {"root", "localhost", "runner", "user", "admin", "ubuntu", "debian", "jovyan", "colab"}
 PLACE = re.compile(r"(?<![\w./~-])/(content|kaggle)\b")
 FOLDERS = "home|root|Users|work|content|kaggle|tmp|mnt|var|opt"
@@ -63,16 +62,22 @@ def exported(cell):
     return any(re.match(r"exports?i?\b", word) for word in directives(cell))
 
 
-def tree(cell):
-    "The Python of a code cell, without magics."
-    return parsed(cell.source)
-
-
 @functools.cache
 def parsed(source):
-    "The Python of a text, without magics."
+    "The Python of a text, without magics, and every node of it."
     lines = ["" if ln.lstrip()[:1] in ("%", "!") else ln for ln in source.splitlines()]
-    return ast.parse("\n".join(lines))
+    tree = ast.parse("\n".join(lines))
+    return tree, list(ast.walk(tree))
+
+
+def tree(cell):
+    "The Python of a code cell, without magics."
+    return parsed(cell.source)[0]
+
+
+def nodes_of(cells):
+    "Every node of the Python of some code cells."
+    return [node for cell in cells for node in parsed(cell.source)[1]]
 
 
 def code(cells, export=None):
@@ -91,11 +96,6 @@ def imported(nodes):
             module = "." * node.level + (node.module or "")
             found |= {module} | {f"{module}.{alias.name}" for alias in node.names}
     return found
-
-
-def imports(cells):
-    "Every module that cells import, wherever the statement stands."
-    return imported(node for cell in cells for node in ast.walk(tree(cell)))
 
 
 def home(name):
@@ -129,7 +129,7 @@ def upward_imports(name, cells, homes):
     """
     folder, number = home(name)
     bad = []
-    for module in imports(code(cells)):
+    for module in imported(nodes_of(code(cells))):
         parts = module.split(".")
         dotted = (".".join(parts[:n]) for n in range(len(parts), 0, -1))
         found = next((m for m in dotted if m in homes), "")
@@ -143,7 +143,8 @@ def upward_imports(name, cells, homes):
 
 def beyond_the_engine(name, cells):
     "Modules of the library that are imported and are not of the engine."
-    found = {".".join(m.split(".")[:2]) for m in imports(code(cells)) if m.startswith("mshnet.")}
+    every = imported(nodes_of(code(cells)))
+    found = {".".join(m.split(".")[:2]) for m in every if m.startswith("mshnet.")}
     return [f"{name}: {module}" for module in sorted(found - ENGINE)]
 
 
@@ -162,9 +163,8 @@ def eager_imports(name, cells):
 
 def long_exports(name, cells, most_of_a_function=40, most_of_a_class=200):
     "Exported functions, methods and classes with too many lines."
-    nodes = [n for c in code(cells, export=True) for n in ast.walk(tree(c))]
     limits = {**dict.fromkeys(DEFS, most_of_a_function), ast.ClassDef: most_of_a_class}
-    found = [n for n in nodes if isinstance(n, tuple(limits))]
+    found = [n for n in nodes_of(code(cells, export=True)) if isinstance(n, tuple(limits))]
     lengths = [(n.name, n.end_lineno - n.lineno + 1, limits[type(n)]) for n in found]
     return [f"{name}: {what} has {size} lines" for what, size, most in lengths if size > most]
 
@@ -189,9 +189,8 @@ def unshown(name, cells, elsewhere=frozenset()):
     bad = []
     for place, node in public_definitions(cells):
         later = [c for c in code(cells[place + 1 :], export=False)]
-        run = [c for c in later if "eval: false" not in directives(c)]
-        nodes = [n for c in run for n in ast.walk(tree(c))]
-        used = {getattr(n, "id", None) or getattr(n, "attr", None) for n in nodes}
+        run = nodes_of(c for c in later if "eval: false" not in directives(c))
+        used = {getattr(n, "id", None) or getattr(n, "attr", None) for n in run}
         if node.name not in used | elsewhere:
             bad.append(f"{name}: {node.name}")
     return bad
@@ -199,7 +198,7 @@ def unshown(name, cells, elsewhere=frozenset()):
 
 def borrowed(suite):
     "The names that the notebooks import from each other, or name as the text `module:name`."
-    lines = [node for found in suite.values() for c in code(found) for node in ast.walk(tree(c))]
+    lines = [node for found in suite.values() for node in nodes_of(code(found))]
     found = {n.name for x in lines if isinstance(x, ast.ImportFrom) for n in x.names}
     texts = [x.value for x in lines if isinstance(x, ast.Constant) and isinstance(x.value, str)]
     return found | {t.split(":")[1] for t in texts if re.fullmatch(r"mshnet(\.\w+)+:\w+", t)}
@@ -214,20 +213,15 @@ def unexplained(name, cells):
 def programming(name, cells):
     "def, class and for statements, which belong in the library."
     kinds = (*DEFS, ast.ClassDef, ast.For, ast.AsyncFor, ast.While)
-    nodes = [n for c in code(cells) for n in ast.walk(tree(c))]
-    return [f"{name}: {type(n).__name__} statement" for n in nodes if isinstance(n, kinds)]
-
-
-def assigned(node):
-    "The name that a statement gives a value, in a list."
-    targets = getattr(node, "targets", [getattr(node, "target", None)])
-    return [t.id for t in targets if isinstance(node, ast.Assign | ast.AnnAssign)]
+    found = [n for n in nodes_of(code(cells)) if isinstance(n, kinds)]
+    return [f"{name}: {type(n).__name__} statement" for n in found]
 
 
 def wrong_parameters(name, cells):
     "A number of parameters cells that is not one, or a parameter that is no Config field."
     found = [c for c in code(cells) if "parameters" in nbs.tags(c)]
-    names = [n for c in found for node in tree(c).body for n in assigned(node)]
+    stored = [n for n in nodes_of(found) if isinstance(n, ast.Name)]
+    names = [n.id for n in stored if isinstance(n.ctx, ast.Store)]
     bad = [f"{name}: {n} is no field of Config" for n in names if n not in Config.model_fields]
     return bad + ([] if len(found) == 1 else [f"{name}: {len(found)} parameters cells"])
 
@@ -344,16 +338,12 @@ def test_only_places_knows_the_folders_of_colab_and_kaggle():
 def test_scripts_import_names_that_exist():
     "Those of tools/ and results/ that no test runs, such as the one that makes the weights."
     found = [*(ROOT / "tools").glob("*.py"), *(ROOT / "results").rglob("*.py")]
-    nodes = [(p.name, n) for p in found for n in ast.walk(ast.parse(p.read_text("utf-8")))]
-    wanted = [
-        (name, node.module, alias.name)
-        for name, node in nodes
-        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("mshnet.")
-        for alias in node.names
-    ]
+    nodes = [n for p in found for n in parsed(p.read_text("utf-8"))[1]]
+    nodes = [n for n in nodes if isinstance(n, ast.ImportFrom)]
+    ours = [n for n in nodes if str(n.module).startswith("mshnet.")]
+    wanted = [(n.module, alias.name) for n in ours for alias in n.names]
     assert len(wanted) > 20
-    lost = [w for w in wanted if not hasattr(importlib.import_module(w[1]), w[2])]
-    assert lost == []
+    assert [w for w in wanted if not hasattr(importlib.import_module(w[0]), w[1])] == []
 
 
 def test_optional_packages_are_imported_where_used():
@@ -464,23 +454,14 @@ def test_results_name_no_machine_person_or_absolute_path():
 
 def test_private_words_do_not_come_back():
     "In README, the guides and the help: what only we said, and nobody else understands."
-    for text in (
-        "write --device cpu",
-        "The run floods.",
-        "seeds die",
-        "Its clutter",
-        "a spread of 2",
-    ):
-        assert jargon("a", text), text
+    bad = "write --device cpu, The run floods., seeds die, Its clutter, a spread of 2"
+    assert all(jargon("a", text) for text in bad.split(", "))
     good = "dead pixels, `write --device cpu`, --clutter-share, [a](clutter.md)\n```\ndead\n```"
     assert not jargon("a", good)
     pages = [ROOT / "nbs/index.py", *sorted((ROOT / "nbs/guides").glob("*.py"))]
-    texts = {p.stem: p for p in pages if "zh-CN" not in p.name}
-    prose = {
-        name: "\n".join(c.source for c in nbs.read(p).cells if c.cell_type == "markdown")
-        for name, p in texts.items()
-    }
-    assert [bad for k, v in [*prose.items(), *helps()] for bad in jargon(k, v)] == []
+    found = [(p.stem, nbs.read(p).cells) for p in pages if "zh-CN" not in p.name]
+    texts = [(k, "\n".join(c.source for c in v if c.cell_type == "markdown")) for k, v in found]
+    assert [bad for k, v in [*texts, *helps()] for bad in jargon(k, v)] == []
 
 
 def test_outputs_are_small_and_name_no_machine_person_or_path():

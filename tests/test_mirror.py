@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 import warnings
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -136,10 +137,6 @@ def test_without_a_mounted_drive_there_is_no_mirror(tmp_path, colab, asked):
     (tmp_path / "drive" / "MyDrive").mkdir(parents=True)
     site = site_of(config, colab)
     assert site.mirror.parent.parent.name and site.note == ""
-
-
-def test_the_word_drive_outside_colab_is_reported():
-    "The same settings work on every machine."
     for site in (site_of(Config(mirror_dir="drive"), place) for place in (HERE, KAGGLE)):
         assert site.mirror is None and "Colab only" in site.note
 
@@ -195,7 +192,8 @@ def test_everything_worth_keeping_is_copied_small_files_first(run, disk):
 
 
 def test_what_did_not_change_is_not_copied_again(run, disk):
-    "An epoch changes three files of a dozen; a file that vanishes is no problem."
+    """An epoch changes three files of a dozen; a file that vanishes is no problem. In a new session
+    a file of the same size may be different; what a killed one left is of no harm."""
     disk.mirror.flush(60)
     copied = []
     disk.faults.append(lambda file, piece: copied.append(real_name(file)) or piece)
@@ -203,22 +201,17 @@ def test_what_did_not_change_is_not_copied_again(run, disk):
     write(run, "log.jsonl", "two lines")
     assert disk.missing() == ["log.jsonl"]
     assert disk.round() and copied == ["log.jsonl"]
-    write(run, "log.jsonl", "three lines")
-    write(run, "env.json", "new")
-    disk.faults.append(lambda file, piece: (run / "log.jsonl").unlink(missing_ok=True) or piece)
-    assert "all 7 files" in disk.mirror.flush(60) and disk.said == []
-
-
-def test_a_new_session_trusts_what_is_the_same_and_only_that(run, disk, tmp_path):
-    "A file of the same size may be different; what a killed session left is of no harm."
-    disk.mirror.flush(60)
     write(disk.target, "scores.json", (run / "scores.json").read_text()[::-1])
     write(disk.target, ".last.pt.7.tmp", "half")
-    again, copied = Disk(run, disk.target), []
-    again.faults.append(lambda file, piece: copied.append(real_name(file)) or piece)
+    again = Disk(run, disk.target)
+    again.faults.extend(disk.faults)
     again.mirror.flush(60)
-    assert copied == ["scores.json"]
+    assert copied == ["log.jsonl", "scores.json"]
     assert contents(disk.target) == contents(run) and not hidden(disk.target)
+    write(run, "log.jsonl", "three lines")
+    write(run, "env.json", "new")
+    again.faults.append(lambda file, piece: (run / "log.jsonl").unlink(missing_ok=True) or piece)
+    assert "all 7 files" in again.mirror.flush(60) and again.said == []
 
 
 def checkpoints(folder):
@@ -233,97 +226,73 @@ def test_a_whole_checkpoint_is_there_wherever_it_stops(run, disk, monkeypatch, s
     for epoch in (4, 5):
         disk.mirror.flush(60)
         write(run, "last.pt", f"last.pt of epoch {epoch}")
-    left = [steps]
+    left, real = [steps], {"truncate": os.truncate, "replace": os.replace}
 
-    def count(real):
-        def act(*paths):
-            left[0] -= 1
-            if left[0] < 0:
-                raise OSError(errno.EIO, "Input/output error")
-            real(*paths)
+    def count(name, *paths):
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(errno.EIO, "Input/output error")
+        real[name](*paths)
 
-        return act
-
-    for name in ("truncate", "replace"):
-        monkeypatch.setattr(os, name, count(getattr(os, name)))
+    for name in real:
+        monkeypatch.setattr(os, name, partial(count, name))
     assert disk.round() == (steps == 3)
     assert checkpoints(disk.target) == there
     left[0] = 99
     assert disk.round() and checkpoints(disk.target) == "54"
 
 
-def test_a_file_replaced_meanwhile_is_copied_as_it_was_and_then_as_it_is(run, disk):
-    "Training writes a checkpoint while the one before is under way."
-    half = {"last.pt": "newer"}
+@pytest.mark.parametrize("name", ["last.pt", "figures/curves.png"])
+def test_a_file_that_changes_meanwhile_is_copied_whole(run, disk, name):
+    "Replaced: as it was, then as it is. Written to: later, as half of each version is neither."
 
-    def replace(file, piece):
-        if "last.pt" in file.name and half:
-            write(run, *half.popitem())
-        return piece
-
-    disk.faults.append(replace)
-    assert disk.round()
-    assert contents(disk.target)["last.pt"] == "last.pt of epoch 3"
-    assert disk.missing() == ["last.pt"]
-    assert "all 8 files" in disk.mirror.flush(60)
-    assert contents(disk.target)["last.pt"] == "newer"
-
-
-def test_a_file_written_to_meanwhile_waits(run, disk):
-    "Half of one version and half of another is neither."
-
-    def grow(file, piece):
-        if "curves" in file.name:
-            (run / "figures" / "curves.png").write_text("other and longer content")
+    def change(file, piece):
+        if Path(name).name in file.name:
             disk.faults.clear()
+            if name == "last.pt":
+                write(run, name, "newer")
+            else:
+                (run / name).write_text("newer, and longer")
         return piece
 
-    disk.faults.append(grow)
+    disk.faults.append(change)
     assert disk.round()
-    assert not (disk.target / "figures" / "curves.png").exists()
-    assert disk.missing() == ["figures/curves.png"] and not hidden(disk.target)
-    assert disk.round() and disk.missing() == []
+    before = "last.pt of epoch 3" if name == "last.pt" else None
+    assert contents(disk.target).get(name) == before
+    assert disk.missing() == [name] and not hidden(disk.target)
+    assert "all 8 files" in disk.mirror.flush(60)
+    assert contents(disk.target)[name] == (run / name).read_text()
 
 
 # What goes wrong
 
 
-def test_a_full_disk_keeps_what_fits_and_says_what_does_not(run, disk):
-    "The line at the end is what somebody acts on before the session is deleted."
+def test_a_full_disk_keeps_what_fits_and_says_once_what_does_not(run, disk):
+    "The line at the end is acted on. What is good is never replaced by nothing."
     disk.faults.append(full)
-    line = disk.mirror.flush(60)
-    target = disk.target
+    line, target = disk.mirror.flush(60), disk.target
     assert line == (
         f"mirror  6 of 8 files are in {target}; missing: scores.json, last.pt "
         f"(No space left on device); they are in {run}"
     )
     assert contents(target).keys() == set(FILES) - {"scores.json", "last.pt"}
-    assert not hidden(target)
-    assert len(disk.said) == 1 and "No space left" in disk.said[0]
-    assert contents(target)["best.pt"] == contents(run)["best.pt"]
-
-
-def test_a_problem_is_reported_once_and_so_is_its_end(run, disk):
-    "A line per minute would bury the epochs. What is good is never replaced by nothing."
-    disk.mirror.flush(60)
-    disk.faults.append(full)
-    write(run, "last.pt", "last.pt of epoch 4")
+    assert not hidden(target) and contents(target)["best.pt"] == contents(run)["best.pt"]
+    write(target, "last.pt", "last.pt of epoch 2")
     assert not any([disk.round() for _ in range(5)])
-    assert contents(disk.target)["last.pt"] == "last.pt of epoch 3"
-    assert len(disk.said) == 1
+    assert contents(target)["last.pt"] == "last.pt of epoch 2"
+    assert len(disk.said) == 1 and "No space left" in disk.said[0]
     disk.faults.clear()
     assert all([disk.round() for _ in range(3)])
     assert len(disk.said) == 2 and "works again" in disk.said[1]
-    assert contents(disk.target)["last.pt"] == "last.pt of epoch 4"
+    assert contents(target)["last.pt"] == "last.pt of epoch 3"
 
 
 def test_errors_for_a_while_end_with_everything_copied(run, disk):
     "The thread tries again by itself; later it copies whenever it is woken."
-    left = [7]
+    left = [True] * 6
 
     def flaky(file, piece):
-        left[0] -= 1
-        if left[0] > 0:
+        if left and left.pop():
             raise OSError(errno.EIO, "Input/output error")
         return piece
 
@@ -342,11 +311,10 @@ def test_errors_for_a_while_end_with_everything_copied(run, disk):
 def test_a_copy_that_differs_is_made_again(run, disk):
     "A flipped bit is found by reading back, before the good checkpoint is replaced."
     disk.mirror.flush(60)
-    flips = [3]
+    flips = [True] * 3
 
     def flip(file, piece):
-        if "last.pt" in file.name and flips[0]:
-            flips[0] -= 1
+        if "last.pt" in file.name and flips and flips.pop():
             return bytes([piece[0] ^ 1]) + piece[1:]
         return piece
 
@@ -404,20 +372,14 @@ def test_another_run_is_not_overwritten(run, disk, changes):
     assert contents(disk.target) == {"config.json": other}
 
 
-def test_more_epochs_are_not_overwritten_by_fewer(run, disk):
-    "A run that could not be brought back begins anew: its old copy must outlive that."
+def test_more_epochs_and_a_later_session_are_not_overwritten(run, disk):
+    "A run that could not be brought back begins anew; a forgotten session mixes nothing in."
     write(disk.target, "status.json", json.dumps({"epochs_done": 50}))
     assert "it holds 50 epochs, and this run has 3" in disk.mirror.flush(60)
     assert contents(disk.target).keys() == {"status.json"}
     write(run, "status.json", json.dumps({"epochs_done": 50}))
-    assert "all 8 files" in disk.mirror.flush(60)
-
-
-def test_of_two_sessions_the_later_one_stays(run, disk):
-    "A forgotten session must not mix its checkpoints into those of the one that goes on."
-    disk.mirror.flush(60)
-    later = Disk(run, disk.target)
-    assert "all 8 files" in later.mirror.flush(60)
+    for each in (disk.mirror, Disk(run, disk.target).mirror):
+        assert "all 8 files" in each.flush(60)
     write(run, "last.pt", "of the earlier one")
     assert "another session" in disk.mirror.flush(60)
     assert contents(disk.target)["last.pt"] == "last.pt of epoch 3"
@@ -442,8 +404,8 @@ def test_whatever_is_raised_the_training_hears_nothing(run, disk, tmp_path):
     assert "all 8 files" in other.mirror.flush(60)
 
 
-def hanging(disk):
-    "The other disk stops to answer at the first checkpoint; returns what ends that."
+def test_a_disk_that_hangs_blocks_nobody(run, disk):
+    "Waking, asking and closing return while the thread waits; the end waits a limited time."
     reached, released = threading.Event(), threading.Event()
 
     def hang(file, piece):
@@ -453,12 +415,6 @@ def hanging(disk):
         return piece
 
     disk.faults.append(hang)
-    return reached, released
-
-
-def test_a_disk_that_hangs_blocks_nobody(run, disk):
-    "Waking, asking and closing return while the thread waits; the end waits a limited time."
-    reached, released = hanging(disk)
     with disk.mirror as mirror:
         assert reached.wait(60)
         for _ in range(100):
@@ -472,26 +428,6 @@ def test_a_disk_that_hangs_blocks_nobody(run, disk):
     mirror.thread.join(60)
     assert not mirror.thread.is_alive()
     assert "best.pt" not in contents(disk.target)  # closed is closed
-
-
-def test_a_process_ends_while_its_mirror_hangs(tmp_path):
-    "A pool's thread would be waited for at the end, for ever."
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "last.pt").write_text("x")
-    program = f"""
-import threading
-from pathlib import Path
-from mshnet.mirror import Mirror
-reached = threading.Event()
-mirror = Mirror(Path({str(tmp_path / "run")!r}), Path({str(tmp_path / "drive")!r}))
-mirror.write = lambda file, piece: (reached.set(), threading.Event().wait())
-with mirror:
-    assert reached.wait(60)
-    print(mirror.flush(0.1))
-"""
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=120)
-    assert ended.returncode == 0, ended.stderr
-    assert b"missing: last.pt" in ended.stdout and not ended.stderr
 
 
 def test_without_a_mirror_or_files_nothing_happens(run, tmp_path):
@@ -655,22 +591,14 @@ def test_kaggle_looks_into_attached_outputs(tmp_path, top, inside):
 # How long
 
 
-@pytest.mark.parametrize(
-    ("place", "environ", "hours"),
-    [
-        (COLAB, {}, 11.5),
-        (COLAB, {"TPU_WORKER_ID": "0"}, 11.5),
-        (KAGGLE, {}, 11.5),
-        (KAGGLE, {"TPU_WORKER_ID": "0"}, 8.5),
-        (KAGGLE, {"TPU_ACCELERATOR_TYPE": "v5e-8"}, 8.5),
-        (HERE, {}, float("inf")),
-        (HERE, {"TPU_NAME": "mine"}, float("inf")),
-    ],
-)
-def test_a_session_ends_before_the_service_ends_it(place, environ, hours):
+def test_a_session_ends_before_the_service_ends_it():
     "Half an hour is left to score the kept epoch and to copy; what is asked for goes first."
-    assert session_hours(place, environ) == hours
-    assert site_of(Config(max_hours=0.1), place).hours == 0.1
+    tpu, other, mine = {"TPU_WORKER_ID": "0"}, {"TPU_ACCELERATOR_TYPE": "v5e-8"}, {"TPU_NAME": "a"}
+    assert [session_hours(COLAB, x) for x in ({}, tpu)] == [11.5, 11.5]
+    assert [session_hours(KAGGLE, x) for x in ({}, tpu, other)] == [11.5, 8.5, 8.5]
+    assert [session_hours(HERE, x) for x in ({}, mine)] == [float("inf")] * 2
+    for place in (COLAB, KAGGLE, HERE):
+        assert site_of(Config(max_hours=0.1), place).hours == 0.1
 
 
 def test_the_age_of_a_session_is_that_of_its_process(monkeypatch):

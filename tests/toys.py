@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mshnet.core import TASKS, Settings
-from mshnet.task import Task, Values, digits
+from mshnet.signs.ctc import collapse
+from mshnet.task import RowTally, Task, Values, digits
 
 NAMES = ("ring", "sentences")
 
@@ -29,16 +30,13 @@ class Part(NamedTuple):
 
     @property
     def names(self):
-        "A name for each sample."
         return [f"{self.name}_{i}" for i in range(len(self))]
 
     @property
     def hash(self):
-        "Digits of all names and bytes."
         return digits([*self.names, *(str(np.asarray(v).sum()) for v in self.arrays.values())])
 
     def __len__(self):
-        "Number of samples."
         return len(next(iter(self.arrays.values())))
 
 
@@ -58,24 +56,15 @@ def seeded(seed, make):
         return make()
 
 
-class Mean:
-    "Counts a sum of values and how many there are."
+class Mean(RowTally):
+    "The mean of a value of each sample."
 
-    def __init__(self, name, each):
-        self.name, self.each, self.sums = name, each, np.zeros(2)
-
-    def add(self, prediction, batch):
-        "Count a batch, without its filler."
-        values = np.asarray(self.each(prediction, batch), float)[batch.real.numpy()]
-        self.sums += values.sum(), len(values)
-
-    def gather(self, ranks):
-        "Sum over all processes."
-        self.sums = np.sum(ranks.all_gather(self.sums), axis=0)
+    def __init__(self, name, count):
+        super().__init__()
+        self.name, self.count = name, count
 
     def scores(self):
-        "The mean."
-        return Values({self.name: float(self.sums[0] / self.sums[1])})
+        return Values({self.name: float(np.mean(self.values))})
 
 
 # Voltages to images, by diffusion
@@ -97,7 +86,7 @@ class RingBatch(NamedTuple):
     image: Tensor  # [B,1,8,8]
     noise: Tensor  # [B,1,8,8]
     level: Tensor  # [B] 0..1
-    real: Tensor
+    row: Tensor
 
 
 class Denoiser(nn.Module):
@@ -111,7 +100,6 @@ class Denoiser(nn.Module):
         )
 
     def forward(self, noisy, voltage, level):
-        "The image without noise."
         hint = self.voltages(voltage).view(-1, 1, 8, 8)
         return self.net(torch.cat([noisy, hint, level.view(-1, 1, 1, 1).expand_as(hint)], 1))
 
@@ -122,7 +110,6 @@ class Ring(Task):
     better = ("error", -1)
 
     def splits(self, names=("train", "test")):
-        "Blobs, seen through a random matrix."
         matrix = np.random.default_rng(9).normal(size=(64, 12)) / 8
 
         def make(rng, count):
@@ -134,28 +121,23 @@ class Ring(Task):
         return parts_of("ring", make, names)
 
     def batch(self, data, rows, epoch):
-        "Noise of each sample is drawn here, so every scoring sees the same."
         draws = [self.rng(row, epoch) for row in rows]
         noise = np.stack([rng.normal(size=(1, 8, 8)) for rng in draws])
         level = np.stack([rng.uniform() for rng in draws])
         image, voltage = (data.arrays[k][[max(r, 0) for r in rows]] for k in ("image", "voltage"))
-        real = torch.tensor([row >= 0 for row in rows])
         tensors = (torch.tensor(x).float() for x in (voltage, image[:, None], noise, level))
-        return RingBatch(*tensors, real)
+        return RingBatch(*tensors, torch.tensor(rows))
 
     def model(self):
-        "A denoiser."
         return seeded(self.config.seed, lambda: Denoiser(self.config.width))
 
     def loss(self, model, batch, phase):
-        "Two named parts."
         level = batch.level.view(-1, 1, 1, 1)
         noisy = batch.image * (1 - level) + batch.noise * level
         error = (model(noisy, batch.voltage, batch.level) - batch.image).float()
         return {"square": error.square().mean(), "smooth": 0.1 * error.abs().mean()}
 
     def predict(self, model, batch, phase):
-        "Denoise from pure noise, in a few steps."
         image, count = batch.noise, self.config.noise_steps
         for i in range(count):
             level = torch.full_like(batch.level, 1 - i / count)
@@ -163,8 +145,7 @@ class Ring(Task):
         return image
 
     def tally(self):
-        "Mean square error."
-        return Mean("error", lambda image, batch: (image - batch.image).square().mean((1, 2, 3)))
+        return Mean("error", lambda x, batch: (x - batch.image).square().mean((1, 2, 3)).tolist())
 
 
 # Ragged sequences, by CTC
@@ -184,7 +165,7 @@ class SentencesBatch(NamedTuple):
     frames: Tensor  # [B]
     labels: Tensor  # [B,3]
     length: Tensor  # [B]
-    real: Tensor
+    row: Tensor
 
 
 class Reader(nn.Module):
@@ -197,7 +178,6 @@ class Reader(nn.Module):
         self.out = nn.Linear(16, words + 1)
 
     def forward(self, features, frames):
-        "Log-probabilities [B,T,1+words], of which some are -inf."
         found = self.near(features.transpose(1, 2)).relu().transpose(1, 2)
         logits = self.out(found).float()
         late = torch.arange(features.shape[1], device=frames.device)[None] >= frames[:, None]
@@ -211,7 +191,6 @@ class Sentences(Task):
     better = ("wrong", -1)
 
     def splits(self, names=("train", "test")):
-        "Each word lasts two or three frames; a fifth is held out where an epoch is chosen on it."
         words = self.config.words
 
         def make(rng, count):
@@ -230,38 +209,29 @@ class Sentences(Task):
         return parts_of("words", make, [*names, *held_out])
 
     def batch(self, data, rows, epoch):
-        "As they lie there."
         at = [max(row, 0) for row in rows]
         values = [torch.tensor(data.arrays[k][at]) for k in SentencesBatch._fields[:4]]
-        real = torch.tensor([row >= 0 for row in rows])
-        return SentencesBatch(values[0].float(), *values[1:], real)
+        return SentencesBatch(values[0].float(), *values[1:], torch.tensor(rows))
 
     def model(self):
-        "A network over time."
         return seeded(self.config.seed, lambda: Reader(self.config.words))
 
     def loss(self, model, batch, phase):
-        "CTC, with an attribute of the model."
         found = model(batch.features, batch.frames).clamp(min=-1e4).transpose(0, 1)
         sizes = batch.frames, batch.length
         return F.ctc_loss(found, batch.labels, *sizes, blank=model.blank, zero_infinity=True)
 
     def predict(self, model, batch, phase):
-        "Log-probabilities, with -inf among them."
         return (model(batch.features, batch.frames), batch.frames)
 
     def tally(self):
-        "Share of wrong sentences."
         return Mean("wrong", wrong_sentences)
 
 
 def wrong_sentences(found, batch):
-    "1 for each sentence that was not read, 0 for one that was."
-    wrong = []
+    "Whether each sentence was not read."
     for i, best in enumerate(found[0].argmax(-1).tolist()):
-        kept = [w for w, before in zip(best, [0, *best], strict=False) if w and w != before]
-        wrong.append(kept != batch.labels[i, : batch.length[i]].tolist())
-    return wrong
+        yield collapse(best) != batch.labels[i, : batch.length[i]].tolist()
 
 
 register()

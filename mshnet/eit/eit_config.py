@@ -13,9 +13,9 @@ from pydantic import BaseModel, Field
 
 from ..core import Settings
 
-# %% ../../nbs/eit/01_eit_config.ipynb #_TankFields
-class _TankFields(BaseModel):
-    "Recipe settings of the tanks."
+# %% ../../nbs/eit/01_eit_config.ipynb #_EitFields
+class _EitFields(BaseModel):
+    "Recipe settings of the tanks, the network and the diffusion."
 
     data: Literal["simulated", "uef2017", "ktc2023"] = Field(
         default="simulated",
@@ -42,11 +42,6 @@ class _TankFields(BaseModel):
         description="turns: a training tank is turned and mirrored at random, in all 32 "
         "orientations that the electrodes allow",
     )
-
-# %% ../../nbs/eit/01_eit_config.ipynb #_DiffusionFields
-class _DiffusionFields(BaseModel):
-    "Recipe settings of the network and the diffusion."
-
     patch: int = Field(default=4, ge=1, le=16, description="side of a token, pixels")
     width: int = Field(default=64, ge=8, le=1024, multiple_of=8, description="channels")
     heads: int = Field(default=4, ge=1, le=64, description="attention heads")
@@ -77,7 +72,7 @@ _PUBLISHED: dict[str, Any] = {
 }
 
 
-class EitConfig(Settings, _DiffusionFields, _TankFields):
+class EitConfig(Settings, _EitFields):
     "The settings of tomography; `configure` joins them from presets, files and flags."
 
     flags: ClassVar[dict[str, list[str]]] = {

@@ -137,31 +137,22 @@ class Errors(NamedTuple):
         return sum(self[1:]) / self.words if self.words else float("nan")
 
 
-Pair = tuple[Sequence[str], Sequence[str]]  # a sentence: the truth, and what was read
+Pair = Sequence[Sequence[str]]  # a sentence: the truth, and what was read
 
 
 def corpus_errors(pairs: Iterable[Pair]) -> Errors:
     "The errors of many sentences together."
-    found = Errors()
+    words, kinds = 0, Counter[str]()
     for truth, read in pairs:
-        kinds = Counter(kind for kind, *_ in align(truth, read))
-        one = Errors(len(truth), kinds["S"], kinds["D"], kinds["I"])
-        found = Errors(*(a + b for a, b in zip(found, one, strict=True)))
-    return found
+        words += len(truth)
+        kinds.update(kind for kind, *_ in align(truth, read))
+    return Errors(words, kinds["S"], kinds["D"], kinds["I"])
 
 
 def corpus_scores(pairs: Sequence[Pair]) -> dict[str, float]:
     "Corpus WER with its three parts, the mean WER of sentences, and the WER without punctuation."
     whole, each = corpus_errors(pairs), [corpus_errors([pair]).wer for pair in pairs if pair[0]]
-    bare = [(_signed(truth), _signed(found)) for truth, found in pairs]
-    return {
-        "wer": whole.wer,
-        **whole._asdict(),
-        "sentence_wer": sum(each) / len(each) if each else float("nan"),
-        "bare_wer": corpus_errors(bare).wer,
-    }
-
-
-def _signed(sentence: Sequence[str]) -> list[str]:
-    "The glosses without punctuation."
-    return [gloss for gloss in sentence if gloss not in PUNCTUATION]
+    bare = [[[g for g in side if g not in PUNCTUATION] for side in pair] for pair in pairs]
+    mean = sum(each) / len(each) if each else float("nan")
+    scores = {"wer": whole.wer, **whole._asdict(), "sentence_wer": mean}
+    return scores | {"bare_wer": corpus_errors(bare).wer}

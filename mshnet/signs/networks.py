@@ -9,7 +9,7 @@ __all__ = ['out_lengths', 'Gate', 'Frames', 'Tracks', 'spectrum', 'TemporalConv'
 # %% ../../nbs/signs/04_networks.ipynb #c-import-math
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -223,9 +223,19 @@ class Reader(nn.Module):
         pairs = {(a, b): count for a, b, count in self.pairs.tolist()}
         return vocabulary, Bigram(Counter(pairs), len(vocabulary) + 1)
 
-    def resize(self, weights: Mapping[str, Tensor]) -> None:
-        "Take the classes of weights that are about to be loaded, unless it has glosses already."
-        if self.words()[0] is not None:
+    def resize(self, weights: dict[str, Tensor]) -> None:
+        """Take the classes of weights that are about to be loaded; ValueError if it has others.
+
+        Weights without glosses, such as those of a ResNet, get the ones of the network.
+        """
+        if own := self.words()[0]:
+            for name, value in self.named_buffers(recurse=False):
+                weights.setdefault(name, value)
+            if not torch.equal(weights["glosses"].cpu(), self.glosses.cpu()):
+                raise ValueError(
+                    f"its glosses are the vocabulary of another set than the {len(own)} of this "
+                    "one; start from weights of this set, or from none"
+                )
             return
         for name in {"glosses", "pairs"} & set(weights):
             self.register_buffer(name, torch.empty_like(weights[name]))

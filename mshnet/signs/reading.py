@@ -8,7 +8,7 @@ __all__ = ['FRAMES', 'place_glosses', 'read_files', 'first_frames', 'draw_clip',
 # %% ../../nbs/signs/06_reading.ipynb #c-import-itertools
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from ..core import configure, read_record, resolve
+from ..core import UserError, configure, read_record, resolve
 from ..device import open_device
 from ..files import find_inputs, make_folder, write_table
 from .clips import TRACKS, VIDEOS, Clip, Clips, count_frames, load_clips, read_tracks
@@ -45,15 +45,12 @@ def place_glosses(log_probs: np.ndarray, numbers: Sequence[int]) -> list[int]:
     return steps[::-1]
 
 # %% ../../nbs/signs/06_reading.ipynb #_read_clips
-def _read_clips(path: Path, side: int) -> Iterator[Clip]:
+def _read_clips(path: Path, side: int) -> list[Clip]:
     "The clips in a file or a folder of pictures, with their frames."
-    if side:
-        frames = Clips("predict", "files", (Clip(path.stem, (), 0, path=path),), side).read(0)
-        yield Clip(path.stem, (), len(frames), array=frames)
-        return
-    tracks = read_tracks(path)
-    for name, frames in tracks.items():
-        yield Clip(name if len(tracks) > 1 else path.stem, (), len(frames), array=frames)
+    clip = Clip(path.stem, (), 0, path=path)
+    found = {clip.name: clip.read(side)} if side else read_tracks(path)
+    names = [path.stem] if len(found) == 1 else list(found)
+    return [Clip(name, (), len(x), array=x) for name, x in zip(names, found.values(), strict=True)]
 
 
 def _find_files(inputs: Sequence[str], video: bool) -> list[Path]:
@@ -84,7 +81,7 @@ def read_files(
     task.know(model)
     rows, lines, names, read = [["clip", "gloss", "frame", "probability"]], [], Counter[str](), 0
     model = on.to_device(model)
-    for clips in read_each(files, lambda file: list(_read_clips(file, side))):
+    for clips in read_each(files, lambda file: _read_clips(file, side)):
         read += 1
         make_folder(folder)
         how = clips, lambda some: Clips("predict", "files", tuple(some), side), on, 1
@@ -92,28 +89,14 @@ def read_files(
             names[clip.name] += 1
             name = clip.name if names[clip.name] == 1 else f"{clip.name}-{names[clip.name]}"
             values = log_probs[: -(-min(clip.frames, task.config.max_frames) // FRAMES)].numpy()
-            found = _write_clip(folder, name, clip.array, values, task)
-            lines.append(f"{name}: {' '.join(row[1] for row in found) or '(nothing)'}")
-            rows += found
+            figure = Figure(figsize=(8, 2.2), layout="constrained")
+            found = draw_clip(figure.subplots(), values, clip.frames, task, name)
+            resolve("mshnet.show:save_picture")(figure, folder / f"{name}.png")
+            lines.append(f"{name}: {' '.join(word for word, *_ in found) or '(nothing)'}")
+            rows += [[name, word, str(frame), f"{p:.4f}"] for word, frame, p in found]
     write_table(folder / "signs.csv", rows)
-    lines.sort(key=lambda line: line.split(": ")[0])
-    if len(lines) > 10:
-        lines[10:] = [f"... {len(lines) - 10} more in signs.csv"]
-    return Written(folder, "\n".join(lines), len(files) - read)
-
-
-def _write_clip(
-    folder: Path, name: str, frames: Any, log_probs: np.ndarray, task: Signs
-) -> list[list[str]]:
-    "Draw the probabilities of a clip; return its rows of the table."
-    numbers, probability = task.read(log_probs), np.exp(log_probs)
-    at = first_frames(len(log_probs), len(frames), task.config.max_frames)
-    figure = Figure(figsize=(8, 3), layout="constrained")
-    draw_clip(figure, frames, log_probs, numbers, task, name)
-    resolve("mshnet.show:save_picture")(figure, folder / f"{name}.png")
-    words = task.vocabulary.decode(numbers)
-    read = zip(place_glosses(log_probs, numbers), numbers, words, strict=True)
-    return [[name, word, str(at[i]), f"{probability[i, n]:.4f}"] for i, n, word in read]
+    more = [f"... {len(lines) - 10} more in signs.csv"] if len(lines) > 10 else []
+    return Written(folder, "\n".join([*lines[:10], *more]), len(files) - read)
 
 # %% ../../nbs/signs/06_reading.ipynb #first_frames
 def first_frames(steps: int, frames: int, most: int) -> np.ndarray:  # [steps] int
@@ -123,63 +106,45 @@ def first_frames(steps: int, frames: int, most: int) -> np.ndarray:  # [steps] i
 
 # %% ../../nbs/signs/06_reading.ipynb #draw_clip
 def draw_clip(
-    figure: Any,  # or a part of one
-    frames: np.ndarray,  # [T,S,S,3] or [T,6]
+    axis: Any,
     log_probs: np.ndarray,  # [T',C]
-    numbers: Sequence[int],  # of the glosses that were read
+    frames: int,  # of the clip
     task: Signs,
     title: str,
-) -> None:
-    "Draw the probabilities of a clip over its hands or its pictures."
-    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
-    count = len(frames)
-    at = first_frames(len(log_probs), count, task.config.max_frames) + FRAMES / 2
+) -> list[tuple[str, int, float]]:
+    "Read a clip and draw its probabilities; return each gloss with its frame and probability."
+    probs, numbers = np.exp(log_probs), task.read(log_probs)
+    at = first_frames(len(probs), frames, task.config.max_frames)
     colors = itertools.cycle(resolve("mshnet.show:COLORS"))
     for number, color in zip(dict.fromkeys(numbers), colors, strict=False):
-        probs = np.exp(log_probs[:, number])
-        above.fill_between(at, probs, color=color, alpha=0.35)
-        above.plot(at, probs, color=color, lw=1)
-    steps = place_glosses(log_probs, numbers)
-    for i, (step, word) in enumerate(zip(steps, task.vocabulary.decode(numbers), strict=True)):
-        above.text(at[step], 1.06 + 0.17 * (i % 2), word, ha="center", size=7)
-    above.plot(at, np.exp(log_probs[:, 0]), color="0.6", lw=0.8, ls=":")
-    above.set(ylim=(0, 1.4), yticks=(0, 1), ylabel="probability", xlim=(0, count))
-    above.set_title(title, size=8)
-    if frames.ndim == 2:
-        for name, column, line in (("left", 1, "-"), ("right", 3, "--")):
-            below.plot(-frames[:, column], color="k", ls=line, lw=1, label=f"{name} hand")
-        below.set(yticks=(), ylabel="height")
-        below.legend(fontsize=6, loc="upper right")
-    else:
-        shown = np.linspace(0, count - 1, min(count, 16)).round().astype(int)
-        strip = np.concatenate(frames[shown], 1)
-        below.imshow(strip, extent=(0, count, 0, 1), aspect="auto")
-        below.set(yticks=())
-    below.set_xlabel("frame")
+        axis.fill_between(at + FRAMES / 2, probs[:, number], color=color, alpha=0.5)
+    steps, words = place_glosses(log_probs, numbers), task.vocabulary.decode(numbers)
+    for i, (step, word) in enumerate(zip(steps, words, strict=True)):
+        axis.text(at[step] + FRAMES / 2, 1.06 + 0.17 * (i % 2), word, ha="center", size=7)
+    axis.plot(at + FRAMES / 2, probs[:, 0], color="0.6", lw=0.8, ls=":")
+    axis.set(ylim=(0, 1.4), yticks=(0, 1), ylabel="probability", xlabel="frame", xlim=(0, frames))
+    axis.set_title(title, size=8)
+    found = probs[steps, numbers].tolist()
+    return list(zip(words, at[steps].tolist(), found, strict=True))
 
 # %% ../../nbs/signs/06_reading.ipynb #draw_sentences
-def draw_sentences(
-    weights: str | Path,  # the folder of a run that is finished
-    folder: Path,  # in which the pictures are written
-    config: Any,
-    most: int = 5,
-) -> None:
-    "Draw gallery.png."
-    sentences = read_record(Path(weights) / "details.json").get("sentences", [])
+def draw_sentences(run: Path, config: SignsConfig) -> None:
+    "Draw five test clips of a finished run into figures/gallery.png."
+    sentences = read_record(run / "details.json").get("sentences", [])
     if not sentences:
-        return
-    wers = {s["name"]: corpus_errors([(s["truth"], s["read"])]).wer for s in sentences}
-    task, model = trained_task(weights, SignsConfig(), buckets=0)
+        raise UserError(f"{run}: has no scored sentences; finish the run first")
+    sentences.sort(key=lambda s: corpus_errors([(s["truth"], s["read"])]).wer)
+    task, model = trained_task(run, SignsConfig(), buckets=0)
     data = load_clips(config, ["test"])["test"]
     task.take_words(model, data)
-    order = sorted(range(len(data)), key=lambda i: wers[data.names[i]])
-    rows = [order[i] for i in np.linspace(0, len(order) - 1, min(most, len(order))).astype(int)]
-    sheet = Figure(figsize=(9, 2.6 * len(rows)), layout="constrained")
-    for row, part in zip(rows, sheet.subfigures(len(rows), 1, squeeze=False)[:, 0], strict=True):
+    ranks = np.unique(np.linspace(0, len(sentences) - 1, 5).astype(int))
+    sheet = Figure(figsize=(9, 2.2 * len(ranks)), layout="constrained")
+    for rank, axis in zip(ranks, sheet.subplots(len(ranks), squeeze=False)[:, 0], strict=True):
+        row = data.names.index(sentences[rank]["name"])
         batch = task.batch(data, [row], None)
         with torch.no_grad():
             log_probs = task.predict(model.eval(), batch, "full")[0]
-        values, title = log_probs[: int(out_lengths(batch.frames)[0])].numpy(), data.names[row]
-        title = f"{title}, ground truth: {' '.join(data.sentences[row])}"
-        draw_clip(part, data.read(row), values, task.read(values), task, title)
-    resolve("mshnet.show:save_picture")(sheet, folder / "gallery.png")
+        values = log_probs[: int(out_lengths(batch.frames)[0])].numpy()
+        title = f"{data.names[row]}, ground truth: {' '.join(data.sentences[row])}"
+        draw_clip(axis, values, data.clips[row].frames, task, title)
+    resolve("mshnet.show:save_picture")(sheet, run / "figures" / "gallery.png")

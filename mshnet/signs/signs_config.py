@@ -13,9 +13,9 @@ from pydantic import BaseModel, Field
 
 from ..core import Settings
 
-# %% ../../nbs/signs/01_signs_config.ipynb #_ClipFields
-class _ClipFields(BaseModel):
-    "Recipe settings of the clips."
+# %% ../../nbs/signs/01_signs_config.ipynb #_SignFields
+class _SignFields(BaseModel):
+    "Recipe settings of the clips, the network, its loss and its decoder."
 
     signs: int = Field(default=12, ge=2, le=676, description="glosses of simulated signing")
     sentences: int = Field(
@@ -42,11 +42,6 @@ class _ClipFields(BaseModel):
     buckets: int = Field(
         default=4, ge=0, le=64, description="lengths to which batches are padded; 0: as needed"
     )
-
-# %% ../../nbs/signs/01_signs_config.ipynb #_NetworkFields
-class _NetworkFields(BaseModel):
-    "Recipe settings of the network, its loss and its decoder."
-
     network: Literal["tracks", "tfnet", "vac"] = Field(
         default="tracks", description="for hand tracks, or for video: TFNet, or the lighter VAC"
     )
@@ -89,7 +84,7 @@ _PUBLISHED: dict[str, Any] = {
 _BEAM = ["beam_width", "bigram_weight"]
 
 
-class SignsConfig(Settings, _NetworkFields, _ClipFields):
+class SignsConfig(Settings, _SignFields):
     "The settings of sign language; `configure` joins them from presets, files and flags."
 
     flags: ClassVar[dict[str, list[str]]] = {

@@ -318,10 +318,6 @@ def sample_shapes(count: int, seed: int, first: int = 0) -> Tensor:  # [N,3,7]
     return torch.tensor(np.stack(drawn))
 
 
-# %%
-coarse, fine = (simulate(3, seed=0, fine=fine)[0] for fine in (False, True))
-np.corrcoef(coarse[0], fine[0])[0, 1]  # two meshes, the same faults
-
 # %% [markdown]
 # ## Thirty-two orientations of a tank
 #

@@ -23,12 +23,12 @@ from mshnet.core import Settings
 # %% [markdown]
 # A run of task `eit` has the settings of every run (epochs, learning rate, device ...) and the ones of this page. Reading them needs no torch, so `mshnet train --task eit --help` answers at once.
 #
-# The first group is about the tanks. Without a data set we simulate them: random objects, the voltages that physics gives them, then the faults of a real instrument.
+# Without a data set we simulate tanks: random objects, the voltages that physics gives them, then the faults of a real instrument. `hints` are classical reconstructions that the network gets beside the map of the voltages.
 
 # %%
 #| export
-class _TankFields(BaseModel):
-    "Recipe settings of the tanks."
+class _EitFields(BaseModel):
+    "Recipe settings of the tanks, the network and the diffusion."
 
     data: Literal["simulated", "uef2017", "ktc2023"] = Field(
         default="simulated",
@@ -55,16 +55,6 @@ class _TankFields(BaseModel):
         description="turns: a training tank is turned and mirrored at random, in all 32 "
         "orientations that the electrodes allow",
     )
-
-
-# %% [markdown]
-# The second group is the model. `hints` are classical reconstructions that the network gets beside the map of the voltages.
-
-# %%
-#| export
-class _DiffusionFields(BaseModel):
-    "Recipe settings of the network and the diffusion."
-
     patch: int = Field(default=4, ge=1, le=16, description="side of a token, pixels")
     width: int = Field(default=64, ge=8, le=1024, multiple_of=8, description="channels")
     heads: int = Field(default=4, ge=1, le=64, description="attention heads")
@@ -100,7 +90,7 @@ _PUBLISHED: dict[str, Any] = {
 }
 
 
-class EitConfig(Settings, _DiffusionFields, _TankFields):
+class EitConfig(Settings, _EitFields):
     "The settings of tomography; `configure` joins them from presets, files and flags."
 
     flags: ClassVar[dict[str, list[str]]] = {

@@ -9,7 +9,7 @@
 # %%
 #| hide
 import matplotlib.pyplot as plt
-from fastcore.test import test_close, test_eq
+from fastcore.test import test_eq
 
 # %%
 #| export
@@ -346,10 +346,3 @@ class Guided(nn.Module):
         guess = found.view(len(noisy), -1, size, size)
         maps = torch.cat([_enlarge(condition, size // condition.shape[-1]), guess], 1)
         return guess[:, :1] + self.network(noisy, level, maps)
-
-
-# %%
-network = DiT(size=32, patch=4, width=32, heads=4, scales=2, hints=3)
-guided = Guided(network, torch.randn(2, 32 * 32, 256) / 16)
-guess = (condition.flatten(1) @ guided.guesses[0].T).view(2, 1, 32, 32)
-test_close(guided(noisy, level, condition).detach(), guess.detach(), 1e-4)

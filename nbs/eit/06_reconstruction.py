@@ -8,8 +8,6 @@
 
 # %%
 #| hide
-import tempfile
-
 from fastcore.test import test_close
 
 # %%
@@ -34,7 +32,7 @@ from mshnet.eit.networks import DiT, Guided
 from mshnet.eit.scores import calibration, score_images
 from mshnet.eit.tank import WAYS, tank_map
 from mshnet.eit.tanks import describe_folder, load_tanks, read_measurements, write_tanks
-from mshnet.files import find_inputs, make_folder, write_arrays, write_table
+from mshnet.files import find_inputs, make_folder, write_arrays
 from mshnet.task import (
     RowTally,
     Task,
@@ -164,11 +162,21 @@ class Eit(Task):
         return f"{folder}: {sum(counts.values())} files written"
 
     def predict_files(self, weights: str, inputs: list[str], **how: Any) -> Written:
-        return predict_tanks(weights, inputs, **how)
+        return _predict_tanks(weights, inputs, **how)
 
     def report(self, folder: Path) -> None:
-        "Draw some tanks of the test part."
-        _draw_tanks(folder, folder / "figures", self.config)
+        "Draw six tanks of the test part."
+        task, model = trained_task(folder, self.config)
+        data = load_tanks(self.config, ["test"])["test"]
+        rows = np.unique(np.linspace(0, len(data) - 1, 6).astype(int)).tolist()
+        batch = task.batch(data, rows, None)
+        with torch.no_grad():
+            drawn = task.predict(model.eval(), batch, "full")
+        sheet = Figure(figsize=(8, 2.3 * len(rows)), layout="constrained")
+        parts = sheet.subfigures(len(rows), 1, squeeze=False)[:, 0]
+        for row, images, truth, part in zip(rows, drawn, batch.image[:, 0], parts, strict=True):
+            draw_tank(data.names[row], images, truth, part)
+        resolve("mshnet.show:save_picture")(sheet, folder / "figures" / "gallery.png")
 
     def protocol(self, data: Any, scores: Any) -> dict[str, Any]:
         return super().protocol(data, scores) | {"size": self.config.size}
@@ -208,7 +216,7 @@ def _fit_guesses(data: Any, config: EitConfig) -> Tensor:  # [hints, size * size
 # %%
 few = {"tanks": 16, "size": 16, "patch": 2, "width": 16, "batch_size": 8, "samples": 3}
 config = configure({"task": "eit", "device": "cpu", **few})
-task, device = Eit(config), open_device("cpu", "fp32")
+task = Eit(config)
 parts = task.splits()
 model = task.model()
 batch: EitBatch = task.batch(parts["test"], [0, 1, 2, 3, -1], None)
@@ -261,11 +269,11 @@ print(scores)
 # %% [markdown]
 # ## Files of voltages
 #
-# `mshnet predict --task eit` reads measurements, without images, and writes what it reconstructs: an image of each (mean and standard deviation), one table, and one npz with all arrays. The noise of a measurement goes by its row in its file.
+# `mshnet predict --task eit` reads measurements, without images, and writes what it reconstructs: an image of each (mean and standard deviation), and one npz with all arrays. The noise of a measurement goes by its row in its file.
 
 # %%
 #| export
-def predict_tanks(
+def _predict_tanks(
     weights: str | Path,  # a file, a run, or empty: the pretrained ones
     inputs: Sequence[str | Path],  # npz, csv or txt files, folders of them, globs
     output_dir: str | Path = "",  # empty: predictions/ and the name of the weights
@@ -274,7 +282,7 @@ def predict_tanks(
     batch_size: int = 32,  # no result depends on it
     **options: Any,  # samples, sampling_steps; those that are missing are as in the scores
 ) -> Written:
-    "Reconstruct measurements, and write pictures, tanks.csv and tanks.npz."
+    "Reconstruct measurements, and write pictures and tanks.npz (names, mean, spread)."
     files = find_inputs(inputs, (".npz", ".csv", ".txt"))
     read = list(read_each(files, read_measurements))
     configure({"task": "eit", **options})  # UserError for a value that is impossible
@@ -294,22 +302,11 @@ def predict_tanks(
                 name, number = f"{short}-{number}", number + 1
             found[name] = pictures
             resolve("mshnet.show:save_picture")(draw_tank(name, pictures), folder / f"{name}.png")
-    _write_tables(folder, found)
+    drawn = torch.stack(list(found.values()))
+    arrays = {"mean": drawn.mean(1), "spread": drawn.std(1, correction=0)}
+    write_arrays(folder / "tanks.npz", names=np.array(list(found)), **arrays)
     line = f"{counted(len(found), 'tank')} of {counted(len(read), 'file')}"
     return Written(folder, line, len(files) - len(read))
-
-
-def _write_tables(folder: Path, found: dict[str, Tensor]) -> None:
-    "Write tanks.npz (names, mean, spread) and tanks.csv."
-    pictures = torch.stack(list(found.values()))
-    arrays = {"mean": pictures.mean(1), "spread": pictures.std(1, correction=0)}
-    write_arrays(folder / "tanks.npz", names=np.array(list(found)), **arrays)
-    rows = [["name", "least", "most", "share_resistive", "share_conductive", "mean_spread"]]
-    for name, image, width in zip(found, *arrays.values(), strict=True):
-        shares = [(image < -0.5).float().mean(), (image > 0.5).float().mean()]
-        values = [image.min(), image.max(), *shares, width.mean()]
-        rows.append([name, *(f"{float(value):.4f}" for value in values)])
-    write_table(folder / "tanks.csv", rows)
 
 
 # %% [markdown]
@@ -339,32 +336,5 @@ def draw_tank(
     return figure
 
 
-def _draw_tanks(
-    weights: str | Path,  # a file, or the folder of a run
-    folder: Path,  # of the figure
-    config: EitConfig,  # names the tanks: its data and dataset_dir
-    most: int = 6,
-) -> None:
-    "Draw tanks of the test split into gallery.png."
-    task, model = trained_task(weights, config)
-    data = load_tanks(config, ["test"])["test"]
-    rows = np.unique(np.linspace(0, len(data) - 1, most).astype(int)).tolist()
-    batch = task.batch(data, rows, None)
-    with torch.no_grad():
-        drawn = task.predict(model.eval(), batch, "full")
-    sheet = Figure(figsize=(8, 2.3 * len(rows)), layout="constrained")
-    parts = sheet.subfigures(len(rows), 1, squeeze=False)[:, 0]
-    for row, images, truth, part in zip(rows, drawn, batch.image[:, 0], parts, strict=True):
-        draw_tank(data.names[row], images, truth, part)
-    resolve("mshnet.show:save_picture")(sheet, folder / "gallery.png")
-
-
 # %%
-with tempfile.TemporaryDirectory() as tmp:
-    content = {"model": model.state_dict(), "config": config.model_dump(), "phase": "full"}
-    content |= {"epoch": 0, "best": {"epoch": 0, "name": None}}
-    torch.save(content, f"{tmp}/mine.pt")
-    np.savetxt(f"{tmp}/one.csv", parts["test"].voltages[:1], delimiter=",")
-    written: Written = predict_tanks(f"{tmp}/mine.pt", [f"{tmp}/one.csv"], f"{tmp}/out", "cpu")
-    print(written, (written.folder / "tanks.csv").read_text(), sep="\n")
 draw_tank("one tank", drawn[0], batch.image[0, 0])

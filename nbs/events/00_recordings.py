@@ -12,8 +12,6 @@
 # Here is a bright disc that moves to the right in front of such a camera. At the left are its events in x, y and time: its leading edge makes pixels brighter (red), its trailing edge darker (blue). At the right are the same events, counted in bins of 20 ms, which is what a network reads.
 
 # %%
-import tempfile
-
 import matplotlib.pyplot as plt
 import numpy as np
 from fastcore.test import test_eq
@@ -330,7 +328,7 @@ def read_recording(
 
 # %%
 #| export
-class Entry(NamedTuple):
+class _Entry(NamedTuple):
     "A labelled recording on the disk."
 
     path: Path
@@ -353,15 +351,15 @@ def hold_out(labels: Sequence[int], share: float, seed: int) -> np.ndarray:  # [
     return held
 
 
-def _in_classes(folder: Path, dataset: str) -> list[Entry]:
+def _in_classes(folder: Path, dataset: str) -> list[_Entry]:
     "Recordings in folders named after classes."
     classes = SENSORS[dataset].classes
     there = [p for p in folder.glob("*/*") if p.parent.name in classes and p.name[0] != "."]
     files = sorted(p for p in there if p.suffix.lower() in SUFFIXES)
-    return [Entry(path, classes.index(path.parent.name)) for path in files]
+    return [_Entry(path, classes.index(path.parent.name)) for path in files]
 
 
-def _find_folders(root: Path, dataset: str) -> dict[str, list[Entry]]:
+def _find_folders(root: Path, dataset: str) -> dict[str, list[_Entry]]:
     "Folders Train and Test (or train and test) with a folder for each class."
     found = {}
     for part in ("train", "test"):
@@ -370,16 +368,16 @@ def _find_folders(root: Path, dataset: str) -> dict[str, list[Entry]]:
     return found
 
 
-def _find_gestures(root: Path, dataset: str) -> dict[str, list[Entry]]:
+def _find_gestures(root: Path, dataset: str) -> dict[str, list[_Entry]]:
     "The folders of tonic, with the class as the name of a file."
     found = {}
     for part, folder in (("train", "ibmGestureTrain"), ("test", "ibmGestureTest")):
         files = sorted((root / folder).glob("*/*.npy"))
-        found[part] = [Entry(p, int(p.stem)) for p in files if p.stem.isdigit()]
+        found[part] = [_Entry(p, int(p.stem)) for p in files if p.stem.isdigit()]
     return found
 
 
-def _find_things(root: Path, dataset: str) -> dict[str, list[Entry]]:
+def _find_things(root: Path, dataset: str) -> dict[str, list[_Entry]]:
     "Folders of classes, of which a tenth is held out for the test."
     found = _in_classes(root, dataset)
     held = hold_out([entry.label for entry in found], 0.1, seed=42)
@@ -392,7 +390,7 @@ def _find_things(root: Path, dataset: str) -> dict[str, list[Entry]]:
 _TONIC = {"nmnist": "NMNIST", "dvsgesture": "DVSGesture", "cifar10dvs": "CIFAR10DVS"}
 
 
-def find_recordings(folder: Path, dataset: str) -> dict[str, list[Entry]]:  # train and test
+def find_recordings(folder: Path, dataset: str) -> dict[str, list[_Entry]]:  # train and test
     "The recordings of a data set, perhaps in a folder of tonic's name; UserError if none."
     if not folder.is_dir():
         raise UserError(f"{folder}: there is no such folder")
@@ -481,7 +479,7 @@ def frames_of(
 def read_frames(
     name: str,
     source: str,  # name of the data set
-    entries: Sequence[Entry],
+    entries: Sequence[_Entry],
     how: Counting,
     cache: Path,  # folder of the files of frames
 ) -> Frames:
@@ -504,18 +502,3 @@ def read_frames(
     mark, rows = _mark(*(f"{e.name} {size}" for e, (size, *_) in stamps)), np.arange(len(entries))
     held = content_of([entry.path for entry in entries])
     return Frames(name, source, counts, rows, labels, names, mark, held)
-
-
-# %%
-with tempfile.TemporaryDirectory() as tmp:
-    for i in range(4):
-        file = Path(tmp) / f"set/Train/{i % 2}/{i}.npz"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        np.savez(file, **{name: getattr(made(500, 300, seed=i), name) for name in "xytp"})
-    entries: list[Entry] = find_recordings(Path(tmp) / "set", "nmnist")["train"]
-    how = Counting((2, 34, 34), 20, 15, denoise=0)
-    frames: Frames = read_frames("train", "set", entries, how, Path(tmp) / "cache")
-    print(
-        len(read_recording(file, (2, 34, 34))), frames.counts.shape, frames.part("val", [3]).names
-    )
-    del frames  # before the folder

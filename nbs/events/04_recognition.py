@@ -8,8 +8,6 @@
 
 # %%
 #| hide
-import tempfile
-
 from mshnet.core import configure
 
 # %%
@@ -228,10 +226,10 @@ class Events(Task):
         return "\n".join(lines), True
 
     def predict_files(self, weights: str, inputs: list[str], **how: Any) -> Written:
-        return predict_recordings(weights, inputs, **how)
+        return _predict_recordings(weights, inputs, **how)
 
     def report(self, folder: Path) -> None:
-        resolve("mshnet.events.pictures:draw_answers")(folder, folder / "figures", self.config)
+        resolve("mshnet.events.pictures:draw_answers")(folder, self.config)
 
 
 # %% [markdown]
@@ -334,7 +332,7 @@ def _answer(curve: Tensor, config: EventsConfig) -> dict[str, Any]:  # [T,classe
     return {"class": config.class_names[best], "probability": sure, "decided_ms": when}
 
 
-def predict_recordings(
+def _predict_recordings(
     weights: str | Path,  # a file, or a run
     inputs: Sequence[str | Path],  # recordings, folders of them, globs
     output_dir: str | Path = "",  # empty: predictions/ and the name of the weights
@@ -376,14 +374,3 @@ def _write_answers(
     for i, (row, curve) in enumerate(zip(rows[:20], curves, strict=False)):
         figure = draw(curve.log(), config.class_names, config.bin_ms)
         resolve("mshnet.show:save_picture")(figure, folder / f"{i:02}_{Path(row['file']).stem}.png")
-
-
-# %%
-with tempfile.TemporaryDirectory() as tmp:
-    content = {"model": model.state_dict(), "config": config.model_dump(), "phase": "full"}
-    content |= {"epoch": 0, "best": {"epoch": 0, "name": None}}
-    torch.save(content, f"{tmp}/mine.pt")
-    for i, one in enumerate(simulate(3, 5)):
-        np.savez(f"{tmp}/{i}.npz", x=one.x, y=one.y, t=one.t, p=one.p)
-    written: Written = predict_recordings(f"{tmp}/mine.pt", [f"{tmp}/*.npz"], f"{tmp}/out")
-    print(written, (written.folder / "recordings.csv").read_text().replace(tmp, ""), sep="\n")

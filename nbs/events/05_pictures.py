@@ -148,25 +148,16 @@ draw_confusion([[9, 0, 1], [0, 10, 0], [2, 1, 7]], ("0", "1", "7"))
 
 # %%
 #| export
-def draw_answers(
-    weights: str | Path,  # a file, or the folder of a run
-    folder: Path,  # in which the pictures are written
-    config: EventsConfig,  # names the recordings: its data set and dataset_dir
-    most: int = 3,  # recordings
-) -> None:
-    "Draw recordings of the test list, and the confusions of a finished run."
-    task, model = trained_task(weights, config)
-    save, names = resolve("mshnet.show:save_picture"), config.class_names
-    details = read_record(Path(weights) / "details.json")
-    if "confusion" in details:
+def draw_answers(run: Path, config: EventsConfig) -> None:
+    "Draw three recordings of the test list, and the confusions, into figures/ of a finished run."
+    task, model = trained_task(run, config)
+    save, names, folder = resolve("mshnet.show:save_picture"), config.class_names, run / "figures"
+    details, data = read_record(run / "details.json"), task.splits(["test"])["test"]
+    if details:
         save(draw_confusion(details["confusion"], names), folder / "confusion.png")
-    data = task.splits(["test"])["test"]
-    predicted = details.get("predicted", data.labels)
-    wrong = [
-        i for i, pair in enumerate(zip(data.labels, predicted, strict=True)) if len({*pair}) > 1
-    ]
+    wrong = np.flatnonzero(np.array(details.get("predicted", data.labels)) != data.labels).tolist()
     first = [data.labels.index(label) for label in dict.fromkeys(data.labels)]  # of each class
-    rows = list(dict.fromkeys([*wrong[:1], *first]))[:most]
+    rows = list(dict.fromkeys([*wrong[:1], *first]))[:3]
     sheet = Figure(figsize=(8, 2.8 * len(rows)), layout="constrained")
     places = sheet.subplots(len(rows), 2, squeeze=False, width_ratios=[1, 2.4])
     for row, (left, right) in zip(rows, places, strict=True):

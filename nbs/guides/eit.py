@@ -42,7 +42,7 @@ for row, name, images, truth in zip(axes, [1, 5], drawn, batch.image, strict=Tru
 # mshnet predict --task eit mine/test/00000*.npz
 # ```
 #
-# `predictions/pretrained-eit` then holds one figure for each tank, `tanks.csv` with a line for each, and `tanks.npz` with all means and standard deviations. [The card of the weights](../../mshnet/pretrained-eit.md) reports how they were trained and where they fail.
+# `predictions/pretrained-eit` then holds one figure for each tank, and `tanks.npz` with all names, means and standard deviations. [The card of the weights](../../mshnet/pretrained-eit.md) reports how they were trained and where they fail.
 #
 # ## Your data
 #

@@ -23,12 +23,12 @@ from mshnet.core import Settings
 # %% [markdown]
 # A run of task `signs` has the settings of every run and the ones of this page. Reading them needs no torch.
 #
-# The first group is about the clips. What a folder holds decides how it is read: a table of hand tracks, or videos with a table of glosses. Without a folder we simulate signing.
+# What a folder holds decides how it is read: a table of hand tracks, or videos with a table of glosses. Without a folder we simulate signing. The published TFNet has a hidden size of 1024.
 
 # %%
 #| export
-class _ClipFields(BaseModel):
-    "Recipe settings of the clips."
+class _SignFields(BaseModel):
+    "Recipe settings of the clips, the network, its loss and its decoder."
 
     signs: int = Field(default=12, ge=2, le=676, description="glosses of simulated signing")
     sentences: int = Field(
@@ -55,16 +55,6 @@ class _ClipFields(BaseModel):
     buckets: int = Field(
         default=4, ge=0, le=64, description="lengths to which batches are padded; 0: as needed"
     )
-
-
-# %% [markdown]
-# The second group is the network, its loss and its decoder. The published TFNet has a hidden size of 1024.
-
-# %%
-#| export
-class _NetworkFields(BaseModel):
-    "Recipe settings of the network, its loss and its decoder."
-
     network: Literal["tracks", "tfnet", "vac"] = Field(
         default="tracks", description="for hand tracks, or for video: TFNet, or the lighter VAC"
     )
@@ -112,7 +102,7 @@ _PUBLISHED: dict[str, Any] = {
 _BEAM = ["beam_width", "bigram_weight"]
 
 
-class SignsConfig(Settings, _NetworkFields, _ClipFields):
+class SignsConfig(Settings, _SignFields):
     "The settings of sign language; `configure` joins them from presets, files and flags."
 
     flags: ClassVar[dict[str, list[str]]] = {

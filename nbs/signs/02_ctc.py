@@ -277,17 +277,12 @@ print(beam_search(noisy), beam_search(noisy, bigram=bigram, weight=1.0))
 #
 #    Four: A, blank, A, B. Without the blank the two A would be merged.
 #    </details>
-# 2. Which path of the two-step example would a decoder return that adds up no paths?
-#    <details><summary>Answer</summary>
-#
-#    The most probable one, two blanks with 0.36, which reads as an empty sentence. This is the greedy reading.
-#    </details>
-# 3. Why does the beam search keep two probabilities of each beginning, one that ends in a blank and one that ends in a gloss?
+# 2. Why does the beam search keep two probabilities of each beginning, one that ends in a blank and one that ends in a gloss?
 #    <details><summary>Answer</summary>
 #
 #    The same gloss again is a new sign only after a blank. Otherwise it is merged, and the beginning stays as it is.
 #    </details>
-# 4. Why is the teacher detached in the distillation?
+# 3. Why is the teacher detached in the distillation?
 #    <details><summary>Answer</summary>
 #
 #    Otherwise the gradient reduces the difference from both sides, and the output that sees the whole sentence learns from the one that sees a second of it.

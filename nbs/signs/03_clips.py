@@ -10,8 +10,6 @@
 #| hide
 import tempfile
 
-import matplotlib.pyplot as plt
-
 # %%
 #| export
 import contextlib
@@ -20,7 +18,7 @@ import hashlib
 import io
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -59,6 +57,10 @@ class Clip:
         size = hashlib.sha256(self.array.tobytes()).hexdigest() if self.array is not None else ""
         return f"{self.name} {self.frames} {size} {'/'.join(self.glosses)}"
 
+    def read(self, size: int) -> np.ndarray:  # [T,size,size,3] uint8, or [T,6] float32
+        "The frames; UserError if they cannot be read."
+        return _read_video(self.path, size) if self.array is None else self.array
+
 
 @dataclass(frozen=True)
 class Clips:
@@ -95,8 +97,7 @@ class Clips:
 
     def read(self, index: int) -> np.ndarray:  # [T,S,S,3] uint8, or [T,6] float32
         "The frames of a clip; UserError if they cannot be read."
-        clip = self.clips[index]
-        return _read_video(clip.path, self.size) if clip.array is None else clip.array
+        return self.clips[index].read(self.size)
 
 
 # %% [markdown]
@@ -129,26 +130,24 @@ def _parts_of(path: Path) -> list[Path]:
     return [files[0], files[len(files) // 2], files[-1]] if files else []
 
 
-def _square(picture: Image.Image, size: int) -> np.ndarray:  # [size,size,3] uint8
-    "A picture as a square."
-    return np.asarray(picture.convert("RGB").resize((size, size), Image.Resampling.BILINEAR))
+def _images(path: Path) -> Iterator[Image.Image]:
+    "The images of a video or a folder; UserError if one cannot be read."
+    for file in _pictures(path) if path.is_dir() else ():
+        try:
+            with Image.open(file) as picture:
+                yield picture.convert("RGB")
+        except (OSError, ValueError, SyntaxError) as error:
+            raise UserError(f"{file}: not a readable picture ({first_line(error)})") from None
+    for frame in () if path.is_dir() else resolve("mshnet.frames:frames_of")(path):
+        if frame.error:
+            raise UserError(f"{path}: {frame.error}")
+        yield Image.fromarray(frame.pixels).convert("RGB")
 
 
 def _read_video(path: Path, size: int) -> np.ndarray:  # [T,size,size,3] uint8
     "All frames of a video or a folder of pictures; UserError if one cannot be read."
-    frames, file = [], path
-    if path.is_dir():
-        try:
-            for file in _pictures(path):
-                with Image.open(file) as picture:
-                    frames.append(_square(picture, size))
-        except (OSError, ValueError, SyntaxError) as error:
-            raise UserError(f"{file}: not a readable picture ({first_line(error)})") from None
-    else:
-        for frame in resolve("mshnet.frames:frames_of")(path):
-            if frame.error:
-                raise UserError(f"{path}: {frame.error}")
-            frames.append(_square(Image.fromarray(frame.pixels), size))
+    square = (size, size), Image.Resampling.BILINEAR
+    frames = [np.asarray(image.resize(*square)) for image in _images(path)]
     if not frames:
         raise UserError(f"{path}: has no frames")
     return np.stack(frames)
@@ -174,9 +173,7 @@ def count_frames(path: Path) -> int:
 # %% [markdown]
 # ## What cannot be learnt
 #
-# A clip without a video, without a gloss, or with fewer steps than its glosses need cannot be learnt. The published code hides the last kind (`zero_infinity`). Here all of them are found before training, with their names: the first one stops the run, or with `on_bad_image=skip` all are counted and left out.
-#
-# The network has one step for four frames. CTC needs a step for each gloss, and one more between two equal ones.
+# A clip without a video, without a gloss, or with fewer steps than its glosses need cannot be learnt. The published code hides the last kind (`zero_infinity`). Here all of them are found before training, with their names: the first one stops the run, or with `on_bad_image=skip` all are counted and left out. The network has one step for four frames, and CTC needs a step for each gloss, and one more between two equal ones.
 
 # %%
 #| export
@@ -196,16 +193,16 @@ def _why_not(clip: Clip) -> str:  # empty: it can be learnt
     return ""
 
 
-def usable(name: str, source: str, clips: Sequence[Clip], size: int, skip: bool) -> Clips:
+def _usable(name: str, source: str, clips: Sequence[Clip], size: int, skip: bool) -> Clips:
     "A part of the clips that can be learnt; UserError at the first that cannot, unless skipped."
     reasons = {clip.name: reason for clip in clips if (reason := _why_not(clip))}
+    kept = tuple(clip for clip in clips if clip.name not in reasons)
     if reasons:
         first = "; ".join(f"{k}: {v}" for k, v in list(reasons.items())[:3])
         found = f"{source}, {name}: {len(reasons)} of {counted(len(clips), 'clip')} cannot be used"
-        if not skip or len(reasons) == len(clips):
+        if not skip or not kept:
             raise UserError(f"{found}: {first}; repair them, or use --on-bad-image skip")
         warnings.warn(f"{found} and are left out: {first}", stacklevel=2)
-    kept = tuple(clip for clip in clips if clip.name not in reasons)
     if not kept:
         raise UserError(f"{source}: its part {name} has no clips")
     return Clips(name, source, kept, size)
@@ -216,7 +213,7 @@ def usable(name: str, source: str, clips: Sequence[Clip], size: int, skip: bool)
 #
 # `label/train.csv` of CE-CSL has the columns Number, Translator and Gloss. The videos lie in `video/train/A/train-00001.mp4` or, as images, in a folder of that name; the authors' own tree has neither `label` nor `video` above. The validation split is called `dev`.
 #
-# Hand tracks are tables: `hands_condensed.csv` has a row for each frame (video, frame, left-x ... nose-y), and `train_words.csv` one for each gloss (video, speaker, word, startframe, endframe). This is the layout of RWTH-BOSTON-104 in its condensed form. Its glosses are taken as they are.
+# Hand tracks are tables: `hands_condensed.csv` has a row for each frame (video, frame, left-x ... nose-y), and `train_words.csv` one for each gloss (video, word, startframe, endframe). This is the layout of RWTH-BOSTON-104 in its condensed form. Its glosses are taken as they are.
 
 # %%
 #| export
@@ -234,9 +231,7 @@ def _rows(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
     try:
         return [{k: v or "" for k, v in row.items() if k} for row in reader]
     except csv.Error as error:
-        raise UserError(
-            f"{path}: not a readable table ({error}); look for a stray quotation mark"
-        ) from None
+        raise UserError(f"{path}: {error}; look for a stray quotation mark") from None
 
 
 def _number(text: str, path: Path) -> float:
@@ -262,18 +257,16 @@ def read_tracks(path: Path) -> dict[str, np.ndarray]:  # [T,6] float32
 def _tracked(folder: Path, name: str) -> list[Clip]:
     "The clips of a part that has hand tracks."
     path, tracks = folder / f"{PARTS[name]}_words.csv", read_tracks(folder / TRACKS)
-    found: dict[str, list[tuple[float, float, str, str]]] = {}
+    found: dict[str, list[tuple[float, float, str]]] = {}
     for row in _rows(path, ("video", "word", "startframe", "endframe")):
         start, end = (_number(row[name], path) for name in ("startframe", "endframe"))
-        word = (start, end, row["word"].strip(), row.get("speaker", ""))
-        found.setdefault(row["video"], []).append(word)
+        found.setdefault(row["video"], []).append((start, end, row["word"].strip()))
     clips, empty = [], np.zeros((0, 6), np.float32)
     for video, words in found.items():
         words.sort(key=lambda word: word[0])
-        array = tracks.get(video, empty)
-        glosses, signer = tuple(word for _, _, word, _ in words), words[0][3]
+        array, glosses = tracks.get(video, empty), tuple(word for _, _, word in words)
         cuts = tuple(int(a[1] + b[0]) // 2 for a, b in pairwise(words))
-        clips.append(Clip(video, glosses, len(array), signer, folder / TRACKS, cuts, array))
+        clips.append(Clip(video, glosses, len(array), "", folder / TRACKS, cuts, array))
     return clips
 
 
@@ -299,8 +292,10 @@ def _read_labels(path: Path) -> list[tuple[str, str, tuple[str, ...]]]:
             f"{path}: glosses are separated by {other[0][0]!r}, as in {other[0].string[:60]!r}; "
             "write / between them"
         )
-    columns = ((r["Number"].strip(), r["Translator"].strip(), r["Gloss"]) for r in rows)
-    return [(number, signer, tuple(split_glosses(text))) for number, signer, text in columns]
+    return [
+        (row["Number"].strip(), row["Translator"].strip(), tuple(split_glosses(row["Gloss"])))
+        for row in rows
+    ]
 
 
 def _filmed(folder: Path, name: str) -> list[Clip]:
@@ -329,7 +324,7 @@ def kind_of(folder: Path) -> str:  # "tracks" or "video"
 # %% [markdown]
 # ## Simulated signing
 #
-# A sign of the simulation is a path for each hand, through four random points. A sentence joins the paths of its glosses, and between two of them the hands move on from wherever they are: this transition is the *co-articulation* that makes continuous signing hard. Every signer has a place and a speed, and every hand trembles. The images show both hands as blobs in noise.
+# A sign of the simulation is a path for each hand, through four random points. A sentence joins the paths of its glosses, and between two of them the hands move on from wherever they are: this transition is the *co-articulation* that makes continuous signing hard. Every signer has a place and a speed, and every hand trembles. The images show both hands as blobs in noise. The [guide](../guides/signs.ipynb) begins with such a sentence.
 
 # %%
 #| export
@@ -403,22 +398,6 @@ def _simulated(name: str, config: Any, seed: int, video: bool) -> Clips:
 
 
 # %% [markdown]
-# Here is a simulated sentence: 24 frames of its video, with its glosses above them. The network gets the glosses and their order, and not the lines between them.
-
-# %%
-made: Clips = simulated_clips("train", 1, 12, seed=0, video=True)
-clip, frames = made.clips[0], made.read(0)
-figure, axis = plt.subplots(figsize=(9, 1.3), layout="constrained")
-strip = np.concatenate(frames[np.linspace(0, len(frames) - 1, 24).astype(int)], 1)
-axis.imshow(strip, extent=(0, len(frames), 0, 1), aspect="auto")
-for gloss, start, end in zip(clip.glosses, (0, *clip.cuts), (*clip.cuts, len(frames)), strict=True):
-    axis.text((start + end) / 2, 1.1, gloss, ha="center", size=8)
-    axis.axvline(end, color="tab:orange")
-axis.set(xlabel="frame", yticks=())
-plt.show()
-
-
-# %% [markdown]
 # `mshnet data --task signs --write DIR` writes the simulation in CE-CSL's layout, so that the reader of real videos reads it too.
 
 # %%
@@ -467,7 +446,7 @@ def load_clips(config: Any, names: Sequence[str]) -> dict[str, Clips]:
     found = {}
     for name in names:
         if name != "val" or has_val:
-            found[name] = usable(name, source, read(folder, name), size, skip)
+            found[name] = _usable(name, source, read(folder, name), size, skip)
     if "val" in names and not has_val:
         whole = found["train"].clips
         order = np.random.default_rng(config.seed).permutation(len(whole))
@@ -480,7 +459,5 @@ def load_clips(config: Any, names: Sequence[str]) -> dict[str, Clips]:
 
 # %%
 with tempfile.TemporaryDirectory() as tmp:
-    made = simulated_clips("test", 4, 12, seed=0, video=True)
-    write_clips(Path(tmp), made)
-    read: Clips = usable("test", "mine", _filmed(Path(tmp), "test"), 24, skip=False)
-    print(kind_of(Path(tmp)), read.sentences)
+    write_clips(Path(tmp), simulated_clips("test", 4, 12, seed=0, video=True))
+    print(kind_of(Path(tmp)), [clip.glosses for clip in _filmed(Path(tmp), "test")])

@@ -9,15 +9,13 @@
 # %%
 #| hide
 import matplotlib.pyplot as plt
-from fastcore.test import test_close, test_eq
-
-from mshnet.weights import fit_weights
+from fastcore.test import test_close
 
 # %%
 #| export
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -42,11 +40,6 @@ def out_lengths(frames: Tensor) -> Tensor:
     "Steps that are left of clips of so many frames, after two convolutions and two poolings."
     half = (frames - 4).div(2, rounding_mode="floor")
     return (half - 4).div(2, rounding_mode="floor")
-
-
-# %%
-frames = torch.arange(1, 231)
-test_eq(out_lengths((frames + 3) // 4 * 4 + 12), (frames + 3) // 4)
 
 
 # %% [markdown]
@@ -295,9 +288,19 @@ class Reader(nn.Module):
         pairs = {(a, b): count for a, b, count in self.pairs.tolist()}
         return vocabulary, Bigram(Counter(pairs), len(vocabulary) + 1)
 
-    def resize(self, weights: Mapping[str, Tensor]) -> None:
-        "Take the classes of weights that are about to be loaded, unless it has glosses already."
-        if self.words()[0] is not None:
+    def resize(self, weights: dict[str, Tensor]) -> None:
+        """Take the classes of weights that are about to be loaded; ValueError if it has others.
+
+        Weights without glosses, such as those of a ResNet, get the ones of the network.
+        """
+        if own := self.words()[0]:
+            for name, value in self.named_buffers(recurse=False):
+                weights.setdefault(name, value)
+            if not torch.equal(weights["glosses"].cpu(), self.glosses.cpu()):
+                raise ValueError(
+                    f"its glosses are the vocabulary of another set than the {len(own)} of this "
+                    "one; start from weights of this set, or from none"
+                )
             return
         for name in {"glosses", "pairs"} & set(weights):
             self.register_buffer(name, torch.empty_like(weights[name]))
@@ -376,23 +379,14 @@ class TwoBranch(Reader):
 
 
 # %% [markdown]
-# The published size has 73,274,003 parameters; here are those of its parts, of VAC with a ResNet-18, and of a network for tracks. (The meta device makes them without memory.)
+# Parameters of the published network and its parts, of VAC with a ResNet-18, and of a network for tracks. (The meta device makes them without memory.)
 
 # %%
 with torch.device("meta"):
     made = {"TFNet": TwoBranch(Frames(), 3516), "gate": Gate(64, 64)}
     made |= {"convolutions": TemporalConv(512, 1024), "BiLSTM": BiLSTM(1024, 1024)}
     made["VAC"] = OneBranch(Frames(blocks=(2, 2, 2, 2), gates=False), 3516)
-    made["tracks"] = OneBranch(Tracks(12, 48), 113, hidden=96, layers=1)
+    tracks: Reader = OneBranch(Tracks(12, 48), 113, hidden=96, layers=1)
+    last: NormLinear = tracks.classifier1
+    made |= {"tracks": tracks, "its last layer": last}
 {name: sum(weight.numel() for weight in x.parameters()) for name, x in made.items()}
-
-# %% [markdown]
-# A network that was made for one gloss takes three from the weights of another one:
-
-# %%
-reader: Reader = OneBranch(Tracks(12, 48), 4, hidden=96)
-reader.learn(Vocabulary(("BOOK", "JOHN", "READ")), Bigram.of([[2, 3, 1], [2, 1]], 4))
-other = OneBranch(Tracks(12, 48), 2, hidden=96)
-fit_weights(other, reader.state_dict())
-last: NormLinear = other.classifier1
-print(other.words()[0], tuple(last.weight.shape))

@@ -41,7 +41,6 @@ from mshnet.signs.glosses import (
 from mshnet.signs.networks import Frames, OneBranch, Tracks, TwoBranch, out_lengths
 from mshnet.signs.signs_config import SignsConfig
 from mshnet.task import Evaluation, Origin, RowTally, Task, Values, protocol, score_split
-from mshnet.weights import find_weights, read_file, weights_file
 
 # %% [markdown]
 # ## From a clip to a batch
@@ -195,20 +194,6 @@ class SignBatch(NamedTuple):
     row: Tensor  # [B] index of the clip; -1: filler
 
 
-# %%
-#| export
-def _check_start(weights: str, words: Vocabulary) -> None:
-    "Raise UserError if the weights that a training starts from have other glosses."
-    file = weights_file(weights, "signs")
-    with as_user_error():
-        known = find_weights(read_file(file)).get("glosses")
-    if known is not None and bytes(known.tolist()).decode() != "\n".join(words.words):
-        raise UserError(
-            f"{file}: its glosses are the vocabulary of another set than the {len(words)} "
-            "of this one; start from weights of this set, or from none"
-        )
-
-
 def _as_seen(
     array: np.ndarray,  # [T,S,S,3] or [T,6]
     glosses: Sequence[str],
@@ -347,8 +332,6 @@ class Signs(Task):
         if c.max_frames < (least := max(map(needed_frames, sentences), default=0)):
             why = f"a training sentence needs {least}; use --max-frames {least} or more"
             raise UserError(f"max_frames={c.max_frames}: {why}")
-        if c.weight_path:
-            _check_start(c.weight_path, self.vocabulary)
 
     def _see(self, sentences: Sequence[Sequence[str]]) -> None:
         "Number the glosses of these sentences that have no class; note the longest sentence."
@@ -483,13 +466,14 @@ class Signs(Task):
             kind = kind_of(Path(self.config.dataset_dir).expanduser())
             network = "tracks" if kind == "tracks" else "tfnet"
             self.config = self.config.model_copy(update={"network": network})
-        lines = []
-        for name, part in self.splits().items():
-            words, count = Vocabulary.of(part.sentences), sum(map(len, part.sentences))
-            new = self.vocabulary.outside(part.sentences).total()
-            held = f"{counted(len(part), 'clip')} of {part.source}, {count} glosses"
-            lines.append(f"{name}: {held}, {len(words)} different, {new} not in training")
-        return "\n".join(lines), True
+        parts = self.splits().items()
+        return "\n".join(f"{name}: {self._described(part)}" for name, part in parts), True
+
+    def _described(self, part: Clips) -> str:
+        "How many clips and glosses a part has."
+        count, words = sum(map(len, part.sentences)), len(Vocabulary.of(part.sentences))
+        held = f"{counted(len(part), 'clip')} of {part.source}, {count} glosses"
+        return f"{held}, {words} different, {self.vocabulary.outside(part.sentences).total()} new"
 
     def write_data(self, folder: Path) -> str:
         "Write simulated videos in CE-CSL's layout; UserError for a folder that holds others."
@@ -500,7 +484,7 @@ class Signs(Task):
         return resolve("mshnet.signs.reading:read_files")(weights, inputs, **how)
 
     def report(self, folder: Path) -> None:
-        resolve("mshnet.signs.reading:draw_sentences")(folder, folder / "figures", self.config)
+        resolve("mshnet.signs.reading:draw_sentences")(folder, self.config)
 
 
 # %% [markdown]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from conftest import SHARED
+from conftest import SHARED, data_folder
 
 from mshnet.eit import tank as module
 from mshnet.eit.tank import (
@@ -30,9 +30,7 @@ from mshnet.eit.tank import (
 
 def tanks(folder):
     "Voltages [N,208] and pictures [N,128,128] of the real tanks in a folder, with their names."
-    files = sorted((SHARED / "data" / "eit-tank" / folder).glob("*.npz"))
-    if not files:
-        pytest.skip("needs data/eit-tank; set MSHNET_SHARED to the folder that holds data/")
+    files = sorted((data_folder("eit-tank") / folder).glob("*.npz"))
     found = [np.load(file) for file in files]
     ys = torch.tensor(np.stack([f["ys"][:, 0] for f in found]))
     return ys, torch.tensor(np.stack([f["xs"] for f in found])), [f.stem for f in files]

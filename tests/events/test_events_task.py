@@ -3,24 +3,24 @@
 import csv
 import json
 import math
-import re
-import shutil
+from argparse import Namespace
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from conftest import SHARED, train_and_kill, train_in_two_processes
+from conftest import data_folder
 
-from mshnet.cli import main
+from mshnet.cli import main, parse
 from mshnet.core import configure
 from mshnet.events.events_config import EventsConfig
+from mshnet.events.networks import MambaSpike, scan
 from mshnet.events.recognition import Events, load_recordings
 from mshnet.events.recordings import Frames
 from mshnet.events.simulator import simulate
-from mshnet.run import load
-from mshnet.task import make_task, trained_task
+from mshnet.task import make_task
 from mshnet.train import train
+from mshnet.weights import load_weights
 
 TINY = {"recordings": 40, "dt": "30ms", "width": 4, "features": 4, "d_model": 8, "layers": 1}
 TINY |= {"epochs": 2, "eval_every": 1, "batch_size": 8, "device": "cpu", "log_every": 1000}
@@ -72,48 +72,6 @@ def test_a_run_is_scored_with_its_protocol(run):
     right = sum(np.equal(details["labels"], details["predicted"]))
     assert right == np.trace(details["confusion"]) == round(200 * scores["accuracy"])
     assert np.sum(details["confusion"]) == 200
-
-
-def test_a_killed_run_resumes_to_the_same_bits(run, tmp_path):
-    "Within an epoch."
-    config = tiny(choose="val", output_dir=str(tmp_path / "run"))
-    train_and_kill(config, step=5)  # in the second epoch
-    asked = configure({"resume": str(tmp_path / "run/last.pt"), "device": "cpu"})
-    assert asked.task == "events"
-    again = train(asked)
-    mine, whole = (load(r.folder / "last.pt")["model"] for r in (again, run))
-    assert all(torch.equal(value, whole[key]) for key, value in mine.items())
-    assert [e["loss"] for e in again.history] == [e["loss"] for e in run.history]
-    assert again.scores["scores"] == run.scores["scores"]
-
-
-def test_moved_weights_are_scored_with_their_bins(run, tmp_path, capsys):
-    "A checkpoint that left its folder is not binned with the default, and its task is known."
-    moved = shutil.copy(run.folder / "best.pt", tmp_path)
-    assert main(["test", "--weight-path", moved, "--device", "cpu"]) == 0
-    said = capsys.readouterr().out
-    assert re.search(r"bin_ms +30", said) and said.splitlines()[-1].startswith(str(run)[:14])
-
-
-def test_two_processes_are_one(run, tmp_path):
-    "The same losses and scores, up to rounding: the model has no float buffers."
-    two = train_in_two_processes(tmp_path, {"task": "events", "choose": "val"} | TINY)
-    have, want = ([e["loss"] for e in x] for x in (two.history(), run.history))
-    assert have == pytest.approx(want, rel=1e-3)
-    have, want = two.read_json("scores.json")["scores"], run.scores["scores"]
-    assert have["samples"] == want["samples"] == 200
-    assert have["spikes"] == pytest.approx(want["spikes"], rel=0.01)
-
-
-def test_an_answer_does_not_depend_on_its_batch(run):
-    "Alone, with others, and with filler."
-    task, model = trained_task(run.folder, run.config)
-    test = task.splits(["test"])["test"]
-    with torch.no_grad():
-        whole = task.predict(model.eval(), task.batch(test, list(range(8)), None), "full")
-        alone = task.predict(model, task.batch(test, [3, -1], None), "full")
-    assert (whole["evidence"][3] - alone["evidence"][0]).abs().max() < 1e-5
-    assert whole["spikes"][3].tolist() == alone["spikes"][0].tolist()
 
 
 def test_weight_decay_is_kept_off_time_constants():
@@ -233,23 +191,6 @@ def test_commands_take_the_run(run, files, tmp_path, capsys):
     assert main(["pack", str(run.folder), "--output", str(tmp_path / "a.tar.gz")]) == 0
 
 
-def test_files_that_cannot_be_read_are_skipped(run, files, tmp_path, capsys):
-    "With a line each and status 1; if there is no other file, status 2."
-    (files / "1.npz").write_bytes(b"broken")
-    out = tmp_path / "out"
-    words = ["predict", "--weight-path", str(run.folder), "--output-dir", str(out)]
-    words += ["--device", "cpu"]
-    assert main([*words, str(files / "*.npz")]) == 1
-    said = capsys.readouterr()
-    assert "2 recordings, 1 skipped" in said.out and "1.npz: not a readable recording" in said.err
-    refused([*words, str(files / "1.npz")], "1.npz: not a readable recording", capsys)
-    shutil.copy(files / "1.npz", files / "2.npz")
-    assert main([*words, str(files / "1.npz"), str(files / "2.npz")]) == 2
-    assert "none of the 2 files can be read" in capsys.readouterr().err
-    refused([*words, str(tmp_path / "nothing")], "there is no such file", capsys)
-    refused([*words, "--tile", "64", str(files)], "task events has no option --tile", capsys)
-
-
 def test_weights_of_another_data_set_are_refused(run, tmp_path, capsys):
     "In a test with another sensor, and in a prediction of its recordings."
     for part in ("Train", "Test"):
@@ -282,6 +223,87 @@ def test_data_are_described(run, tmp_path, capsys):
     assert list((tmp_path / "runs/frames_cache").glob("*.frames"))
 
 
+# The network and its weights
+
+
+def test_weights_named_by_a_pattern_or_in_a_file_decide_about_the_task(run, tmp_path):
+    "So that a command line knows the flags of the task."
+    file = tmp_path / "mine.json"
+    file.write_text(json.dumps({"weight_path": str(run.folder)}))
+    for words in (["--weight-path", f"{run.folder.parent}/ru*"], ["--config", str(file)]):
+        assert parse(["test", *words, "--noise", "9"])[1]["noise"] == "9"
+
+
+def test_published_files_load(tmp_path):
+    "With settings of neurons among the weights, and an argparse.Namespace beside them."
+    sizes = {"shape": (2, 12, 12), "width": 4, "features": 8, "d_model": 16, "layers": 1}
+    model, again = MambaSpike(**sizes), MambaSpike(**sizes)
+    state = model.state_dict() | {"spiking_frontend.lif1.beta": torch.tensor(0.97)}
+    content = {"model_state_dict": state, "args": Namespace(lr=1e-3), "epoch": 3, "acc": 0.9}
+    torch.save(content, tmp_path / "checkpoint_best.pth")
+    load_weights(again, tmp_path / "checkpoint_best.pth")
+    assert all(map(torch.equal, again.parameters(), model.parameters()))
+    state["norm.lif"] = torch.ones(1)
+    torch.save(content, tmp_path / "other.pth")
+    with pytest.raises(ValueError, match=r"norm.lif is \(1,\), not known"):
+        load_weights(again, tmp_path / "other.pth")
+
+
+def test_a_preset_names_the_network_of_published_weights(run, tmp_path, capsys):
+    "They record no settings; a run has its own, and then the preset has no effect."
+    simple = "test --task events --device cpu --batch-size 50"
+    state = Events(EventsConfig(preset="quick")).model().state_dict()
+    torch.save(state, tmp_path / "published.pth")
+    assert not main(f"{simple} --preset quick --weight-path {tmp_path}/published.pth".split())
+    assert "how they were chosen: not known" in capsys.readouterr().out
+    assert main(f"{simple} --weight-path {tmp_path}/published.pth".split()) == 2
+    assert main(f"{simple} --preset quik --weight-path {tmp_path}/published.pth".split()) == 2
+    assert "did you mean 'quick'?" in capsys.readouterr().err
+    assert not main(f"{simple} --preset quick --weight-path {run.folder}".split())
+    assert "preset is not used" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 16, 17, 300])
+def test_the_scan_is_the_loop(steps):
+    "Values and gradients, for every number of steps, squares or not."
+    torch.manual_seed(steps)
+    a, b = torch.rand(steps, 2, 5, requires_grad=True), torch.randn(steps, 2, 5, requires_grad=True)
+    found, h = [], torch.zeros(2, 5)
+    for step in range(steps):
+        h = a[step] * h + b[step]
+        found.append(h)
+    want, have = torch.stack(found), scan(a, b)
+    assert (want - have).abs().max() < 1e-5
+    weight = torch.randn(steps, 2, 5)
+    pairs = zip(
+        *(torch.autograd.grad((x * weight).sum(), [a, b]) for x in (want, have)), strict=True
+    )
+    assert all((one - other).abs().max() < 1e-5 * steps for one, other in pairs)
+
+
+def test_half_precision_computes_the_recurrences_in_float32():
+    "Spikes and states are those of float32 but for what the convolutions round."
+    torch.manual_seed(0)
+    model = MambaSpike((2, 20, 20), 10, 8, 8, 16, 1)
+    x = torch.poisson(torch.full((2, 8, 2, 20, 20), 0.4))
+    with torch.no_grad():
+        want = model.look(x).spikes[0]
+        with torch.autocast("cpu", torch.bfloat16):
+            seen = model.look(x)
+    assert {s.dtype for s in seen.spikes} == {torch.float32}
+    assert (seen.spikes[0] != want).float().mean() < 0.02
+    with torch.autocast("cpu", torch.bfloat16):
+        model(x).sum().backward()
+    assert all(p.grad.isfinite().all() for p in model.parameters())
+
+
+def test_a_run_has_its_pictures(run):
+    "Confusions, rasters of recordings, and their evidence on one sheet."
+    Events(run.config).report(run.folder)
+    names = sorted(path.name.split("-")[-1] for path in (run.folder / "figures").iterdir())
+    assert names.count("raster.png") == 3 and {"confusion.png", "gallery.png"} < set(names)
+
+
 # Measured
 
 
@@ -297,9 +319,7 @@ def test_simulated_digits_are_recognised(tmp_path):
 @pytest.mark.nightly
 def test_real_digits_are_recognised_better_than_without_a_network(tmp_path):
     "On held-out training recordings; the test list is not touched."
-    folder = SHARED / "data" / "nmnist-small"
-    if not folder.is_dir():
-        pytest.skip("needs data/nmnist-small; set MSHNET_SHARED to the folder that holds data/")
+    folder = data_folder("nmnist-small")
     config = EventsConfig(
         dataset_dir=str(folder), choose="val", device="cpu", output_dir=str(tmp_path / "run")
     )

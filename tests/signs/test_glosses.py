@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 import pytest
-from conftest import SHARED
+from conftest import SHARED, data_folder
 
 from mshnet.signs.glosses import (
     PUNCTUATION,
@@ -23,9 +23,7 @@ from mshnet.signs.glosses import (
 @pytest.fixture(scope="module")
 def labels():
     "The glosses of CE-CSL's three parts."
-    folder = SHARED / "data" / "ce-csl" / "label"
-    if not folder.is_dir():
-        pytest.skip("needs data/ce-csl; set MSHNET_SHARED to the folder that holds data/")
+    folder = data_folder("ce-csl") / "label"
     parts = {}
     for part in ("train", "dev", "test"):
         with open(folder / f"{part}.csv", encoding="utf-8") as file:

@@ -6,7 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
-from conftest import SHARED
+from conftest import SHARED, data_folder
 from PIL import Image
 
 from mshnet.core import UserError, configure, settings_from
@@ -14,37 +14,20 @@ from mshnet.signs.clips import (
     _filmed,
     _read_labels,
     _read_video,
+    _usable,
     count_frames,
     load_clips,
     needed_frames,
     read_tracks,
     simulated_clips,
-    usable,
-    write_clips,
 )
 from mshnet.signs.glosses import Vocabulary
-from mshnet.signs.signing import (
-    _rescaled,
-    _track_features,
-    collate,
-    shared_glosses,
-    splice,
-)
+from mshnet.signs.signing import _rescaled, _track_features, collate, shared_glosses, splice
 from mshnet.signs.signs_config import SignsConfig
 
-GOLDEN, BOSTON = SHARED / "golden/signs", SHARED / "data/boston104"
+GOLDEN = SHARED / "golden/signs"
 HEAD = "left-x,left-y,right-x,right-y,nose-x,nose-y"
 needs_golden = pytest.mark.skipif(not GOLDEN.is_dir(), reason=f"{GOLDEN} is absent")
-needs_boston = pytest.mark.skipif(not BOSTON.is_dir(), reason=f"{BOSTON} is absent")
-
-
-@pytest.fixture(scope="module")
-def videos(tmp_path_factory):
-    "A small simulated data set in CE-CSL's layout."
-    folder = tmp_path_factory.mktemp("signs") / "mine"
-    for name, count in (("train", 12), ("val", 3), ("test", 4)):
-        write_clips(folder, simulated_clips(name, count, 4, seed=0, video=True))
-    return folder
 
 
 def settings(folder, **more):
@@ -63,12 +46,9 @@ def test_collate_is_the_published_one():
     "The law of lengths, and which frame stands where."
     golden = np.load(GOLDEN / "collate.npz")
     for longest, length, first, half in golden["law"].tolist():
-        clips = [np.zeros(longest), np.zeros(max(longest // 2, 1))]
-        whole, lengths = collate(clips)
-        assert whole.shape[1] == length
-        assert lengths.tolist()[0] == first
-        if longest > 1:
-            assert lengths.tolist()[1] == half
+        whole, lengths = collate([np.zeros(longest), np.zeros(max(longest // 2, 1))])
+        assert (whole.shape[1], lengths[0]) == (length, first)
+        assert longest == 1 or lengths[1] == half
     whole, _ = collate([np.arange(7), np.arange(5)])
     assert np.array_equal(whole, golden["frames_7_and_5"])
 
@@ -104,49 +84,46 @@ def test_the_layout_is_read_back(videos):
     assert len(found["train"].hash) == 12 and found["train"].hash != found["test"].hash
 
 
-@pytest.mark.parametrize(
-    "label, reason",
-    [("//", "an empty gloss"), ("/".join(34 * "A"), "glosses need")],
-)
-def test_clips_that_cannot_be_learnt(tmp_path, videos, label, reason):
+def test_clips_that_cannot_be_learnt(tmp_path, videos):
     "They stop a run, or are counted and left out."
     folder = copied(videos, tmp_path)
     table = folder / "label/train.csv"
     rows = list(csv.reader(table.read_text().splitlines()))
-    rows[1][3] = label
-    table.write_text("\n".join(",".join(row) for row in rows) + "\n")
-    with pytest.raises(UserError, match=rf"1 of 12 clips cannot be used: train-00001.*{reason}"):
-        load_clips(settings(folder), ["train"])
-    with pytest.warns(UserWarning, match="1 of 12 clips cannot be used and are left out"):
-        found = load_clips(settings(folder, on_bad_image="skip"), ["train"])
-    assert len(found["train"]) == 11
+    for label, reason in (("//", "an empty gloss"), ("/".join(34 * "A"), "glosses need")):
+        rows[1][3] = label
+        table.write_text("\n".join(",".join(row) for row in rows) + "\n")
+        line = rf"1 of 12 clips cannot be used: train-00001.*{reason}"
+        with pytest.raises(UserError, match=line):
+            load_clips(settings(folder), ["train"])
+        with pytest.warns(UserWarning, match="1 of 12 clips cannot be used and are left out"):
+            found = load_clips(settings(folder, on_bad_image="skip"), ["train"])
+        assert len(found["train"]) == 11
 
 
 def test_wrong_folders(tmp_path, videos):
     "One line each, with the remedy."
     with pytest.raises(UserError, match="its part train has no clips"):
-        usable("train", "mine", [], 0, skip=True)
+        _usable("train", "mine", [], 0, skip=True)
     with pytest.raises(UserError, match="there is no such folder"):
         load_clips(settings(tmp_path / "none"), ["train"])
     with pytest.raises(UserError, match="has neither label"):
         load_clips(settings(tmp_path), ["train"])
     with pytest.raises(UserError, match="holds videos, network=tracks does not: use --network"):
         load_clips(SignsConfig(dataset_dir=str(videos)), ["train"])
-    (tmp_path / "hands_condensed.csv").write_text("video,frame\n1,2\n")
-    with pytest.raises(UserError, match="has no column 'left-x'"):
-        read_tracks(tmp_path / "hands_condensed.csv")
-    (tmp_path / "g.csv").write_text(f'{HEAD}\n"' + "1," * 99_999)
-    with pytest.raises(UserError, match="look for a stray quotation mark"):
-        read_tracks(tmp_path / "g.csv")
-    (tmp_path / "h.csv").write_text(f"{HEAD}\n1,2,3,4,5,x\n")
-    with pytest.raises(UserError, match="'x' is no number"):
-        read_tracks(tmp_path / "h.csv")
+    for text, words in (
+        ("video,frame\n1,2\n", "has no column 'left-x'"),
+        (f'{HEAD}\n"' + "1," * 99_999, "look for a stray quotation mark"),
+        (f"{HEAD}\n1,2,3,4,5,x\n", "'x' is no number"),
+    ):
+        (tmp_path / "hands_condensed.csv").write_text(text)
+        with pytest.raises(UserError, match=words):
+            read_tracks(tmp_path / "hands_condensed.csv")
 
 
-@needs_boston
 def test_the_real_sentences_of_boston():
     "161 and 40 sentences, 112 glosses, one of the test part outside."
-    found = load_clips(SignsConfig(dataset_dir=str(BOSTON)), ["train", "test"])
+    boston = str(data_folder("boston104"))
+    found = load_clips(SignsConfig(dataset_dir=boston), ["train", "test"])
     train, test = found["train"], found["test"]
     assert (len(train), sum(map(len, train.sentences))) == (161, 710)
     assert (len(test), sum(map(len, test.sentences))) == (40, 178)
@@ -155,14 +132,13 @@ def test_the_real_sentences_of_boston():
     assert sum(tuple(s) in set(train.sentences) for s in test.sentences) == 26
     assert all(len(c.cuts) == len(c.glosses) - 1 for c in train.clips)
     assert sum(c.frames for c in (*train.clips, *test.clips)) == 15_746
-    held = load_clips(SignsConfig(dataset_dir=str(BOSTON), choose="val"), ["train", "val"])
+    held = load_clips(SignsConfig(dataset_dir=boston, choose="val"), ["train", "val"])
     assert (len(held["train"]), len(held["val"])) == (129, 32)
 
 
-@needs_boston
 def test_splices_are_sentences_of_both():
     "Each begins like one sentence and ends like another one, and is long enough."
-    train = load_clips(SignsConfig(dataset_dir=str(BOSTON)), ["train"])["train"]
+    train = load_clips(SignsConfig(dataset_dir=str(data_folder("boston104"))), ["train"])["train"]
     places, rng, new = shared_glosses(train.sentences), np.random.default_rng(0), 0
     for row in range(len(train)):
         frames, glosses = splice(train, row, places, rng)
@@ -236,18 +212,14 @@ def test_names_of_cameras_are_found(tmp_path, monkeypatch):
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("sign", [" ", "，", "／", "|", ", "])
-def test_another_separator_of_glosses_is_named(tmp_path, sign):
-    "Before anything is trained: else every sentence would be one gloss."
-    path = labels(tmp_path, *(f'{i},A,"ICH{sign}GEHE{sign}HEIM"' for i in range(3)), "4,A,A/B")
-    with pytest.raises(UserError, match=r"train.csv: glosses are separated by .*write / between"):
-        load_clips(settings(tmp_path), ["train"])
+def test_another_separator_of_glosses_and_another_encoding_are_named(tmp_path):
+    "Before anything is trained: else every sentence would be one gloss; GBK is of Windows."
+    for sign in (" ", "，", "／", "|", ", "):
+        path = labels(tmp_path, *(f'{i},A,"ICH{sign}GEHE{sign}HEIM"' for i in range(3)), "4,A,A/B")
+        with pytest.raises(UserError, match=r"train.csv: glosses are separated by .*write / betwe"):
+            load_clips(settings(tmp_path), ["train"])
     labels(tmp_path, "1,A,X", "2,A,X Y", "3,A,X/Y")  # a gloss may hold a space
     assert [s for *_, s in _read_labels(path)] == [("X",), ("X Y",), ("X", "Y")]
-
-
-def test_labels_in_gbk_are_named(tmp_path):
-    "As a Chinese Windows writes them."
     labels(tmp_path, "1,A,小时/时间", encoding="gbk")
     with pytest.raises(UserError, match=r"train\.csv: not a readable table .*GBK, as UTF-8"):
         load_clips(settings(tmp_path), ["train"])

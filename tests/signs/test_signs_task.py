@@ -8,23 +8,26 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from conftest import SHARED, train_and_kill
+from conftest import data_folder
 
 from mshnet.cli import main
 from mshnet.core import UserError
-from mshnet.run import load
-from mshnet.signs.clips import simulated_clips, write_clips
+from mshnet.export import export
+from mshnet.places import installed
+from mshnet.signs.clips import simulated_clips
 from mshnet.signs.reading import read_files
-from mshnet.signs.signing import Signs
+from mshnet.signs.signing import Signs, _make_network
 from mshnet.signs.signs_config import SignsConfig
 from mshnet.task import trained_task
 from mshnet.train import train
+from mshnet.weights import fit_weights
 
 TINY = {"network": "tracks", "preset": "", "signs": 4, "sentences": 32, "hidden": 32}
 TINY |= {"epochs": 2, "eval_every": 1, "batch_size": 8, "device": "cpu", "num_workers": 0}
 TINY |= {"log_every": 1000, "lr": 0.01}
-BOSTON = SHARED / "data/boston104"
-needs_boston = pytest.mark.skipif(not BOSTON.is_dir(), reason=f"{BOSTON} is absent")
+
+
+TFNET = {"network": "tfnet", "backbone": "small", "max_frames": 48, "distil": "detached"}
 
 
 def tiny(**more):
@@ -36,20 +39,6 @@ def tiny(**more):
 def run(tmp_path_factory):
     "A finished run on simulated tracks."
     return train(tiny(output_dir=str(tmp_path_factory.mktemp("signs") / "run")))
-
-
-@pytest.fixture(scope="module")
-def videos(tmp_path_factory):
-    "A small simulated data set in CE-CSL's layout."
-    folder = tmp_path_factory.mktemp("videos") / "mine"
-    for name, count in (("train", 12), ("val", 4), ("test", 4)):
-        write_clips(folder, simulated_clips(name, count, 4, seed=0, video=True))
-    return folder
-
-
-def weights(run):
-    "The averaged weights of a run's checkpoint."
-    return load(run.folder / "last.pt")["model"]
 
 
 def test_a_run_is_scored_with_its_protocol(run):
@@ -64,16 +53,6 @@ def test_a_run_is_scored_with_its_protocol(run):
     assert (protocol["vocabulary"], protocol["outside_vocabulary"]) == (4, 0)
     sentences = json.loads((run.folder / "details.json").read_text())["sentences"]
     assert len(sentences) == 6 and all(s["alignment"] for s in sentences)
-
-
-def test_a_killed_run_resumes_to_the_same_bits(run, tmp_path):
-    "Within an epoch."
-    config = tiny(output_dir=str(tmp_path / "run"))
-    train_and_kill(config, step=6)  # the second step of the second epoch
-    again = train(config)
-    assert all(torch.equal(value, weights(run)[key]) for key, value in weights(again).items())
-    assert [e["loss"] for e in again.history] == [e["loss"] for e in run.history]
-    assert again.scores["scores"] == run.scores["scores"]
 
 
 def test_early_stopping(tmp_path):
@@ -104,25 +83,20 @@ def test_batches_have_few_lengths():
     assert sorted(row for row in scoring if row >= 0) == list(range(100))
 
 
-def test_a_reading_does_not_depend_on_its_batch(run):
-    "Nor on the padding."
-    task, model = trained_task(run.folder, run.config)
-    data = task.splits(["test"])["test"]
-    with torch.no_grad():
-        whole = task.predict(model.eval(), task.batch(data, list(range(6)), None), "full")
-        for row in range(6):
-            alone = task.predict(model, task.batch(data, [row], None), "full")[0]
-            steps = -(-data.clips[row].frames // 4)
-            torch.testing.assert_close(whole[row, :steps], alone[:steps], atol=1e-4, rtol=1e-3)
+HEAD = "left-x,left-y,right-x,right-y,nose-x,nose-y"
+
+
+def write_tracks(file):
+    "Write a table of hand tracks."
+    tracks = simulated_clips("test", 6, 4, 0, video=False).read(0)
+    np.savetxt(file, tracks, delimiter=",", header=HEAD, comments="")
 
 
 def test_test_and_predict(run, tmp_path, capsys):
     "The score again by `mshnet test`; files get glosses, tables and pictures."
     assert main(["test", "--weight-path", str(run.folder), "--device", "cpu"]) == 0
     assert run.scores["line"] in capsys.readouterr().out
-    head = "left-x,left-y,right-x,right-y,nose-x,nose-y"
-    tracks = simulated_clips("test", 6, 4, 0, video=False).read(0)
-    np.savetxt(tmp_path / "one.csv", tracks, delimiter=",", header=head, comments="")
+    write_tracks(tmp_path / "one.csv")
     words = ["predict", "--decoder", "greedy", "--num-workers", "0", "--device", "cpu"]
     words += ["--weight-path", str(run.folder)]
     out = ["--output-dir", str(tmp_path / "out"), str(tmp_path / "one.csv")]
@@ -135,23 +109,22 @@ def test_test_and_predict(run, tmp_path, capsys):
 
 
 def test_weights_of_another_vocabulary(run, tmp_path):
-    "One line, from train and from test; nothing is scored."
+    "One line, from train and from test; nothing is scored. Without glosses they can begin a run."
     other = {"signs": 6, "weight_path": str(run.folder), "output_dir": str(tmp_path / "run")}
     with pytest.raises(UserError, match="vocabulary of another set than the 6 of this one"):
         train(tiny(**other))
     task, model = trained_task(run.folder, run.config)
     data = simulated_clips("test", 4, 2, 0, video=False)
     clips = tuple(replace(clip, glosses=("HELLO", "YOU")) for clip in data.clips)
-    data = replace(data, clips=clips)
     with pytest.raises(UserError, match="vocabulary of another set: 4 glosses such as SIGN-AA"):
-        task.take_words(model, data)
-
-
-def test_weights_without_glosses_are_refused(run):
-    "Their numbers mean nothing."
-    task = Signs(tiny())
+        task.take_words(model, replace(data, clips=clips))
+    plain = _make_network(tiny(), 5).state_dict()
+    fit_weights(model, plain)
+    last = model.state_dict()["classifier1.weight"]
+    assert model.words()[0] and torch.equal(last, plain["classifier1.weight"])
+    new = Signs(tiny())
     with pytest.raises(UserError, match="the weights hold no glosses"):
-        task.take_words(task.model(), simulated_clips("test", 4, 2, seed=0, video=False))
+        new.take_words(new.model(), data)
 
 
 def test_too_few_frames_for_a_sentence_are_refused():
@@ -221,23 +194,17 @@ def names(written):
     return [line.split(":")[0] for line in written.line.splitlines()]
 
 
-def test_what_cannot_be_read_is_skipped_and_counted(run, tmp_path):
-    "The others are read; two clips of one name are two; a file alone is an error of one line."
-    tracks = Signs(tiny()).splits()["test"].read(0)
-    head = "left-x,left-y,right-x,right-y,nose-x,nose-y"
+def test_two_clips_of_one_name_are_two(run, tmp_path):
+    "An impossible option and a file that cannot be read are errors of one line."
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
-        path = tmp_path / folder / "one.csv"
-        np.savetxt(path, tracks, delimiter=",", header=head, comments="")
-    bad = tmp_path / "bad.csv"
-    bad.write_text(head + "\n1,2,3,4,5,nothing\n")
-    inputs = [str(tmp_path / name) for name in ("a", "b", "bad.csv")]
-    with pytest.warns(UserWarning, match=r"skipped: .*bad.csv: 'nothing' is no number"):
-        summary = read_files(run.folder, inputs, tmp_path / "out", "cpu")
-    assert (names(summary), summary.skipped, summary.status) == (["one", "one-2"], 1, 1)
+        write_tracks(tmp_path / folder / "one.csv")
+    inputs, bad = [str(tmp_path / name) for name in ("a", "b")], tmp_path / "bad.csv"
+    summary = read_files(run.folder, inputs, tmp_path / "out", "cpu")
+    assert names(summary) == ["one", "one-2"] and (tmp_path / "out" / "one-2.png").is_file()
     with pytest.raises(UserError, match="beam_width=0 is not possible"):
         read_files(run.folder, inputs, tmp_path / "out", "cpu", beam_width=0)
-    assert (tmp_path / "out" / "one-2.png").is_file() and "1 skipped" in str(summary)
+    bad.write_text(HEAD + "\n1,2,3,4,5,nothing\n")
     with pytest.raises(UserError, match=r"bad.csv: 'nothing' is no number"):
         read_files(run.folder, [str(bad)], tmp_path / "none", "cpu")
 
@@ -261,6 +228,34 @@ def test_a_clip_that_breaks_off_is_skipped_by_predict(videos, tmp_path):
     assert (names(summary), summary.skipped) == (["whole"], 1)
 
 
+@pytest.mark.parametrize("network", [{"distil": "detached"}, TFNET])
+def test_a_loss_is_the_mean_over_the_parts_of_a_batch(network):
+    "Processes and micro-batches rely on it; batch norm aside, which is in evaluation mode here."
+    task = Signs(tiny(**network))
+    data = task.splits()["train"]
+    model = task.model().eval()
+    whole = task.batch(data, list(range(8)), 0)
+    parts = [type(whole)(*(x[i : i + 2] for x in whole)) for i in range(0, 8, 2)]
+    with torch.no_grad():
+        want = task.loss(model, whole, "full")
+        each = [task.loss(model, part, "full") for part in parts]
+    assert any(name.startswith("distil") for name in want)
+    for name, value in want.items():
+        torch.testing.assert_close(torch.stack([x[name] for x in each]).mean(), value)
+
+
+def test_weights_of_shared_layers_are_exported(tmp_path):
+    "TFNet has one classifier under two names."
+    task = Signs(tiny(**TFNET))
+    task.splits()
+    record = {"phase": "full", "epoch": 0, "config": task.config.model_dump()}
+    record["best"] = {"epoch": 0, "score": 1.0, "choose": "last"}
+    torch.save({"model": task.model().state_dict(), **record}, tmp_path / "w.pt")
+    if installed("safetensors") is None:
+        pytest.skip("needs safetensors: pip install mshnet[export]")
+    assert export(tmp_path / "w.pt").difference == 0
+
+
 @pytest.mark.nightly
 def test_simulated_videos_are_learnt_through_the_reader(tmp_path):
     """WER at most 5% by the preset quick: 400 sentences of 12 glosses, from folders of jpg.
@@ -274,11 +269,10 @@ def test_simulated_videos_are_learnt_through_the_reader(tmp_path):
 
 
 @pytest.mark.nightly
-@needs_boston
 def test_real_sentences_are_learnt(tmp_path):
     "60 of the 200 epochs are enough to read most glosses of the real test sentences."
     config = SignsConfig(
-        dataset_dir=str(BOSTON), epochs=60, eval_every=60, device="cpu",
+        dataset_dir=str(data_folder("boston104")), epochs=60, eval_every=60, device="cpu",
         output_dir=str(tmp_path / "run"),
     )  # fmt: skip
     assert train(config).scores["scores"]["wer"] < 0.5
