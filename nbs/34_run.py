@@ -348,13 +348,10 @@ def good(
             text = f"{error}: resuming from {previous.name}, epoch {content['epoch']}"
             warnings.warn(text, stacklevel=2)
             return previous, content
-        with contextlib.suppress(UserError):
-            epoch = load(best)["epoch"]
-            error = UserError(
-                f"{error}, and previous.pt cannot replace it; begin a new run with the weights of "
-                f"epoch {epoch}: --weight-path {quoted(best)} and another --output-dir"
-            )
-        raise error from None
+        raise UserError(
+            f"{error}, and previous.pt cannot replace it; begin a new run with the weights of the "
+            f"kept epoch: --weight-path {quoted(best)} and another --output-dir"
+        ) from None
 
 
 def best_or_last(folder: Folder) -> dict[str, Any]:

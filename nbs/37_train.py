@@ -37,7 +37,6 @@ from typing import Any
 import torch
 
 from mshnet.core import (
-    OF_ITS_MACHINE,
     STOPPED,
     TIME_OVER,
     Settings,
@@ -297,7 +296,7 @@ def _log_entry(
     if scores is not None:
         entry |= {"line": str(scores), "scores": scores.as_dict()}
     unusual = {"begun_at_step": state.step, "micro_batch": device.micro, "losses": losses[1]}
-    entry |= {name: value for name, value in unusual.items() if value} | task.facts(train)
+    entry |= {name: value for name, value in unusual.items() if value}
     entry |= {"train_seconds": round(trained, 2), "seconds": round(seconds, 2)}
     return entry | {"device": device.why} | device.facts()
 
@@ -531,7 +530,7 @@ losses, batch = Losses(device), task.batch(job.parts["train"], [0, 1], 0)
 prepare_step(job, state, 1, 2)
 train_step(job, state, lambda batch: task.loss(state.model, batch, "full"), batch, losses)
 average(state.ema, state.model, 0.25)
-first, losses.mean()
+print(first, losses.mean(), judge_split(Config(choose="val")), is_best(task, state, None))
 
 
 # %% [markdown]
@@ -557,13 +556,10 @@ def is_best(
     if scores is None:
         return False
     name, direction = task.better
-    if state.best is None or state.best["score"] is None:  # anything is better than nothing
+    best = state.best["score"] if state.best else None
+    if best is None:  # anything is better than nothing
         return True
-    return scores[name] is not None and scores[name] * direction > state.best["score"] * direction
-
-
-# %%
-judge_split(Config(choose="val")), is_best(task, state, None)
+    return scores[name] is not None and scores[name] * direction > best * direction
 
 
 # %% [markdown]
@@ -623,11 +619,6 @@ def beginning(job: Job) -> State:
     config, device, same = job.config, job.device, identity(job)
     old = job.once(lambda: find_checkpoint(job.folder, config, same))
     if old and (computed := old["data"].get("precision", device.precision)) != device.precision:
-        if computed not in device.precisions:
-            raise UserError(
-                f"{job.folder.path} computes in {computed}, which {device.name} does not; "
-                "use --device cuda or cpu, or another --output-dir"
-            )
         device.set_precision(computed)
     state = fresh_state(job.task, device)
     job.record = same | {"precision": device.precision}
@@ -738,23 +729,11 @@ def _last_words(job: Job, stopped: Stopped | None) -> None:
     "Finish the mirror, and print where the results are and how to resume."
     if stopped:
         print(f"stopped  {stopped.reason}; nothing is lost. Resume with the same command, or with")
-        print(f"  {_resume_command(job.folder, job.config)}", flush=True)
+        print(f"  mshnet train --resume {quoted(job.folder.path)}", flush=True)
     signalled = stopped is not None and stopped.number
     if copied := job.mirror.flush(60 if signalled else 600):
         print(copied, flush=True)
         job.mirror.flush(10)  # what was just printed
-
-
-def _resume_command(folder: Folder, config: Settings) -> str:
-    "The command that resumes a run on this machine, with its settings of place."
-    words = ["mshnet", "train", "--resume", str(folder.path)]
-    for name, setting in type(config).model_fields.items():
-        value = getattr(config, name)
-        left = name == "max_hours" and started_processes()  # what is left of this session's
-        of_place = name in OF_ITS_MACHINE - {"output_dir", "resume"}
-        if value != setting.default and of_place and not left:
-            words += [f"--{name.replace('_', '-')}", str(value)]
-    return " ".join(map(quoted, words))
 
 
 # %% [markdown]
@@ -796,11 +775,10 @@ def _not_finite(job: Job, state: State, epoch: int, step: int) -> UserError:
     plan = task.plan(split, epoch)
     names = [split.names[i] for i in plan[step]]
     kept = "; the last good checkpoint is kept" if state.epoch >= 0 or state.step else ""
-    tries = ["--clip-grad 1"] * (not task.config.clip_grad) + ["a smaller --lr"]
-    tries += ["--precision fp32"] * (job.device.precision != "fp32")
+    more = "" if job.device.precision == "fp32" else ", or --precision fp32"
     return UserError(
         f"epoch {epoch}, step {step}: the loss is NaN or infinite; images "
-        f"{', '.join(names[:16])}{kept}; try {' or '.join(tries)}"
+        f"{', '.join(names[:16])}{kept}; try a smaller --lr or --clip-grad{more}"
     )
 
 
@@ -818,9 +796,6 @@ def keep_copies(config: Settings) -> str:  # which files are where; empty: there
     with Mirror(site.folder, target) as mirror:
         return mirror.flush(600)
 
-
-# %% [markdown]
-# The parts of `train` can be called by hand, to look at them one by one:
 
 # %%
 print(identity(job))
@@ -856,9 +831,7 @@ class _Processes(Stop):
 
     def __init__(self, config: Settings, command: Sequence[str]) -> None:
         super().__init__()
-        count, there = config.num_devices, torch.cuda.device_count()
-        if count > there > 0 and config.device != "cpu":
-            raise UserError(f"num_devices={count}: this machine has {there} GPUs; use {there}")
+        count = config.num_devices
         read, write = os.pipe()
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))

@@ -24,7 +24,6 @@
 # | `this machine has no TPU` | 会话用的是别的加速器 | Colab：Runtime，Change runtime type，v5e-1 TPU。Kaggle：Session options，Accelerator，TPU v5e-8 |
 # | `torch ... and torch_xla ... do not belong together` | 在镜像自带的 torch 之上又装了别的 | 删除运行时，新开一个，并且不要在那里用 `pip install` 安装 torch、`torch_xla`、`numpy` 或 `IPython` |
 # | `the TPU is held by ...` | 同一时间只有一个程序能使用 TPU | 停止另一个 notebook，或重启它的内核 |
-# | `the runtime waits for other workers` | 设置了旧式 TPU 的两个环境变量 | 重启内核，并在做任何其他事情之前，用 `os.environ.pop` 删除 `TPU_PROCESS_ADDRESSES` 和 `CLOUD_TPU_TASK_ID` |
 # | `PJRT_DEVICE=... is another kind of runtime` | 别的教程要求设置了这个变量 | 删除它 |
 # | `this process has trained on another device before` | torch_xla 必须在第一次反向传播之前加载 | 重启内核，先用 TPU |
 #
@@ -43,7 +42,6 @@
 # ```
 #   compiling the full step, which happens once: 5 s so far
 #   compiled the full step in 20 s
-#   first step 22 s after the start
 # ```
 #
 # 所以第一个 epoch 慢；使用 `paper` 时，预热之后的第一个 epoch 也慢。之后的 epoch 不应该慢。如果某个程序被再次编译，会有警告，并在可能时说明原因。（结尾的计数还包括几个把张量放到芯片上的小程序。）
