@@ -188,8 +188,11 @@ class Detection(Task):
         return make_optimizer(c.optimizer, groups, c.weight_decay)
 
     def identity(self, parts: dict[str, Split]) -> dict[str, str]:
-        "What a resumed run must share: the pixels of each split, and its list of names."
-        return _pixel_identity(parts)
+        "What a resumed run must share: the images and masks of each split, under their names."
+        trained = [parts[name] for name in ("train", "val") if name in parts]
+        same = {f"{name} data": split.hash for name, split in parts.items()}
+        same["training list"] = hash_of_all(trained)  # the same with every seed
+        return same | {"training images": " ".join(sorted(image_digests(trained)))}
 
     def protocol(self, data: Split, scores: Scores) -> dict[str, Any]:
         size = self.config.base_size
@@ -215,7 +218,7 @@ class Detection(Task):
         resolve("mshnet.show:draw_run")(folder)
 
     def advice(self, history: list[dict[str, Any]]) -> str:
-        return _advice_if_dead(history, self.config)
+        return _advice(history, self.config)
 
     def about(self, parts: dict[str, Split], device: Device) -> dict[str, str]:
         "Images, and where their pixels lie."
@@ -229,73 +232,27 @@ class Detection(Task):
         "The data report."
         return report(self.config)
 
-# %% ../nbs/41_detection.ipynb #_pixel_identity
-def _pixel_identity(parts: dict[str, Split]) -> dict[str, str]:
-    "Digests of the names and pixels of each split."
-    trained = [parts[name] for name in ("train", "val") if name in parts]
-    same = {f"{name} data": split.hash for name, split in parts.items()}
-    same["training list"] = hash_of_all(trained)  # the same with every seed
-    return same | {"training images": " ".join(sorted(image_digests(trained)))}
-
 # %% ../nbs/41_detection.ipynb #_state
-_FLOODED, _STRAY = 20_000, 1_000  # false pixels per million: more is a flood, fewer are strays
-_EMPTY_START = 5  # epochs in which the prediction may stay empty from the start
-_LEARNS = 0.97  # of the first epoch's loss: below that, the loss has fallen
+def _state(scores: dict[str, Any]) -> str:
+    "The state of a prediction: full (2% of the pixels or more), empty (nothing) or fine."
+    if scores["fa"] > 20_000:
+        return "full"
+    found = not scores["targets"] or scores["fa"] > 1000 or scores["pd"] or scores["iou"] > 0.001
+    return "fine" if found else "empty"
 
 
-def _state(
-    entry: dict[str, Any],  # of the log, with scores
-) -> str:
-    "flooded (2% of the pixels or more), empty (nothing), or an empty text for neither."
-    scores = entry["scores"]
-    if scores["fa"] > _FLOODED:
-        return "flooded"
-    if not scores["targets"] or scores["fa"] > _STRAY:  # nothing to find, or something is predicted
-        return ""
-    return "" if scores["pd"] or scores["iou"] > 0.001 else "empty"
-
-
-def _just_died(
-    scored: list[dict[str, Any]],  # the log's epochs of one phase
-    config: Config,
-    starts_empty: bool,
-) -> bool:
-    "Whether the last epoch is the first that is to be reported."
-    states, last = [_state(entry) for entry in scored], scored[-1]["epoch"]
-    if not starts_empty or set(states) != {"empty"}:
-        return states[-1] not in ("", *states[-2:-1])
-    patience = min(_EMPTY_START, config.epochs - 1)
-    return last >= patience and all(entry["epoch"] < patience for entry in scored[:-1])
-
-
-def _advice_if_dead(
+def _advice(
     history: list[dict[str, Any]],  # the log of a run
     config: Config,
-) -> str:  # one line in the epoch where the prediction dies; else empty
+) -> str:  # one line in the epoch of a collapse; else empty
     "The remedy for a prediction that is everything or nothing."
-    phase = history[-1]["phase"]
-    scored = [e for e in history if "scores" in e and e["phase"] == phase]
-    late = config.warm_epoch >= 0 and config.loss == "sls"  # heads that join after a warm-up
-    starts_empty = not late or (phase == "warm-up" and config.head_bias < 0)
-    if not scored or not _just_died(scored, config, starts_empty):
+    scores = [entry["scores"] for entry in history if "scores" in entry]
+    *_, before, now = "empty", "empty", *map(_state, scores)
+    if now in ("fine", before):
         return ""
-    remedied = config.fusion_start == "full_size" and config.join_rate < 1 and config.head_bias < 0
-    empty, share = _state(scored[-1]) == "empty", scored[-1]["scores"]["fa"] / 1e4
-    what = "the prediction " + ("is empty" if empty else f"covers {share:.0f}% of the image")
-    if not late and config.loss != "sls":
-        losses = [entry["loss"] for entry in (history[0], history[-1])]
-        if empty and (config.epochs <= _EMPTY_START or losses[1] < _LEARNS * losses[0]):
-            return f"{what}: train for more --epochs"
-        return f"{what}: try a smaller --lr, and look at the masks with `mshnet data`"
-    if phase == "warm-up":
-        what += "; such runs often die when all heads join"
+    what = "is empty" if now == "empty" else f"covers {scores[-1]['fa'] / 1e4:.0f}% of the image"
+    if config.loss == "sls":
+        remedy = ", which the SLS loss may not leave; begin a new run with --preset steady"
     else:
-        what += ", which the SLS loss may not leave by itself (gradient clipping does not help)"
-    remedy = "--preset steady" if late else "--loss soft_iou+bce"
-    if late and not remedied and not config.weight_path:
-        remedy += (
-            ", or keep network and loss and add --fusion-start full_size --join-rate 0.1 "
-            "--head-bias -4"
-        )
-    where = "; use another --output-dir, too" if config.output_dir else ""
-    return f"{what}: begin anew with {remedy}{where}"
+        remedy = ": try a smaller --lr, and look at the masks with `mshnet data`"
+    return f"the prediction {what}{remedy}"

@@ -58,7 +58,7 @@ def why_no_xla(
     xla_version: str | None,  # of torch_xla; None: not installed
 ) -> str:  # empty: it can
     "Why this machine cannot use a TPU, and the remedy."
-    runtime = environ.get("PJRT_DEVICE") or ("TPU" if chips else "")
+    runtime = environ.get("PJRT_DEVICE") or "TPU"
     own = [v.split("+")[0].rsplit(".", 1)[0] for v in (torch_version, xla_version or "")]
     there = where(environ).tpu
     if not xla_version:
@@ -71,15 +71,13 @@ def why_no_xla(
             f"torch {torch_version} and torch_xla {xla_version} do not belong together; one was "
             "installed over the image's: delete this runtime and start a fresh one"
         )
-    if not runtime:
+    if runtime == "TPU" and not chips:
         return (
             f"this machine has no TPU; {there}; use --device auto to train without, or set "
             "PJRT_DEVICE=CPU to try XLA on the CPU"
         )
     if runtime not in ("TPU", "CPU"):
         return f"PJRT_DEVICE={runtime} is another kind of runtime; remove it or use --device cuda"
-    if runtime == "TPU" and not chips:
-        return f"PJRT_DEVICE=TPU, but this machine has no TPU that can be seen; {there}"
     return ""
 
 
@@ -91,11 +89,6 @@ def _runtime_trouble(text: str) -> str:
         return (
             f"the TPU is held by {who}: stop the other notebook or program (a restarted kernel "
             "lets go of it), then start this one again"
-        )
-    if "worker addresses" in text:
-        return (
-            "the runtime waits for other workers: restart the kernel and, before anything else, "
-            "remove TPU_PROCESS_ADDRESSES and CLOUD_TPU_TASK_ID with os.environ.pop"
         )
     return (
         f"the TPU runtime does not start: {first_line(text)}; "
@@ -128,14 +121,9 @@ def _start_xla(num_devices: int) -> Any:
 
 # %% ../nbs/31_xla.ipynb #xla_counts
 def xla_counts() -> dict[str, float]:
-    "How many programs torch_xla has compiled in this process or found in its cache on the disk."
+    "Programs that torch_xla has compiled in this process, or found in its cache on the disk."
     metrics = xla("debug.metrics")
-    names = {
-        "programs": "UncachedCompile",
-        "cache_hits": "PersistentCacheHit",
-        "cache_misses": "PersistentCacheMiss",
-        "cache_failures": "PersistentCacheDeserializeFailure",
-    }
+    names = {"programs": "UncachedCompile", "cache_hits": "PersistentCacheHit"}
     counts = {name: metrics.counter_value(counter) or 0 for name, counter in names.items()}
     compiling = metrics.metric_data("CompileTime")
     return counts | {"compile_seconds": round(compiling[1] / 1e9, 1) if compiling else 0.0}
@@ -155,7 +143,6 @@ class _Programs:
         self.seen: dict[str, list[str]] = {}  # the first batches of each phase: shapes and types
         self.fed = ""  # the same of the last batch
         self.host = host_operations()  # so far
-        self.start, self.first_step = time.perf_counter(), 0.0  # seconds from one to the other
 
     def feed(self, batch: Any, shapes: int) -> None:
         "Note the shapes and types of a batch, of which the task announced so many."
@@ -163,12 +150,6 @@ class _Programs:
         seen = self.seen.setdefault(self.phase, [])
         if self.fed not in seen and len(seen) < shapes:
             seen.append(self.fed)
-
-    def end_step(self) -> None:
-        "Print when the first step is done."
-        if not self.first_step:
-            self.first_step = time.perf_counter() - self.start
-            print(f"  first step {self.first_step:.0f} s after the start", flush=True)
 
     @contextlib.contextmanager
     def running(self, what: str = "step") -> Iterator[None]:
@@ -298,37 +279,31 @@ class Xla(Device):
         "Run all that the step has recorded."
         with self.programs.running():
             xla().sync()
-        self.programs.end_step()
 
-    def seed(self, seed: int, epoch: int) -> None:
+    def seed(self, seed: int, step: int) -> None:
         "Seed the chips' random numbers too."
-        super().seed(seed, epoch)
+        super().seed(seed, step)
         xla().manual_seed(torch.initial_seed() % 2**31)
 
     def keep(self, folder: Path) -> None:
-        "Keep compiled programs in a folder, unless one is set already; warn if that fails."
+        "Keep compiled programs in a folder that can be written, unless one is set already."
         started = xla()._XLAC._xla_computation_cache_is_initialized()
         if started or os.environ.get("XLA_PERSISTENT_CACHE_PATH"):
             return
-        try:
+        with contextlib.suppress(OSError):  # then they are compiled again
             folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            text = f"compiled programs are not kept in {folder}: {error.strerror}"
-            warnings.warn(text, stacklevel=2)
-        else:
             xla("runtime").initialize_cache(str(folder))
 
     def facts(self) -> dict[str, Any]:
-        "Programs compiled so far, the seconds it took, and the cache's counters."
-        return {"xla": xla_counts() | {"first_step_seconds": round(self.programs.first_step, 1)}}
+        "Programs compiled so far, the seconds it took, and programs found in the cache."
+        return {"xla": xla_counts()}
 
     def report(self) -> str:
-        "Programs, time and cache in one line."
-        counts, kept = xla_counts(), os.environ.get("XLA_PERSISTENT_CACHE_PATH", "none")
+        "Programs and time in one line."
+        counts = xla_counts()
         return (
-            f"{counts['programs']:.0f} programs compiled in {counts['compile_seconds']:.0f} s; "
-            f"cache {kept}: {counts['cache_hits']:.0f} found, "
-            f"{counts['cache_misses']:.0f} not, {counts['cache_failures']:.0f} unreadable"
+            f"{counts['programs']:.0f} programs compiled in {counts['compile_seconds']:.0f} s, "
+            f"{counts['cache_hits']:.0f} found in the cache"
         )
 
 # %% ../nbs/31_xla.ipynb #tpu_is_usable

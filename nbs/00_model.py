@@ -56,6 +56,7 @@ def show_scene(axes):
 
 show_scene(plt.figure(figsize=(4, 4), layout="constrained").subplots())
 
+
 # %% [markdown]
 # ## The whole network
 #
@@ -208,17 +209,6 @@ test_close(upsample(torch.tensor([[[[0.0, 1.0]]]]))[0, 0, 0], torch.tensor([0, 1
 
 # %%
 #| export
-def _expect_size(
-    name: str,  # of the model, for the message
-    image: Tensor,  # [...,H,W]
-) -> None:
-    "ValueError unless height and width are multiples of 16."
-    height, width = image.shape[-2:]
-    if height % 16 or width % 16:
-        size = f"{height}x{width}"
-        raise ValueError(f"{name}: image of {size}; height and width must be multiples of 16")
-
-
 class UNet(nn.Module):
     """The encoder and decoder of MSHNet.
 
@@ -242,7 +232,9 @@ class UNet(nn.Module):
 
     def features(self, image: Tensor) -> list[Tensor]:  # decoder features at strides 1, 2, 4, 8
         "Features of the decoder, from the finest to the coarsest."
-        _expect_size("MSHNet", image)
+        height, width = image.shape[-2:]
+        if height % 16 or width % 16:
+            raise ValueError(f"image of {height}x{width}; both sides must be multiples of 16")
         e0 = self.encoder_0(self.conv_init(image))
         e1 = self.encoder_1(F.max_pool2d(e0, 2))
         e2 = self.encoder_2(F.max_pool2d(e1, 2))

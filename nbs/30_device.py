@@ -10,8 +10,6 @@
 #| hide
 from fastcore.test import expect_fail
 
-from mshnet.core import Config
-
 # %%
 #| export
 import contextlib
@@ -114,7 +112,9 @@ class Device:
         "Compute in bf16, fp16 or fp32: a run that is resumed elsewhere keeps its own."
         if precision not in self.precisions:
             there = " or ".join(self.precisions)
-            raise UserError(f"precision={precision}: not on {self.name}; use {there}, or another --device")
+            raise UserError(
+                f"precision={precision}: not on {self.name}; use {there}, or another --device"
+            )
         self.precision, self.dtype = precision, PRECISIONS[precision]
         scaled = precision == "fp16"
         self.scaler = torch.amp.GradScaler(self.kind if scaled else "cpu", enabled=scaled)
@@ -165,11 +165,10 @@ class Device:
 
     def end_step(self) -> None:
         "Finish a step after the update of its weights."
-        self.ranks.end_step()
 
-    def seed(self, seed: int, epoch: int) -> None:
-        "Seed all random numbers for an epoch: different ones in each epoch and process."
-        own = int(np.random.SeedSequence([seed, epoch, self.ranks.rank]).generate_state(1)[0])
+    def seed(self, seed: int, step: int) -> None:
+        "Seed all random numbers for a step of the run: different ones in each step and process."
+        own = int(np.random.SeedSequence([seed, step, self.ranks.rank]).generate_state(1)[0])
         for set_seed in (torch.manual_seed, np.random.seed, random.seed):
             set_seed(own)
 
@@ -206,9 +205,6 @@ class OneProcess:
     def wrap(self, phase: str, model: Any) -> Any:
         "The model as it is trained in a phase."
         return model
-
-    def end_step(self) -> None:
-        "Finish a step after the update of its weights."
 
     def shard(self, plan: list[list[int]]) -> list[list[int]]:
         "This process's rows of each batch: together they are the batch, in order."
@@ -311,6 +307,7 @@ loss = ((model(batch.image) - batch.mask) ** 2).mean()
 update(device, loss, optimizer, clip=0.1)
 device.read(device.ranks.mean(loss))
 f"moved by {(model.weight - before).norm():.3f}, reads: {device.reads}"
+
 
 # %% [markdown]
 # Why is a read worth counting? An accelerator computes while the host only queues the operations and prepares the next batch, for as long as no value is needed on the host. A read waits for all operations before it. One read in each step would make host and chip take turns.
@@ -582,35 +579,6 @@ def _smaller(device: Device, config: Settings) -> str:
     if less and not device.micro:
         remedy += f", or compute it in parts by --micro-batch {less}"
     return f"{name}={size}: does not fit into the memory of {device.name}; {remedy}"
-
-
-# %% [markdown]
-# ## Random states
-#
-# Random numbers follow from the seed and the epoch alone. A run that was stopped within an epoch resumes with the random states of that moment, for tasks that draw some in their steps (MSHNet does not). Of devices, CUDA's state alone is kept: on MPS, XLA or another device than before, such a task draws from the beginning of the epoch.
-
-# %%
-#| export
-def random_states(device: Device) -> dict[str, Any]:
-    "Random states of Python, numpy and torch, as plain values and tensors."
-    name, keys, *rest = np.random.get_state(legacy=True)
-    words = torch.from_numpy(np.asarray(keys).astype(np.int64))
-    states: dict[str, Any] = {"python": random.getstate(), "numpy": [name, words, *rest]}
-    states["torch"] = torch.get_rng_state()
-    if device.kind == "cuda":
-        states["cuda"] = torch.cuda.get_rng_state(device.name)
-    return states
-
-
-def set_random_states(device: Device, states: dict[str, Any]) -> None:
-    "Put random states back."
-    version, words, more = states["python"]
-    random.setstate((version, tuple(words), more))
-    name, keys, *rest = states["numpy"]
-    np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))
-    torch.set_rng_state(states["torch"])
-    if device.kind == "cuda" and "cuda" in states:
-        torch.cuda.set_rng_state(states["cuda"], device.name)
 
 
 # %% [markdown]

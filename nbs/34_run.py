@@ -167,12 +167,12 @@ def environment(device: str) -> dict[str, Any]:
 #
 # A checkpoint holds everything that the next step depends on, with the configuration and the data's hashes, so that it cannot resume something else. It is tensors and plain values alone: it loads without running code. Tensors are stored from the CPU, so a run can be resumed on a different device.
 #
-# With averaged weights there are two sets. `model` is scored, whoever reads the file; training continues from `trained`. The order and the crops of an epoch follow from the seed, the epoch and the image's number, so there is no sampler to store. A run that is stopped within an epoch stores how many of its steps are done and the sum of their losses too, and resumes with the next step.
+# With averaged weights there are two sets. `model` is scored, whoever reads the file; training continues from `trained`. The order and the crops of an epoch follow from the seed, the epoch and the image's number, and the random numbers of a step from the seed and the step, so there is no sampler and no random state to store. A run that is stopped within an epoch stores how many of its steps are done and the sum of their losses too, and resumes with the next step.
 
 # %%
 #| export
 FORMAT = 3  # of checkpoints; raised when an older release could not read them
-PROGRESS = ("epoch", "phase", "best", "step", "total", "parts", "random")  # of a State
+PROGRESS = ("epoch", "phase", "best", "step", "total", "parts")  # of a State
 
 
 @dataclass
@@ -189,7 +189,6 @@ class State:
     step: int = 0  # steps that are done of the epoch after it
     total: list[float] = field(default_factory=list)  # sum of their losses, of each process
     parts: dict[str, float] = field(default_factory=dict)  # sums of named losses, mean of all
-    random: list[dict[str, Any]] = field(default_factory=list)  # random states of each process
 
     @property
     def scored(self) -> nn.Module:
@@ -228,7 +227,7 @@ def write_checkpoint(content: dict[str, Any], *paths: Path) -> None:
 
 
 # %% [markdown]
-# A file that we read back may be something else, of a newer release, or cut off. A pydantic model lists what it must hold. A value that an older format lacked has a default. `restore` puts everything back: weights, the optimizer's sums, the random states, and the place in the run.
+# A file that we read back may be something else, of a newer release, or cut off. A pydantic model lists what it must hold. A value that an older format lacked has a default. `restore` puts everything back: weights, the optimizer's sums, and the place in the run.
 
 # %%
 #| export
@@ -250,7 +249,6 @@ class _Content(BaseModel):
     step: int = Field(0, ge=0)
     total: list[float] = []
     parts: dict[str, float] = {}
-    random: list[dict[str, Any]] = []
     threads: int = Field(0, ge=0)
 
 
@@ -264,8 +262,6 @@ def load(path: Path) -> dict[str, Any]:
     form = form if type(form) is int else 0  # it may even be a tensor
     if form > FORMAT:
         raise UserError(f"{path}: written by a newer mshnet (format {shown(form)}); update mshnet")
-    if form == 1:
-        content["random"] = []  # that format had none within an epoch
     try:
         return _Content.model_validate(content).model_dump()
     except (ValidationError, RecursionError) as error:
@@ -333,24 +329,26 @@ new.optimizer.state_dict()["state"][0]["sum"]
 
 # %%
 #| export
-def good(
-    path: Path,  # a checkpoint
-) -> tuple[Path, dict[str, Any]]:  # the file that was read, and its content
-    "Read a checkpoint; for a damaged `last.pt` the previous one, with a warning."
+def last_checkpoint(folder: Folder) -> dict[str, Any]:
+    """The content of `last.pt`; UserError if it cannot be read.
+
+    If it is damaged, `previous.pt` takes its place, with a warning; it is kept as `damaged.pt`.
+    """
+    last, previous = folder.file("last.pt"), folder.file("previous.pt")
     try:
-        return path, load(path)
+        return load(last)
     except UserError as error:
-        previous, best = path.with_name("previous.pt"), path.with_name("best.pt")
-        if path.name != "last.pt":
-            raise
         with contextlib.suppress(UserError):
             content = load(previous)
             text = f"{error}: resuming from {previous.name}, epoch {content['epoch']}"
             warnings.warn(text, stacklevel=2)
-            return previous, content
+            if last.exists():
+                os.replace(last, folder.file("damaged.pt"))
+            os.replace(previous, last)
+            return content
         raise UserError(
             f"{error}, and previous.pt cannot replace it; begin a new run with the weights of the "
-            f"kept epoch: --weight-path {quoted(best)} and another --output-dir"
+            f"kept epoch: --weight-path {quoted(folder.file('best.pt'))} and another --output-dir"
         ) from None
 
 
@@ -359,7 +357,7 @@ def best_or_last(folder: Folder) -> dict[str, Any]:
     try:
         return load(folder.file("best.pt"))
     except UserError as error:
-        _, last = good(folder.file("last.pt"))
+        last = last_checkpoint(folder)
         if not last["best"] or last["best"]["epoch"] != last["epoch"]:
             warnings.warn(f"{error}: the last epoch is scored instead", stacklevel=2)
             last["best"] = {"epoch": last["epoch"], "name": None}
@@ -395,7 +393,7 @@ def find_checkpoint(
                 "--output-dir"
             )
         return None
-    old = good(folder.file("last.pt"))[1]
+    old = last_checkpoint(folder)
     changed = _differences(old["config"], config)
     free = {"training images"}  # the list covers them
     if config.precision == "auto":  # the run keeps its own
@@ -420,7 +418,7 @@ def find_checkpoint(
 
 
 # %% [markdown]
-# The folder is made after the comparison, so a refused run leaves no trace. A damaged file is moved away before anything is written: otherwise it would become the previous one, and the good one would be gone.
+# The folder is made after the comparison, so a refused run leaves no trace.
 
 # %%
 #| export
@@ -437,21 +435,8 @@ def prepare(
         if not unfinished and folder.file("last.pt").exists():
             return  # a finished run keeps its records
         folder.file("figures").mkdir(parents=True, exist_ok=True)
-        if has_checkpoint(folder.path):
-            _mend(folder.file("last.pt"))
     write_json(folder.file("config.json"), config.model_dump())
     write_json(folder.file("env.json"), environment(device))
-
-
-def _mend(last: Path) -> None:
-    "Replace a damaged `last.pt` by the checkpoint before it, and keep it as `damaged.pt`."
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # already given when the file was read
-        source = good(last)[0]
-    if source != last:
-        if last.exists():
-            os.replace(last, last.with_name("damaged.pt"))
-        write_atomic(last, source.read_bytes())
 
 
 # %%
@@ -464,7 +449,7 @@ with tempfile.TemporaryDirectory() as tmp:
         find_checkpoint(folder, Config(lr=0.1), {"train": "0123"})
     with expect_fail(UserError, contains="train 0123 -> 4567"):
         find_checkpoint(folder, config, {"train": "4567"})
-    print(good(folder.file("last.pt"))[0].name)
+    print(last_checkpoint(folder)["data"])
 
 
 # %% [markdown]

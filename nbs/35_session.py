@@ -217,6 +217,7 @@ with working("sleeping"):
     pass
 note(range(3), "epoch 3, step 20/53", f"loss 0.5312, bar: {watched()}")
 
+
 # %% [markdown]
 # ## A run in one file
 #

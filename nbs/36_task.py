@@ -26,7 +26,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -84,7 +84,12 @@ class Task:
             raise UserError(f"{kind.__name__}: a task needs the methods {', '.join(missing)}, too")
 
     def splits(self, names: Sequence[str] = ("train", "test")) -> dict[str, Any]:
-        "The data, each a `Data`: the parts that are asked for, and val where `choose` is val."
+        """The parts of the data that are asked for, and val where `choose` is val.
+
+        Each has a length, its `name`, the `names` of its samples, a `source` (name of the data
+        set), a `hash` (digits of names, sizes and labels, and of bytes in memory) and, where the
+        samples lie in files, `content` (by `content_of`).
+        """
         raise NotImplementedError
 
     def batch(self, data: Any, rows: list[int], epoch: int | None) -> Any:
@@ -201,24 +206,10 @@ class Task:
 
 
 # %% [markdown]
-# The loop asks little of the data: how many samples there are, their names, and a few digits by which a resumed run recognizes them. Only the task looks into a sample. The settings name the task of a run, and `make_task` imports it then.
+# The loop asks little of the data: how many samples there are, their names, and a few digits by which a resumed run recognizes them. Only the task looks into a sample. The settings name the task of a run.
 
 # %%
 #| export
-class Data(Protocol):
-    "One part of a data set."
-
-    name: str  # "train", "val" or "test"
-    source: str  # name of the data set
-
-    names: Sequence[str]  # of each sample, in order
-    hash: str  # digits that stand for the samples: names, sizes and labels, and bytes in memory
-    # where the samples lie in files, also `content`: digits of what these hold, by `content_of`
-
-    def __len__(self) -> int:
-        "Number of samples."
-
-
 def digits(names: Sequence[str]) -> str:
     "Twelve digits that stand for names, in any order."
     return hashlib.sha256("\n".join(sorted(names)).encode()).hexdigest()[:12]
@@ -411,7 +402,6 @@ def wilson(right: int, count: int) -> tuple[float, float]:  # NaN if the count i
 
 # %%
 test_close([*wilson(9, 10), wilson(10, 10)[0]], [0.596, 0.982, 0.722], 1e-3)
-
 
 # %% [markdown]
 # We score a network with random weights on two images, in batches of four. Two rows are filler, which is not counted. The [guide](guides/task.ipynb) has a small task with all of its methods.
@@ -659,11 +649,10 @@ def predict_each(
     as_data: Callable[[list[Any]], Any],  # some of them as a part of a data set
     device: Device,
     batch_size: int,  # no result depends on it
-    at_once: int = 256,  # samples that are read before they are predicted
 ) -> Iterator[tuple[Any, Any]]:  # a sample and its prediction; without those found unreadable
     "Predict samples, some hundred at a time; their batches have `row`, as those of `RowTally`."
     rest, one = iter(samples), copy.copy(task)
-    while some := list(itertools.islice(rest, at_once)):
+    while some := list(itertools.islice(rest, 256)):
         size = -(-min(batch_size, len(some)) // device.world) * device.world
         one.config = task.config.model_copy(update={"batch_size": size})
         for found, batch in predictions(one, model, as_data(some), device, "full"):

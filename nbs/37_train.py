@@ -52,8 +52,6 @@ from mshnet.device import (
     explained,
     open_device,
     parts_of,
-    random_states,
-    set_random_states,
     share_cores,
     started_processes,
     update,
@@ -242,6 +240,7 @@ def fit(job: Job, state: State) -> Stopped | None:  # the request that stopped i
             job.once(partial(say_status, folder, "running", state.epoch))
             try:
                 losses = train_epoch(job, state, epoch)
+                device.ranks.assert_in_sync(state.model)
                 trained = time.monotonic() - start
                 scores = _score_epoch(job, state, epoch)
             except Stopped as stopped:  # within the epoch
@@ -258,7 +257,6 @@ def fit(job: Job, state: State) -> Stopped | None:  # the request that stopped i
             ):
                 return Stopped(reason, job.stop.number)
         job.once(background.finish)
-    device.ranks.assert_in_sync(state.model)
     return None
 
 
@@ -304,7 +302,7 @@ def _log_entry(
 def _end_epoch(task: Task, state: State, entry: dict[str, Any]) -> None:
     "Record an epoch in the state, and as the best one if it is the best so far."
     state.epoch, state.phase = entry["epoch"], entry["phase"]
-    state.step, state.total, state.parts, state.random = 0, [], {}, []
+    state.step, state.total, state.parts = 0, [], {}
     scores, name = entry.get("scores"), task.better[0]
     if is_best(task, state, scores):
         value = scores[name] if scores else None
@@ -327,9 +325,9 @@ def _print_epoch(job: Job, entry: dict[str, Any]) -> None:
 # %% [markdown]
 # ## One epoch
 #
-# An epoch begins with the seed of its number, so that it draws the same random numbers in a resumed run. Then batch follows batch. After each step the loop checks whether it is to stop (several processes check at log lines, where they can agree).
+# Each step begins with the seed of its number, so that it draws the same random numbers in a resumed run. After each step the loop checks whether it is to stop (several processes check at log lines, where they can agree).
 #
-# The loop never waits for the device: losses are summed there and read at log lines and at the end. A sum that is NaN stays NaN, so the count of the steps in which it was finite points to the step that spoiled it. A run that is asked to stop leaves its place in the state: how many steps are done, the sums of their losses and the random states, of each process. With a different number of processes it resumes with the mean of the sums, and random numbers from the epoch's start. A loss is counted before the update, because a TPU then computes both in one program.
+# The loop never waits for the device: losses are summed there and read at log lines and at the end. A sum that is NaN stays NaN, so the count of the steps in which it was finite points to the step that spoiled it. A run that is asked to stop leaves its place in the state: how many steps are done, and the sums of their losses in each process. With a different number of processes it resumes with the mean of the sums. A loss is counted before the update, because a TPU then computes both in one program.
 
 # %%
 #| export
@@ -381,9 +379,6 @@ def _begin_epoch(job: Job, state: State, epoch: int) -> Compute:
     if device.news:
         print(f"  {device.news}", flush=True)
         device.news = ""
-    device.seed(job.config.seed, epoch)
-    if state.step and len(state.random) == device.ranks.count:
-        set_random_states(device, state.random[device.ranks.rank])
     state.model.train()
     state.optimizer.zero_grad(set_to_none=True)
     model = device.begin(phase, state.model, state.optimizer)
@@ -430,11 +425,10 @@ class Losses:
         return {name: self.before.get(name, 0.0) + now[name] for name in names}
 
     def leave_place(self, state: State) -> None:
-        "Keep in the state where an epoch was interrupted, with the random states of each process."
+        "Keep in the state where an epoch was interrupted."
         self.mean()  # raises where the loss is not finite
         device, state.step, state.parts = self.device, self.step, self.part_sums()
         state.total = device.ranks.all_gather(device.read(self.total).item())
-        state.random = device.ranks.all_gather(random_states(device))
 
 
 # %% [markdown]
@@ -506,8 +500,9 @@ def average(
 
 
 def prepare_step(job: Job, state: State, step: int, per_epoch: int) -> None:
-    "Average the weights before a step of the run, and set its learning rate in every group."
+    "Seed a step of the run, average the weights before it, and set its rate in every group."
     task, device = job.task, job.device
+    device.seed(job.config.seed, step)
     if state.ema is not None:
         average(state.ema, state.model, device.number(1 - task.decay(step)))
     factor = task.rate(step, per_epoch) / job.config.lr
@@ -530,7 +525,7 @@ losses, batch = Losses(device), task.batch(job.parts["train"], [0, 1], 0)
 prepare_step(job, state, 1, 2)
 train_step(job, state, lambda batch: task.loss(state.model, batch, "full"), batch, losses)
 average(state.ema, state.model, 0.25)
-print(first, losses.mean(), judge_split(Config(choose="val")), is_best(task, state, None))
+first, losses.mean()
 
 
 # %% [markdown]
@@ -805,6 +800,7 @@ with tempfile.TemporaryDirectory() as tmp:
     fit(job, state)
     finish(job, state)
 print(f"epoch {state.epoch} {keep_copies(task.config)}")
+judge_split(Config(choose="val")), is_best(task, state, None)
 
 
 # %% [markdown]

@@ -18,7 +18,7 @@ import matplotlib.pyplot as plt
 from fastcore.test import expect_fail, test_close, test_eq
 
 from mshnet.device import open_device
-from mshnet.task import Data, count_predictions, digits, make_task, protocol, score_split
+from mshnet.task import count_predictions, digits, make_task, protocol, score_split
 
 # %%
 #| export
@@ -345,7 +345,7 @@ settings = {"scenes": 8, "base_size": 32, "crop_size": 32, "batch_size": 2}
 config = Config(**settings, warm_epoch=5, device="cpu", precision="fp32")
 task, device = make_task(config), open_device("cpu", "fp32")
 model, parts = task.model(), task.splits()
-train: Data = parts["train"]
+train = parts["train"]
 plan = task.plan(train, epoch=0)
 batch = task.batch(train, plan[0], epoch=0)
 loss = task.loss(model, batch, task.phase(6))

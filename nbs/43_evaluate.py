@@ -36,7 +36,7 @@ from mshnet.detection import fused_for, normalise
 from mshnet.device import infer, open_device
 from mshnet.places import site_of
 from mshnet.recipe import Config
-from mshnet.task import Evaluation, Trained, count_seen, make_task, trained_model
+from mshnet.task import Evaluation, count_seen, make_task, trained_model
 from mshnet.weights import PRETRAINED, settings_of_weights, weights_file
 
 # %% [markdown]

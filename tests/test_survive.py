@@ -95,7 +95,6 @@ def result(folder):
     "All a run ends with: one sum for both sets of weights, optimizer and places; its losses."
     content = load(folder / "last.pt")
     names = ("model", "trained", "optimizer", "scaler", "epoch", "phase", "best", "step", "total")
-    names += ("random",)
     losses = [entry["loss"] for entry in Folder(folder).history()]
     return checksum({name: content[name] for name in names}), losses
 
@@ -409,8 +408,7 @@ def test_a_session_ends_before_its_time_with_all_in_place(tmp_path, monkeypatch,
     assert told["results"] == str(run.folder)
     assert run.scores["protocol"]["chosen"] == "epoch 0, the last"
     going, kept = said.splitlines()[-2:]
-    assert going.startswith(f"  mshnet train --resume {run.folder}")
-    assert "--max-hours 10.0" in going and f"--mirror-dir {mirror}" in going
+    assert going == f"  mshnet train --resume {run.folder}"
     assert kept.startswith("mirror  all") and str(mirror / "run") in kept
     copy = mirror / "run"
     for name in ("last.pt", "best.pt", "status.json", "scores.json", "log.jsonl", "train.log"):
@@ -893,21 +891,17 @@ def test_the_previous_checkpoint_stands_in_for_a_damaged_one(tmp_path, whole, ho
 
 
 def test_two_damaged_checkpoints_leave_the_best_weights_as_a_start(tmp_path):
-    "The line names them as long as they can be read, and they start another run."
+    "The line names them, and they start another run."
     config, best = tiny(tmp_path / "run", epochs=2), tmp_path / "run" / "best.pt"
     run_it(config)
     for name in ("last.pt", "previous.pt"):
         os.truncate(tmp_path / "run" / name, 1000)
-    line = f"epoch 1: --weight-path {best} and another --output-dir"
+    line = f"kept epoch: --weight-path {best} and another --output-dir"
     with pytest.raises(UserError, match=line) as refused:
         run_it(config)
     assert str(refused.value).startswith(str(tmp_path / "run" / "last.pt"))
     again = run_it(tiny(tmp_path / "again", weight_path=str(best), epochs=1))
     assert len(again.history) == 1
-    os.truncate(best, 1000)
-    with pytest.raises(UserError) as refused:
-        run_it(config)
-    assert "best.pt" not in str(refused.value)
 
 
 def test_checkpoints_of_the_format_before_go_on_and_of_the_next_are_refused(tmp_path, whole):

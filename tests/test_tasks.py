@@ -304,7 +304,7 @@ def test_gradients_that_nobody_averages_are_an_error(tmp_path):
     "A loss that reaches into the model passes by what averages gradients."
     done = in_two_processes(tmp_path, NAKED, tmp_path / "run")
     assert done.returncode != 0
-    assert "does not call model(...) itself" in done.stderr
+    assert "a loss must call model(...) itself" in done.stderr
 
 
 def test_own_networks_and_tasks_are_started_by_torchrun(monkeypatch):

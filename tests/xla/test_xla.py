@@ -197,7 +197,7 @@ def test_kaggles_stale_variables_are_gone_before_the_runtime_starts(small, tmp_p
     done = python(HERE / "small.py", tmp_path / "cache", "4", **pod)
     assert done.stdout.splitlines()[-1] == str(list(STALE))
     assert "xla, fp32: 4 of 8 virtual devices" in done.stdout
-    assert "are not kept in" in done.stderr
+    assert done.returncode == 0, done.stderr
 
 
 def test_torchrun_is_refused(tmp_path, monkeypatch, capsys):
