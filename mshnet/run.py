@@ -64,11 +64,9 @@ class Folder:
 
     def history(self) -> list[dict[str, Any]]:
         "The log, one entry per epoch: the last line of each."
-        entries = {}
-        try:
+        entries, lines = {}, list[bytes]()
+        with contextlib.suppress(OSError):
             lines = self.file("log.jsonl").read_bytes().splitlines()
-        except OSError:
-            lines = []
         for line in lines:
             with contextlib.suppress(ValueError, RecursionError):
                 entry = json.loads(line)
@@ -159,7 +157,6 @@ def snapshot(
         "trained": {} if state.ema is None else state.model.state_dict(),
         "optimizer": state.optimizer.state_dict(),
         "scaler": state.scaler.state_dict() if state.scaler else {},
-        "threads": torch.get_num_threads(),
     } | {name: getattr(state, name) for name in PROGRESS}
     at_once = ("xla", "mps")  # XLA has only recorded it; MPS is not for two threads
     return each_tensor(content, lambda t: t.cpu() if t.device.type in at_once else t.clone())
@@ -193,7 +190,6 @@ class _Content(BaseModel):
     step: int = Field(0, ge=0)
     total: list[float] = []
     parts: dict[str, float] = {}
-    threads: int = Field(0, ge=0)
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -237,8 +233,6 @@ def restore(state: State, content: dict[str, Any]) -> None:
         group.setdefault("initial_lr", rate)  # format 2 has none
     for name in PROGRESS:
         setattr(state, name, content[name])
-    if content["config"].get("deterministic") and content["threads"]:
-        torch.set_num_threads(content["threads"])  # their number sets the order of sums
 
 # %% ../nbs/34_run.ipynb #last_checkpoint
 def last_checkpoint(folder: Folder) -> dict[str, Any]:

@@ -619,6 +619,14 @@ def _last_words(job: Job, stopped: Stopped | None) -> None:
         print(copied, flush=True)
         job.mirror.flush(10)  # what was just printed
 
+
+def keep_copies(config: Settings) -> str:  # which files are where; empty: there is no mirror
+    "Copy files to the mirror that were written after the training, such as pictures."
+    site = site_of(config)
+    target = site.mirror if first_process() else None
+    with Mirror(site.folder, target) as mirror:
+        return mirror.flush(600)
+
 # %% ../nbs/37_train.ipynb #_not_finite
 def _not_finite(job: Job, state: State, epoch: int, step: int) -> UserError:
     "The error of a loss that is first NaN or infinite in this step."
@@ -631,14 +639,6 @@ def _not_finite(job: Job, state: State, epoch: int, step: int) -> UserError:
         f"epoch {epoch}, step {step}: the loss is NaN or infinite; images "
         f"{', '.join(names[:16])}{kept}; try a smaller --lr or --clip-grad{more}"
     )
-
-# %% ../nbs/37_train.ipynb #keep_copies
-def keep_copies(config: Settings) -> str:  # which files are where; empty: there is no mirror
-    "Copy files to the mirror that were written after the training, such as pictures."
-    site = site_of(config)
-    target = site.mirror if first_process() else None
-    with Mirror(site.folder, target) as mirror:
-        return mirror.flush(600)
 
 # %% ../nbs/37_train.ipynb #all_gpus
 def all_gpus(config: Settings) -> Settings:

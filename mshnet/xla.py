@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn, optim
 
-from .core import UserError, first_line
+from .core import UserError, counted, first_line
 from .device import Device, T, cpu_name, each_tensor
 from .places import forget_stale_tpu, heartbeat, installed, where
 
@@ -113,11 +113,9 @@ def _start_xla(num_devices: int) -> Any:
         there = runtime.global_runtime_device_count()
     except (RuntimeError, ImportError, OSError) as error:
         raise UserError(f"device=xla: {_runtime_trouble(str(error))}") from None
-    wanted = num_devices or there
-    if there % wanted:
-        fit = ", ".join(str(n) for n in range(1, there + 1) if there % n == 0)
-        raise UserError(f"num_devices={wanted}: this runtime has {there} devices; use one of {fit}")
-    return sharding.Mesh(np.arange(there), (wanted, there // wanted), ("data", "copy"))
+    if num_devices not in (0, there):
+        raise UserError(f"num_devices={num_devices}: this runtime has {there} devices; use {there}")
+    return sharding.Mesh(np.arange(there), (there,), ("data",))
 
 # %% ../nbs/31_xla.ipynb #xla_counts
 def xla_counts() -> dict[str, float]:
@@ -142,7 +140,6 @@ class _Programs:
         self.steps: dict[str, int] = {}  # run so far, by phase and kind
         self.seen: dict[str, list[str]] = {}  # the first batches of each phase: shapes and types
         self.fed = ""  # the same of the last batch
-        self.host = host_operations()  # so far
 
     def feed(self, batch: Any, shapes: int) -> None:
         "Note the shapes and types of a batch, of which the task announced so many."
@@ -163,21 +160,19 @@ class _Programs:
         with contextlib.nullcontext() if count else slow:  # a later step may be slow itself
             yield
         self.steps[key] = count + 1
-        before, self.host = self.host, host_operations()
         if xla_counts()["programs"] == early["programs"]:
             return
         seconds = time.perf_counter() - start
         if count >= 2:
-            reason = self.reason(self.host - before)
-            warnings.warn(f"XLA compiled the {name} again: {reason}", stacklevel=2)
+            warnings.warn(f"XLA compiled the {name} again: {self.reason()}", stacklevel=2)
         elif seconds > 1:
             print(f"  compiled the {name} in {seconds:.0f} s", flush=True)
 
-    def reason(self, host: set[str]) -> str:
+    def reason(self) -> str:
         "The most likely reason why a program was compiled again."
         if self.fed not in (seen := self.seen.get(self.phase, [self.fed])):
             return f"the batch was {' or '.join(seen)} and is {self.fed}"
-        if host:
+        if host := host_operations():
             return f"{', '.join(sorted(host))} ran on the host"
         return "the step recorded other operations; XLA_FLAGS=--xla_dump_to=DIR keeps every program"
 
@@ -197,7 +192,7 @@ class Xla(Device):
 
     def chip(self) -> str:
         "Number and kind of the chips."
-        return _chips(*self.mesh.mesh_shape)
+        return _chips(self.world)
 
     def has_bf16(self) -> bool:
         "True: every TPU has it."
@@ -317,11 +312,9 @@ def tpu_is_usable() -> bool:
     return True
 
 
-def _chips(world: int, copies: int) -> str:
-    "Number and kind of the chips; of `world * copies` that are there, `world` share a batch."
-    unused = f" of {world * copies}" if copies > 1 else ""
+def _chips(count: int) -> str:
+    "Number and kind of the chips."
     if xla("runtime").device_type() == "CPU":
-        devices = "device" if world == 1 and not unused else "devices"
-        return f"{world}{unused} virtual {devices} on the CPU ({cpu_name()})"
+        return f"{counted(count, 'virtual device')} on the CPU ({cpu_name()})"
     generation, memory = (tpu_chips() or [("of unknown kind", 0)])[0]
-    return f"{world}{unused} TPU {generation}" + (f", {memory} GB each" if memory else "")
+    return f"{count} TPU {generation}" + (f", {memory} GB each" if memory else "")

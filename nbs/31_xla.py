@@ -30,7 +30,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn, optim
 
-from mshnet.core import UserError, first_line
+from mshnet.core import UserError, counted, first_line
 from mshnet.device import Device, T, cpu_name, each_tensor
 from mshnet.places import forget_stale_tpu, heartbeat, installed, where
 
@@ -150,7 +150,7 @@ _runtime_trouble("ABORTED: The TPU is already in use by process with pid 4711. N
 # %% [markdown]
 # ### Starting it
 #
-# One process drives all chips (SPMD): a batch is cut along its first dimension and each chip gets its part; everything else is copied to every chip. Sums over the batch, those of batch norm among them, are sums over all chips, so the result does not depend on their number. If fewer chips are requested than there are, the others compute duplicates.
+# One process drives all chips (SPMD): a batch is cut along its first dimension and each chip gets its part; everything else is copied to every chip. Sums over the batch, those of batch norm among them, are sums over all chips, so the result does not depend on their number.
 
 # %%
 #| export
@@ -171,11 +171,9 @@ def _start_xla(num_devices: int) -> Any:
         there = runtime.global_runtime_device_count()
     except (RuntimeError, ImportError, OSError) as error:
         raise UserError(f"device=xla: {_runtime_trouble(str(error))}") from None
-    wanted = num_devices or there
-    if there % wanted:
-        fit = ", ".join(str(n) for n in range(1, there + 1) if there % n == 0)
-        raise UserError(f"num_devices={wanted}: this runtime has {there} devices; use one of {fit}")
-    return sharding.Mesh(np.arange(there), (wanted, there // wanted), ("data", "copy"))
+    if num_devices not in (0, there):
+        raise UserError(f"num_devices={num_devices}: this runtime has {there} devices; use {there}")
+    return sharding.Mesh(np.arange(there), (there,), ("data",))
 
 
 # %% [markdown]
@@ -207,7 +205,6 @@ class _Programs:
         self.steps: dict[str, int] = {}  # run so far, by phase and kind
         self.seen: dict[str, list[str]] = {}  # the first batches of each phase: shapes and types
         self.fed = ""  # the same of the last batch
-        self.host = host_operations()  # so far
 
     def feed(self, batch: Any, shapes: int) -> None:
         "Note the shapes and types of a batch, of which the task announced so many."
@@ -228,21 +225,19 @@ class _Programs:
         with contextlib.nullcontext() if count else slow:  # a later step may be slow itself
             yield
         self.steps[key] = count + 1
-        before, self.host = self.host, host_operations()
         if xla_counts()["programs"] == early["programs"]:
             return
         seconds = time.perf_counter() - start
         if count >= 2:
-            reason = self.reason(self.host - before)
-            warnings.warn(f"XLA compiled the {name} again: {reason}", stacklevel=2)
+            warnings.warn(f"XLA compiled the {name} again: {self.reason()}", stacklevel=2)
         elif seconds > 1:
             print(f"  compiled the {name} in {seconds:.0f} s", flush=True)
 
-    def reason(self, host: set[str]) -> str:
+    def reason(self) -> str:
         "The most likely reason why a program was compiled again."
         if self.fed not in (seen := self.seen.get(self.phase, [self.fed])):
             return f"the batch was {' or '.join(seen)} and is {self.fed}"
-        if host:
+        if host := host_operations():
             return f"{', '.join(sorted(host))} ran on the host"
         return "the step recorded other operations; XLA_FLAGS=--xla_dump_to=DIR keeps every program"
 
@@ -269,7 +264,7 @@ class Xla(Device):
 
     def chip(self) -> str:
         "Number and kind of the chips."
-        return _chips(*self.mesh.mesh_shape)
+        return _chips(self.world)
 
     def has_bf16(self) -> bool:
         "True: every TPU has it."
@@ -391,14 +386,12 @@ def tpu_is_usable() -> bool:
     return True
 
 
-def _chips(world: int, copies: int) -> str:
-    "Number and kind of the chips; of `world * copies` that are there, `world` share a batch."
-    unused = f" of {world * copies}" if copies > 1 else ""
+def _chips(count: int) -> str:
+    "Number and kind of the chips."
     if xla("runtime").device_type() == "CPU":
-        devices = "device" if world == 1 and not unused else "devices"
-        return f"{world}{unused} virtual {devices} on the CPU ({cpu_name()})"
+        return f"{counted(count, 'virtual device')} on the CPU ({cpu_name()})"
     generation, memory = (tpu_chips() or [("of unknown kind", 0)])[0]
-    return f"{world}{unused} TPU {generation}" + (f", {memory} GB each" if memory else "")
+    return f"{count} TPU {generation}" + (f", {memory} GB each" if memory else "")
 
 
 # %%
@@ -426,9 +419,4 @@ if installed("torch_xla"):
 #    <details><summary>Answer</summary>
 #
 #    Each read waits until the chips are done, and the host cannot prepare the next step meanwhile. The programs stay the same if the read follows a `sync`; the overlap of host and chips is lost. The training loop therefore reads at log lines only.
-#    </details>
-# 4. Four of eight chips are requested. Why do the other four compute copies?
-#    <details><summary>Answer</summary>
-#
-#    All chips of the machine run one program. A chip that is left out has to run it too, so it gets the same part of the batch as its neighbour.
 #    </details>

@@ -158,11 +158,12 @@ class Task:
         "Digits that a resumed run must repeat: of each split, and of all training names."
         names = [name for k in ("train", "val") if k in parts for name in parts[k].names]
         same = {f"{k} data": v.hash for k, v in parts.items()} | {"training list": digits(names)}
-        return same | {f"{k} content": c for k, v in parts.items() if (c := _content(v))}
+        held = {k: getattr(v, "content", "") for k, v in parts.items()}
+        return same | {f"{k} content": content for k, content in held.items() if content}
 
     def protocol(self, data: Any, scores: Any) -> dict[str, Any]:
         "The facts that must agree before two scores of this task may be compared."
-        held = {"content": c} if (c := _content(data)) else {}
+        held = {"content": data.content} if getattr(data, "content", "") else {}
         return {"task": self.config.task, "samples": len(data)} | held
 
     def evaluate(
@@ -229,11 +230,6 @@ def content_of(files: Sequence[Path]) -> str:
             data.seek(max(data.seek(0, os.SEEK_END) - _END, 0))
             found.update(data.read())
     return found.hexdigest()[:12]
-
-
-def _content(data: Any) -> str:
-    "The digits of what the files of a part hold; empty: it has no files."
-    return str(getattr(data, "content", ""))
 
 
 def make_task(config: Settings) -> Any:
@@ -649,10 +645,11 @@ def predict_each(
     as_data: Callable[[list[Any]], Any],  # some of them as a part of a data set
     device: Device,
     batch_size: int,  # no result depends on it
+    at_once: int = 256,  # samples that are read before they are predicted
 ) -> Iterator[tuple[Any, Any]]:  # a sample and its prediction; without those found unreadable
     "Predict samples, some hundred at a time; their batches have `row`, as those of `RowTally`."
     rest, one = iter(samples), copy.copy(task)
-    while some := list(itertools.islice(rest, 256)):
+    while some := list(itertools.islice(rest, at_once)):
         size = -(-min(batch_size, len(some)) // device.world) * device.world
         one.config = task.config.model_copy(update={"batch_size": size})
         for found, batch in predictions(one, model, as_data(some), device, "full"):

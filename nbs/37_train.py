@@ -693,7 +693,7 @@ def _announce(job: Job, state: State) -> None:
 # %% [markdown]
 # ## Where a run ends
 #
-# However a run ends, `status.json` records it, and an error is raised in the caller. A signal or the notebook's stop button is passed on as `Stopped` after everything is written, so that the cells below do not run. Of several processes only the first one writes the record. If the record cannot be written, the error is raised all the same. At the end the mirror copies the remaining files.
+# However a run ends, `status.json` records it, and an error is raised in the caller. A signal or the notebook's stop button is passed on as `Stopped` after everything is written, so that the cells below do not run. Of several processes only the first one writes the record. If the record cannot be written, the error is raised all the same. At the end the mirror copies the remaining files. Pictures are drawn later; the runners copy them by `keep_copies`.
 
 # %%
 #| export
@@ -729,6 +729,14 @@ def _last_words(job: Job, stopped: Stopped | None) -> None:
     if copied := job.mirror.flush(60 if signalled else 600):
         print(copied, flush=True)
         job.mirror.flush(10)  # what was just printed
+
+
+def keep_copies(config: Settings) -> str:  # which files are where; empty: there is no mirror
+    "Copy files to the mirror that were written after the training, such as pictures."
+    site = site_of(config)
+    target = site.mirror if first_process() else None
+    with Mirror(site.folder, target) as mirror:
+        return mirror.flush(600)
 
 
 # %% [markdown]
@@ -775,21 +783,6 @@ def _not_finite(job: Job, state: State, epoch: int, step: int) -> UserError:
         f"epoch {epoch}, step {step}: the loss is NaN or infinite; images "
         f"{', '.join(names[:16])}{kept}; try a smaller --lr or --clip-grad{more}"
     )
-
-
-# %% [markdown]
-# ## Files that are written after training
-#
-# Pictures are drawn when `train` has returned and its mirror has ended. The runners copy these files by hand:
-
-# %%
-#| export
-def keep_copies(config: Settings) -> str:  # which files are where; empty: there is no mirror
-    "Copy files to the mirror that were written after the training, such as pictures."
-    site = site_of(config)
-    target = site.mirror if first_process() else None
-    with Mirror(site.folder, target) as mirror:
-        return mirror.flush(600)
 
 
 # %%

@@ -18,7 +18,7 @@ import matplotlib.pyplot as plt
 from fastcore.test import expect_fail, test_close, test_eq
 
 from mshnet.device import open_device
-from mshnet.task import count_predictions, digits, make_task, protocol, score_split
+from mshnet.task import make_task, score_split
 
 # %%
 #| export
@@ -195,7 +195,7 @@ def over_mirrors(predict: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
     return torch.stack([predict(images.flip(a)).flip(a) for a in _MIRRORS]).mean(0)
 
 
-class DetectionTally:
+class _DetectionTally:
     "Counts predictions, batch by batch."
 
     def __init__(self, config: Config) -> None:
@@ -271,8 +271,8 @@ class Detection(Task):
         full = torch.tensor(phase == "full").to(fused.device)
         return torch.where(full, fused, masks[0]).float()
 
-    def tally(self) -> DetectionTally:
-        return DetectionTally(self.config)
+    def tally(self) -> _DetectionTally:
+        return _DetectionTally(self.config)
 
     def for_scoring(self, model: nn.Module, device: Device) -> nn.Module:
         if self.config.base_size == "native":  # each padded size is a shape, and a program
@@ -324,21 +324,13 @@ class Detection(Task):
     def advice(self, history: list[dict[str, Any]]) -> str:
         return _advice(history, self.config)
 
-    def about(self, parts: dict[str, Split], device: Device) -> dict[str, str]:
-        "Images, and where their pixels lie."
-        counts = ", ".join(f"{len(split)} {name}" for name, split in parts.items())
-        kind = parts["train"].source if self.config.dataset_dir else "synthetic scenes"
-        stored = parts["train"].in_memory
-        pixels = "in memory" if stored else "in their files, read when they are needed"
-        return {"data": f"{kind}: {counts} images", "pixels": pixels}
-
     def describe_data(self) -> tuple[str, bool]:
         "The data report."
         return report(self.config)
 
 
 # %% [markdown]
-# We take one step manually: the data, a batch, and the loss of the second phase.
+# We take one step manually: the data, a batch, and the loss of the second phase. Then we score the network.
 
 # %%
 settings = {"scenes": 8, "base_size": 32, "crop_size": 32, "batch_size": 2}
@@ -352,23 +344,10 @@ loss = task.loss(model, batch, task.phase(6))
 loss.backward()
 test_eq([task.phase(e) for e in (0, 5, 6)], ["warm-up", "warm-up", "full"])
 assert torch.equal(task.model().final.weight, model.final.weight)  # the same seed
+print(score_split(task, model, parts["test"], device, "full"))
 slow = Detection(Config(join_rate=0.1)).optimizer(model).param_groups
 test_eq([(len(group["params"]), group["lr"]) for group in slow][1], (8, 0.0001))
 loss
-
-# %% [markdown]
-# Scoring runs the network over a split, counts each batch, and states the protocol beside the scores.
-
-# %%
-tally = DetectionTally(config)
-count_predictions(tally.add, task, model, parts["test"], device, "full")
-tally.gather(device.ranks)
-scores = score_split(task, model, parts["test"], device, "full")
-test_eq(scores, tally.scores())
-test_eq(digits(["b", "a"]), digits(["a", "b"]))  # the list's digest ignores its order
-how = protocol(task, parts["test"], scores, device, Origin("untrained"))
-test_eq((how["resize"], how["images"]), (RESIZE, 2))
-print(scores)
 
 
 # %% [markdown]

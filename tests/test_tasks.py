@@ -24,7 +24,7 @@ from mshnet.predict import predict
 from mshnet.recipe import Config
 from mshnet.run import Folder, load
 from mshnet.show import draw_run, samples
-from mshnet.task import make_task, score_split, train_batches, trained_model
+from mshnet.task import Task, make_task, score_split, train_batches, trained_model
 from mshnet.train import average, train
 
 SHORT = {"epochs": 3, "batch_size": 8, "device": "cpu", "precision": "fp32", "log_every": 1000}
@@ -132,6 +132,18 @@ def test_a_task_needs_data_to_train_and_to_test(tmp_path):
     config = toy("ring", output_dir=str(tmp_path / "run"))
     with pytest.raises(UserError, match="task ring has no test split, which every task needs"):
         train(config, Untested(config))
+
+
+def test_a_task_that_lacks_a_method_is_named():
+    "With all that is missing, before anything is trained."
+
+    class Half(Task):
+        def model(self):
+            return nn.Linear(1, 1)
+
+    line = "Half: a task needs the methods splits, batch, loss, predict, tally, too"
+    with pytest.raises(UserError, match=line):
+        Half(Config())
 
 
 def test_fewer_samples_than_a_batch_are_one_line(tmp_path):

@@ -33,7 +33,7 @@
 #
 # `batch_size` is the number of images per step over *all* chips. It must be a multiple of the number of chips; otherwise an error names the nearest possible sizes. The preset `tpu` uses four times the default batch size and twice the default learning rate: 16 and 0.002. On a CPU, three seeds of it have a test IoU of 0.69 to 0.70 on NUAA-SIRST after 60 epochs ([results](results.ipynb)). Batch norm averages over all chips, so the result does not depend on their number.
 #
-# Colab gives one chip, Kaggle eight. `--num-devices 4` uses fewer. (The flags of older guides, `--use-tpu --num-cores 8 --global-batch-size 64`, are now `--device xla --num-devices 8 --batch-size 64`.) For the number of chips, look at the line `device` at the start of a run: `xr.world_size()` is always 1 here (SPMD).
+# Colab gives one chip, Kaggle eight. A run uses all of them. (The flags of older guides, `--use-tpu --num-cores 8 --global-batch-size 64`, are now `--device xla --num-devices 8 --batch-size 64`.) For the number of chips, look at the line `device` at the start of a run: `xr.world_size()` is always 1 here (SPMD).
 #
 # ## The first step takes a minute
 #

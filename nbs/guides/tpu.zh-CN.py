@@ -33,7 +33,7 @@
 #
 # `batch_size` 始终是一步中*所有*芯片上图像的总数。它必须是芯片数的整数倍；否则错误信息会给出最接近的大小。预设 `tpu` 使用默认批大小的四倍和默认学习率的两倍，即 16 和 0.002。在 CPU 上，它的三个种子在 NUAA-SIRST 上训练 60 个 epoch 后测试 IoU 为 0.69 到 0.70（[结果](results.ipynb)）。批归一化对所有芯片求均值，所以结果与芯片数无关。
 #
-# Colab 提供一块芯片，Kaggle 八块。`--num-devices 4` 使用较少的芯片。（旧教程的参数 `--use-tpu --num-cores 8 --global-batch-size 64` 现在是 `--device xla --num-devices 8 --batch-size 64`。）芯片数请看训练开始时的 `device` 一行：这里 `xr.world_size()` 始终是 1（SPMD）。
+# Colab 提供一块芯片，Kaggle 八块。一次训练使用全部芯片。（旧教程的参数 `--use-tpu --num-cores 8 --global-batch-size 64` 现在是 `--device xla --num-devices 8 --batch-size 64`。）芯片数请看训练开始时的 `device` 一行：这里 `xr.world_size()` 始终是 1（SPMD）。
 #
 # ## 第一步需要一分钟
 #
