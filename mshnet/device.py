@@ -152,8 +152,10 @@ class Device:
     def seed(self, seed: int, step: int) -> None:
         "Seed all random numbers for a step of the run: different ones in each step and process."
         own = int(np.random.SeedSequence([seed, step, self.ranks.rank]).generate_state(1)[0])
-        for set_seed in (torch.manual_seed, np.random.seed, random.seed):
-            set_seed(own)
+        gpu = {"cuda": torch.cuda.manual_seed_all, "mps": torch.mps.manual_seed}.get(self.kind)
+        for set_seed in (torch.default_generator.manual_seed, np.random.seed, random.seed, gpu):
+            if set_seed:  # torch.manual_seed takes a millisecond where there is no GPU
+                set_seed(own)
 
     def keep(self, folder: Path) -> None:
         "Keep compiled programs in a folder, for the next session."

@@ -84,10 +84,6 @@ def tpu_chips(bus: Path = Path("/sys/bus/pci/devices")) -> list[tuple[str, int]]
     return found
 
 
-# %%
-tpu_chips()
-
-
 # %% [markdown]
 # ### Why it does not start
 #
@@ -400,7 +396,7 @@ if not tpu_chips() and "PJRT_DEVICE" not in os.environ:
     with expect_fail(UserError, contains="device=xla: "):
         Xla()
 if installed("torch_xla"):
-    print(xla_counts(), host_operations())
+    print(xla("version").__version__, xla_counts(), host_operations())
 
 # %% [markdown]
 # ## Questions
