@@ -76,8 +76,8 @@
 #
 # | what you see | what to do |
 # |---|---|
-# | `the prediction ...: begin anew with ...` | the prediction has collapsed: start a new run with `--preset steady`. The page on the [loss](../01_loss.ipynb) explains why, the page on [detection](../41_detection.ipynb) explains the second remedy of the line |
-# | `the prediction ...: try a smaller --lr, and look at the masks with ...`, `the prediction ...: train for more --epochs` | this recipe does not collapse by itself, so an all-empty or all-positive prediction points to the data: are the masks empty, inverted, or of other images? |
+# | `the prediction ..., which the SLS loss may not leave; begin a new run with --preset steady` | the prediction has collapsed. The page on the [loss](../01_loss.ipynb) explains why, the page on [detection](../41_detection.ipynb) has a second remedy |
+# | `the prediction ...: try a smaller --lr, and look at the masks with ...` | this recipe does not collapse by itself, so an all-empty or all-positive prediction points to the data: are the masks empty, inverted, or of other images? |
 # | `epoch ..., step ...: the loss is NaN or infinite; ...` | `--clip-grad 1` (the default), a smaller `--lr`, or `--precision fp32`. Good weights were not overwritten |
 # | `the run ends within the warm-up, so the fused head is never trained` | the warm-up is longer than the run: `--warm-epoch 0`, or -1 for none (the default) |
 # | scores are far below the paper's | are the list, the rule and the selected epoch the same? See [how the scores are defined](scores.ipynb). Seeds also differ: compare three |

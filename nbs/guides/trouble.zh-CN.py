@@ -76,8 +76,8 @@
 #
 # | 现象 | 怎么办 |
 # |---|---|
-# | `the prediction ...: begin anew with ...` | 预测已经崩溃：用 `--preset steady` 开始新的训练。[损失](../01_loss.ipynb)一页解释原因，[检测](../41_detection.ipynb)一页解释提示中的第二种办法 |
-# | `the prediction ...: try a smaller --lr, and look at the masks with ...`, `the prediction ...: train for more --epochs` | 这种训练方案自身不会崩溃，所以全空或全满的预测说明数据有问题：掩膜是空的、反转的，还是属于别的图像？ |
+# | `the prediction ..., which the SLS loss may not leave; begin a new run with --preset steady` | 预测已经崩溃。[损失](../01_loss.ipynb)一页解释原因，[检测](../41_detection.ipynb)一页有第二种办法 |
+# | `the prediction ...: try a smaller --lr, and look at the masks with ...` | 这种训练方案自身不会崩溃，所以全空或全满的预测说明数据有问题：掩膜是空的、反转的，还是属于别的图像？ |
 # | `epoch ..., step ...: the loss is NaN or infinite; ...` | `--clip-grad 1`（默认）、更小的 `--lr`，或 `--precision fp32`。好的权重没有被覆盖 |
 # | `the run ends within the warm-up, so the fused head is never trained` | 预热比训练还长：`--warm-epoch 0`，或 -1 表示没有预热（默认） |
 # | 分数远低于论文 | 列表、匹配规则和所选的 epoch 相同吗？见[分数的定义](scores.ipynb)。种子之间也有差异：请比较三个 |
