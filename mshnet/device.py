@@ -6,8 +6,8 @@
 __all__ = ['PRECISIONS', 'T', 'OPTIMIZERS', 'DEVICES', 'NO_MEMORY', 'USUAL_THREADS', 'FIX_THREADS', 'LOOK_EVERY', 'MMAP_MAX',
            'TRIM', 'MMAP_FROM', 'each_tensor', 'has_nan_or_inf', 'Device', 'OneProcess', 'parts_of', 'update', 'infer',
            'workers', 'Cuda', 'Mps', 'Adagrad', 'make_optimizer', 'started_processes', 'best_device', 'open_device',
-           'check_batch', 'device_for', 'is_out_of_memory', 'explained', 'random_states', 'set_random_states',
-           'own_cores', 'busy_cores', 'share_cores', 'cpu_name', 'hold_memory']
+           'check_batch', 'device_for', 'is_out_of_memory', 'explained', 'own_cores', 'busy_cores', 'share_cores',
+           'cpu_name', 'hold_memory']
 
 # %% ../nbs/30_device.ipynb #c-import-contextlib
 import contextlib
@@ -17,7 +17,6 @@ import os
 import platform
 import random
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,7 +31,6 @@ from .files import free_memory
 
 # %% ../nbs/30_device.ipynb #each_tensor
 PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
-_EMULATED = "a CPU emulates it, and a step can take minutes; begin runs there with bf16 or fp32"
 T = TypeVar("T")
 
 
@@ -97,11 +95,11 @@ class Device:
         "Compute in bf16, fp16 or fp32: a run that is resumed elsewhere keeps its own."
         if precision not in self.precisions:
             there = " or ".join(self.precisions)
-            raise UserError(f"precision={precision}: not on {self.name}; use {there}")
+            raise UserError(
+                f"precision={precision}: not on {self.name}; use {there}, or another --device"
+            )
         self.precision, self.dtype = precision, PRECISIONS[precision]
         scaled = precision == "fp16"
-        if scaled and self.kind == "cpu":
-            warnings.warn(f"precision=fp16: {_EMULATED}", stacklevel=2)
         self.scaler = torch.amp.GradScaler(self.kind if scaled else "cpu", enabled=scaled)
 
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
@@ -150,13 +148,14 @@ class Device:
 
     def end_step(self) -> None:
         "Finish a step after the update of its weights."
-        self.ranks.end_step()
 
-    def seed(self, seed: int, epoch: int) -> None:
-        "Seed all random numbers for an epoch: different ones in each epoch and process."
-        own = int(np.random.SeedSequence([seed, epoch, self.ranks.rank]).generate_state(1)[0])
-        for set_seed in (torch.manual_seed, np.random.seed, random.seed):
-            set_seed(own)
+    def seed(self, seed: int, step: int) -> None:
+        "Seed all random numbers for a step of the run: different ones in each step and process."
+        own = int(np.random.SeedSequence([seed, step, self.ranks.rank]).generate_state(1)[0])
+        gpu = {"cuda": torch.cuda.manual_seed_all, "mps": torch.mps.manual_seed}.get(self.kind)
+        for set_seed in (torch.default_generator.manual_seed, np.random.seed, random.seed, gpu):
+            if set_seed:  # torch.manual_seed takes a millisecond where there is no GPU
+                set_seed(own)
 
     def keep(self, folder: Path) -> None:
         "Keep compiled programs in a folder, for the next session."
@@ -184,9 +183,6 @@ class OneProcess:
     def wrap(self, phase: str, model: Any) -> Any:
         "The model as it is trained in a phase."
         return model
-
-    def end_step(self) -> None:
-        "Finish a step after the update of its weights."
 
     def shard(self, plan: list[list[int]]) -> list[list[int]]:
         "This process's rows of each batch: together they are the batch, in order."
@@ -270,20 +266,13 @@ class Cuda(Device):
     kind = "cuda"
 
     def __init__(self, precision: str = "auto", index: int | None = None) -> None:
-        count = torch.cuda.device_count()
         if not torch.cuda.is_available():
-            built = (
-                "" if torch.version.cuda else f" (torch {torch.__version__} is built without CUDA)"
-            )
-            raise UserError(f"device=cuda: torch finds no NVIDIA GPU{built}; use --device cpu")
-        if index is not None and index >= count:
-            there = "cuda:0" if count == 1 else f"cuda:0 to cuda:{count - 1}"
-            raise UserError(f"device=cuda:{index}: there is no such GPU; use {there}")
+            raise UserError("device=cuda: torch finds no NVIDIA GPU; use --device cpu")
         try:
             _try_gpu(index or 0)
-        except RuntimeError as error:
+        except RuntimeError as error:  # such as an index that no GPU has
             todo = "see mshnet doctor, or use --device cpu"
-            raise UserError(f"device=cuda: {first_line(error)}; {todo}") from None
+            raise UserError(f"device=cuda:{index or 0}: {first_line(error)}; {todo}") from None
         super().__init__(precision, index)
 
     def chip(self) -> str:
@@ -413,16 +402,12 @@ def open_device(
         raise UserError("device=xla: one process drives all chips; start it without torchrun")
     if kind == "xla":
         return resolve(DEVICES[kind])(precision, num_devices)  # type: ignore[no-any-return]
-    if several and num_devices not in (0, several):
-        what = f"num_devices={num_devices}: torchrun started {several} processes"
-        raise UserError(f"{what}; leave it out")
     if several and (kind == "mps" or index):
         raise UserError(f"device={name}: several processes share cuda or cpu; use one of these")
     if several and kind == "cuda":
         index = os.environ["LOCAL_RANK"]
         if int(index) >= (there := torch.cuda.device_count()):
-            todo = f"use torchrun --nproc-per-node={there}"
-            raise UserError(f"this machine has {there} GPUs; {todo}")
+            raise UserError(f"{several} processes: this machine has {there} GPUs; start {there}")
     device: Device = resolve(DEVICES[kind])(precision, int(index) if index else None)
     if kind == "cpu":
         hold_memory()
@@ -490,28 +475,6 @@ def _smaller(device: Device, config: Settings) -> str:
     if less and not device.micro:
         remedy += f", or compute it in parts by --micro-batch {less}"
     return f"{name}={size}: does not fit into the memory of {device.name}; {remedy}"
-
-# %% ../nbs/30_device.ipynb #random_states
-def random_states(device: Device) -> dict[str, Any]:
-    "Random states of Python, numpy and torch, as plain values and tensors."
-    name, keys, *rest = np.random.get_state(legacy=True)
-    words = torch.from_numpy(np.asarray(keys).astype(np.int64))
-    states: dict[str, Any] = {"python": random.getstate(), "numpy": [name, words, *rest]}
-    states["torch"] = torch.get_rng_state()
-    if device.kind == "cuda":
-        states["cuda"] = torch.cuda.get_rng_state(device.name)
-    return states
-
-
-def set_random_states(device: Device, states: dict[str, Any]) -> None:
-    "Put random states back."
-    version, words, more = states["python"]
-    random.setstate((version, tuple(words), more))
-    name, keys, *rest = states["numpy"]
-    np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))
-    torch.set_rng_state(states["torch"])
-    if device.kind == "cuda" and "cuda" in states:
-        torch.cuda.set_rng_state(states["cuda"], device.name)
 
 # %% ../nbs/30_device.ipynb #own_cores
 USUAL_THREADS = torch.get_num_threads()  # that torch has chosen, or the user

@@ -107,18 +107,7 @@ def join(
     "Features of one scale beside the upsampled ones of the scale below."
     return torch.cat([beside, upsample(below)], 1)
 
-# %% ../nbs/00_model.ipynb #_expect_size
-def _expect_size(
-    name: str,  # of the model, for the message
-    image: Tensor,  # [...,H,W]
-) -> None:
-    "ValueError unless height and width are multiples of 16."
-    height, width = image.shape[-2:]
-    if height % 16 or width % 16:
-        size = f"{height}x{width}"
-        raise ValueError(f"{name}: image of {size}; height and width must be multiples of 16")
-
-
+# %% ../nbs/00_model.ipynb #UNet
 class UNet(nn.Module):
     """The encoder and decoder of MSHNet.
 
@@ -142,7 +131,9 @@ class UNet(nn.Module):
 
     def features(self, image: Tensor) -> list[Tensor]:  # decoder features at strides 1, 2, 4, 8
         "Features of the decoder, from the finest to the coarsest."
-        _expect_size("MSHNet", image)
+        height, width = image.shape[-2:]
+        if height % 16 or width % 16:
+            raise ValueError(f"image of {height}x{width}; both sides must be multiples of 16")
         e0 = self.encoder_0(self.conv_init(image))
         e1 = self.encoder_1(F.max_pool2d(e0, 2))
         e2 = self.encoder_2(F.max_pool2d(e1, 2))

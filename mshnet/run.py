@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['PACKAGES', 'FORMAT', 'PROGRESS', 'Folder', 'write_log', 'say_status', 'environment', 'State', 'snapshot',
-           'write_checkpoint', 'load', 'restore', 'good', 'best_or_last', 'find_checkpoint', 'prepare', 'Interrupted',
-           'Stopped', 'Stop', 'Background', 'keep']
+           'write_checkpoint', 'load', 'restore', 'last_checkpoint', 'best_or_last', 'find_checkpoint', 'prepare',
+           'Interrupted', 'Stopped', 'Stop', 'Background', 'keep']
 
 # %% ../nbs/34_run.ipynb #c-import-contextlib
 import contextlib
@@ -64,11 +64,9 @@ class Folder:
 
     def history(self) -> list[dict[str, Any]]:
         "The log, one entry per epoch: the last line of each."
-        entries = {}
-        try:
+        entries, lines = {}, list[bytes]()
+        with contextlib.suppress(OSError):
             lines = self.file("log.jsonl").read_bytes().splitlines()
-        except OSError:
-            lines = []
         for line in lines:
             with contextlib.suppress(ValueError, RecursionError):
                 entry = json.loads(line)
@@ -121,7 +119,7 @@ def environment(device: str) -> dict[str, Any]:
 
 # %% ../nbs/34_run.ipynb #State
 FORMAT = 3  # of checkpoints; raised when an older release could not read them
-PROGRESS = ("epoch", "phase", "best", "step", "total", "parts", "random")  # of a State
+PROGRESS = ("epoch", "phase", "best", "step", "total", "parts")  # of a State
 
 
 @dataclass
@@ -138,7 +136,6 @@ class State:
     step: int = 0  # steps that are done of the epoch after it
     total: list[float] = field(default_factory=list)  # sum of their losses, of each process
     parts: dict[str, float] = field(default_factory=dict)  # sums of named losses, mean of all
-    random: list[dict[str, Any]] = field(default_factory=list)  # random states of each process
 
     @property
     def scored(self) -> nn.Module:
@@ -160,7 +157,6 @@ def snapshot(
         "trained": {} if state.ema is None else state.model.state_dict(),
         "optimizer": state.optimizer.state_dict(),
         "scaler": state.scaler.state_dict() if state.scaler else {},
-        "threads": torch.get_num_threads(),
     } | {name: getattr(state, name) for name in PROGRESS}
     at_once = ("xla", "mps")  # XLA has only recorded it; MPS is not for two threads
     return each_tensor(content, lambda t: t.cpu() if t.device.type in at_once else t.clone())
@@ -194,8 +190,6 @@ class _Content(BaseModel):
     step: int = Field(0, ge=0)
     total: list[float] = []
     parts: dict[str, float] = {}
-    random: list[dict[str, Any]] = []
-    threads: int = Field(0, ge=0)
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -208,8 +202,6 @@ def load(path: Path) -> dict[str, Any]:
     form = form if type(form) is int else 0  # it may even be a tensor
     if form > FORMAT:
         raise UserError(f"{path}: written by a newer mshnet (format {shown(form)}); update mshnet")
-    if form == 1:
-        content["random"] = []  # that format had none within an epoch
     try:
         return _Content.model_validate(content).model_dump()
     except (ValidationError, RecursionError) as error:
@@ -241,32 +233,29 @@ def restore(state: State, content: dict[str, Any]) -> None:
         group.setdefault("initial_lr", rate)  # format 2 has none
     for name in PROGRESS:
         setattr(state, name, content[name])
-    if content["config"].get("deterministic") and content["threads"]:
-        torch.set_num_threads(content["threads"])  # their number sets the order of sums
 
-# %% ../nbs/34_run.ipynb #good
-def good(
-    path: Path,  # a checkpoint
-) -> tuple[Path, dict[str, Any]]:  # the file that was read, and its content
-    "Read a checkpoint; for a damaged `last.pt` the previous one, with a warning."
+# %% ../nbs/34_run.ipynb #last_checkpoint
+def last_checkpoint(folder: Folder) -> dict[str, Any]:
+    """The content of `last.pt`; UserError if it cannot be read.
+
+    If it is damaged, `previous.pt` takes its place, with a warning; it is kept as `damaged.pt`.
+    """
+    last, previous = folder.file("last.pt"), folder.file("previous.pt")
     try:
-        return path, load(path)
+        return load(last)
     except UserError as error:
-        previous, best = path.with_name("previous.pt"), path.with_name("best.pt")
-        if path.name != "last.pt":
-            raise
         with contextlib.suppress(UserError):
             content = load(previous)
             text = f"{error}: resuming from {previous.name}, epoch {content['epoch']}"
             warnings.warn(text, stacklevel=2)
-            return previous, content
-        with contextlib.suppress(UserError):
-            epoch = load(best)["epoch"]
-            error = UserError(
-                f"{error}, and previous.pt cannot replace it; begin a new run with the weights of "
-                f"epoch {epoch}: --weight-path {quoted(best)} and another --output-dir"
-            )
-        raise error from None
+            if last.exists():
+                os.replace(last, folder.file("damaged.pt"))
+            os.replace(previous, last)
+            return content
+        raise UserError(
+            f"{error}, and previous.pt cannot replace it; begin a new run with the weights of the "
+            f"kept epoch: --weight-path {quoted(folder.file('best.pt'))} and another --output-dir"
+        ) from None
 
 
 def best_or_last(folder: Folder) -> dict[str, Any]:
@@ -274,7 +263,7 @@ def best_or_last(folder: Folder) -> dict[str, Any]:
     try:
         return load(folder.file("best.pt"))
     except UserError as error:
-        _, last = good(folder.file("last.pt"))
+        last = last_checkpoint(folder)
         if not last["best"] or last["best"]["epoch"] != last["epoch"]:
             warnings.warn(f"{error}: the last epoch is scored instead", stacklevel=2)
             last["best"] = {"epoch": last["epoch"], "name": None}
@@ -310,7 +299,7 @@ def find_checkpoint(
                 "--output-dir"
             )
         return None
-    old = good(folder.file("last.pt"))[1]
+    old = last_checkpoint(folder)
     changed = _differences(old["config"], config)
     free = {"training images"}  # the list covers them
     if config.precision == "auto":  # the run keeps its own
@@ -347,21 +336,8 @@ def prepare(
         if not unfinished and folder.file("last.pt").exists():
             return  # a finished run keeps its records
         folder.file("figures").mkdir(parents=True, exist_ok=True)
-        if has_checkpoint(folder.path):
-            _mend(folder.file("last.pt"))
     write_json(folder.file("config.json"), config.model_dump())
     write_json(folder.file("env.json"), environment(device))
-
-
-def _mend(last: Path) -> None:
-    "Replace a damaged `last.pt` by the checkpoint before it, and keep it as `damaged.pt`."
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # already given when the file was read
-        source = good(last)[0]
-    if source != last:
-        if last.exists():
-            os.replace(last, last.with_name("damaged.pt"))
-        write_atomic(last, source.read_bytes())
 
 # %% ../nbs/34_run.ipynb #Interrupted
 class Interrupted(KeyboardInterrupt):

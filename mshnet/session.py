@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
-from .core import UserError, did_you_mean, quoted, shown
+from .core import UserError, did_you_mean, quoted
 from .files import cannot_be_written, explain_failure, locked, names_beside, replacing
 from .mirror import run_files
 from .places import Place, first_process, heartbeat, interactive, megabytes, say, where
@@ -162,18 +162,15 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 # %% ../nbs/35_session.ipynb #pack
-_ENDING = ".tar.gz"
-
-
 def pack(
     folder: str | Path,  # of a run
-    output: str | Path = "",  # file to write; empty: beside the run, named after it
+    into: Path | None = None,  # a folder; None: that of the run's folder
     place: Place | None = None,
 ) -> Path:  # of the archive
     "Put a run into one file; UserError if there is no run, or the file cannot be written."
     run = _run_named(folder)
     name = run.resolve().name
-    path = _output_file(run, output)
+    path = (into or run.resolve().parent) / f"{name}.tar.gz"
     with (
         explain_failure(f"{path}: cannot be written"),
         working(f"pack {name}"),
@@ -213,21 +210,6 @@ def _run_named(text: str | Path) -> Path:
     near = did_you_mean(run.name, names_beside(run))
     raise UserError(f"{text}: is no run, there is no config.json in it{near}")
 
-
-def _output_file(run: Path, output: str | Path) -> Path:
-    "The file that a run is packed into; UserError if it must not be written."
-    run = run.resolve()
-    if not output:
-        return run.with_name(run.name + _ENDING)
-    what, path = f"output={shown(str(output))}", Path(os.path.expanduser(output))
-    if not path.name.lower().endswith((_ENDING, ".tgz")):
-        raise UserError(f"{what}: use a name that ends in {_ENDING} or .tgz")
-    if os.path.exists(path) and Path(os.path.realpath(path)).is_relative_to(run):
-        raise UserError(f"{what}: is a file of the run itself; use another name")
-    if not os.path.isdir(path.parent):
-        raise UserError(f"{what}: there is no folder {path.parent}; make it first")
-    return path
-
 # %% ../nbs/35_session.ipynb #take_along
 def take_along(
     folder: str | Path,  # of a run
@@ -237,8 +219,7 @@ def take_along(
     place = place or where()
     if place.name == "here":
         return f"{folder}: this disk keeps it; `mshnet pack {quoted(folder)}` puts it into one file"
-    run = _run_named(folder).resolve()
     with explain_failure(f"{place.runs}: cannot be written"):
         place.runs.mkdir(parents=True, exist_ok=True)
-    path = pack(run, output=place.runs / f"{run.name}{_ENDING}", place=place)
+    path = pack(folder, place.runs, place)
     return f"{path}  {megabytes(path.stat().st_size)}; {place.note}"

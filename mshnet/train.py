@@ -30,7 +30,6 @@ from typing import Any
 import torch
 
 from mshnet.core import (
-    OF_ITS_MACHINE,
     STOPPED,
     TIME_OVER,
     Settings,
@@ -46,8 +45,6 @@ from mshnet.device import (
     explained,
     open_device,
     parts_of,
-    random_states,
-    set_random_states,
     share_cores,
     started_processes,
     update,
@@ -208,6 +205,7 @@ def fit(job: Job, state: State) -> Stopped | None:  # the request that stopped i
             job.once(partial(say_status, folder, "running", state.epoch))
             try:
                 losses = train_epoch(job, state, epoch)
+                device.ranks.assert_in_sync(state.model)
                 trained = time.monotonic() - start
                 scores = _score_epoch(job, state, epoch)
             except Stopped as stopped:  # within the epoch
@@ -224,7 +222,6 @@ def fit(job: Job, state: State) -> Stopped | None:  # the request that stopped i
             ):
                 return Stopped(reason, job.stop.number)
         job.once(background.finish)
-    device.ranks.assert_in_sync(state.model)
     return None
 
 
@@ -262,7 +259,7 @@ def _log_entry(
     if scores is not None:
         entry |= {"line": str(scores), "scores": scores.as_dict()}
     unusual = {"begun_at_step": state.step, "micro_batch": device.micro, "losses": losses[1]}
-    entry |= {name: value for name, value in unusual.items() if value} | task.facts(train)
+    entry |= {name: value for name, value in unusual.items() if value}
     entry |= {"train_seconds": round(trained, 2), "seconds": round(seconds, 2)}
     return entry | {"device": device.why} | device.facts()
 
@@ -270,7 +267,7 @@ def _log_entry(
 def _end_epoch(task: Task, state: State, entry: dict[str, Any]) -> None:
     "Record an epoch in the state, and as the best one if it is the best so far."
     state.epoch, state.phase = entry["epoch"], entry["phase"]
-    state.step, state.total, state.parts, state.random = 0, [], {}, []
+    state.step, state.total, state.parts = 0, [], {}
     scores, name = entry.get("scores"), task.better[0]
     if is_best(task, state, scores):
         value = scores[name] if scores else None
@@ -338,9 +335,6 @@ def _begin_epoch(job: Job, state: State, epoch: int) -> Compute:
     if device.news:
         print(f"  {device.news}", flush=True)
         device.news = ""
-    device.seed(job.config.seed, epoch)
-    if state.step and len(state.random) == device.ranks.count:
-        set_random_states(device, state.random[device.ranks.rank])
     state.model.train()
     state.optimizer.zero_grad(set_to_none=True)
     model = device.begin(phase, state.model, state.optimizer)
@@ -387,11 +381,10 @@ class Losses:
         return {name: self.before.get(name, 0.0) + now[name] for name in names}
 
     def leave_place(self, state: State) -> None:
-        "Keep in the state where an epoch was interrupted, with the random states of each process."
+        "Keep in the state where an epoch was interrupted."
         self.mean()  # raises where the loss is not finite
         device, state.step, state.parts = self.device, self.step, self.part_sums()
         state.total = device.ranks.all_gather(device.read(self.total).item())
-        state.random = device.ranks.all_gather(random_states(device))
 
 # %% ../nbs/37_train.ipynb #train_step
 def train_step(
@@ -447,8 +440,9 @@ def average(
 
 
 def prepare_step(job: Job, state: State, step: int, per_epoch: int) -> None:
-    "Average the weights before a step of the run, and set its learning rate in every group."
+    "Seed a step of the run, average the weights before it, and set its rate in every group."
     task, device = job.task, job.device
+    device.seed(job.config.seed, step)
     if state.ema is not None:
         average(state.ema, state.model, device.number(1 - task.decay(step)))
     factor = task.rate(step, per_epoch) / job.config.lr
@@ -472,9 +466,10 @@ def is_best(
     if scores is None:
         return False
     name, direction = task.better
-    if state.best is None or state.best["score"] is None:  # anything is better than nothing
+    best = state.best["score"] if state.best else None
+    if best is None:  # anything is better than nothing
         return True
-    return scores[name] is not None and scores[name] * direction > state.best["score"] * direction
+    return scores[name] is not None and scores[name] * direction > best * direction
 
 # %% ../nbs/37_train.ipynb #finish
 def finish(job: Job, state: State) -> None:
@@ -522,11 +517,6 @@ def beginning(job: Job) -> State:
     config, device, same = job.config, job.device, identity(job)
     old = job.once(lambda: find_checkpoint(job.folder, config, same))
     if old and (computed := old["data"].get("precision", device.precision)) != device.precision:
-        if computed not in device.precisions:
-            raise UserError(
-                f"{job.folder.path} computes in {computed}, which {device.name} does not; "
-                "use --device cuda or cpu, or another --output-dir"
-            )
         device.set_precision(computed)
     state = fresh_state(job.task, device)
     job.record = same | {"precision": device.precision}
@@ -623,23 +613,19 @@ def _last_words(job: Job, stopped: Stopped | None) -> None:
     "Finish the mirror, and print where the results are and how to resume."
     if stopped:
         print(f"stopped  {stopped.reason}; nothing is lost. Resume with the same command, or with")
-        print(f"  {_resume_command(job.folder, job.config)}", flush=True)
+        print(f"  mshnet train --resume {quoted(job.folder.path)}", flush=True)
     signalled = stopped is not None and stopped.number
     if copied := job.mirror.flush(60 if signalled else 600):
         print(copied, flush=True)
         job.mirror.flush(10)  # what was just printed
 
 
-def _resume_command(folder: Folder, config: Settings) -> str:
-    "The command that resumes a run on this machine, with its settings of place."
-    words = ["mshnet", "train", "--resume", str(folder.path)]
-    for name, setting in type(config).model_fields.items():
-        value = getattr(config, name)
-        left = name == "max_hours" and started_processes()  # what is left of this session's
-        of_place = name in OF_ITS_MACHINE - {"output_dir", "resume"}
-        if value != setting.default and of_place and not left:
-            words += [f"--{name.replace('_', '-')}", str(value)]
-    return " ".join(map(quoted, words))
+def keep_copies(config: Settings) -> str:  # which files are where; empty: there is no mirror
+    "Copy files to the mirror that were written after the training, such as pictures."
+    site = site_of(config)
+    target = site.mirror if first_process() else None
+    with Mirror(site.folder, target) as mirror:
+        return mirror.flush(600)
 
 # %% ../nbs/37_train.ipynb #_not_finite
 def _not_finite(job: Job, state: State, epoch: int, step: int) -> UserError:
@@ -648,20 +634,11 @@ def _not_finite(job: Job, state: State, epoch: int, step: int) -> UserError:
     plan = task.plan(split, epoch)
     names = [split.names[i] for i in plan[step]]
     kept = "; the last good checkpoint is kept" if state.epoch >= 0 or state.step else ""
-    tries = ["--clip-grad 1"] * (not task.config.clip_grad) + ["a smaller --lr"]
-    tries += ["--precision fp32"] * (job.device.precision != "fp32")
+    more = "" if job.device.precision == "fp32" else ", or --precision fp32"
     return UserError(
         f"epoch {epoch}, step {step}: the loss is NaN or infinite; images "
-        f"{', '.join(names[:16])}{kept}; try {' or '.join(tries)}"
+        f"{', '.join(names[:16])}{kept}; try a smaller --lr or --clip-grad{more}"
     )
-
-# %% ../nbs/37_train.ipynb #keep_copies
-def keep_copies(config: Settings) -> str:  # which files are where; empty: there is no mirror
-    "Copy files to the mirror that were written after the training, such as pictures."
-    site = site_of(config)
-    target = site.mirror if first_process() else None
-    with Mirror(site.folder, target) as mirror:
-        return mirror.flush(600)
 
 # %% ../nbs/37_train.ipynb #all_gpus
 def all_gpus(config: Settings) -> Settings:
@@ -677,9 +654,7 @@ class _Processes(Stop):
 
     def __init__(self, config: Settings, command: Sequence[str]) -> None:
         super().__init__()
-        count, there = config.num_devices, torch.cuda.device_count()
-        if count > there > 0 and config.device != "cpu":
-            raise UserError(f"num_devices={count}: this machine has {there} GPUs; use {there}")
+        count = config.num_devices
         read, write = os.pipe()
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn, optim
 
-from .core import UserError, first_line
+from .core import UserError, counted, first_line
 from .device import Device, T, cpu_name, each_tensor
 from .places import forget_stale_tpu, heartbeat, installed, where
 
@@ -58,7 +58,7 @@ def why_no_xla(
     xla_version: str | None,  # of torch_xla; None: not installed
 ) -> str:  # empty: it can
     "Why this machine cannot use a TPU, and the remedy."
-    runtime = environ.get("PJRT_DEVICE") or ("TPU" if chips else "")
+    runtime = environ.get("PJRT_DEVICE") or "TPU"
     own = [v.split("+")[0].rsplit(".", 1)[0] for v in (torch_version, xla_version or "")]
     there = where(environ).tpu
     if not xla_version:
@@ -71,15 +71,13 @@ def why_no_xla(
             f"torch {torch_version} and torch_xla {xla_version} do not belong together; one was "
             "installed over the image's: delete this runtime and start a fresh one"
         )
-    if not runtime:
+    if runtime == "TPU" and not chips:
         return (
             f"this machine has no TPU; {there}; use --device auto to train without, or set "
             "PJRT_DEVICE=CPU to try XLA on the CPU"
         )
     if runtime not in ("TPU", "CPU"):
         return f"PJRT_DEVICE={runtime} is another kind of runtime; remove it or use --device cuda"
-    if runtime == "TPU" and not chips:
-        return f"PJRT_DEVICE=TPU, but this machine has no TPU that can be seen; {there}"
     return ""
 
 
@@ -91,11 +89,6 @@ def _runtime_trouble(text: str) -> str:
         return (
             f"the TPU is held by {who}: stop the other notebook or program (a restarted kernel "
             "lets go of it), then start this one again"
-        )
-    if "worker addresses" in text:
-        return (
-            "the runtime waits for other workers: restart the kernel and, before anything else, "
-            "remove TPU_PROCESS_ADDRESSES and CLOUD_TPU_TASK_ID with os.environ.pop"
         )
     return (
         f"the TPU runtime does not start: {first_line(text)}; "
@@ -120,22 +113,15 @@ def _start_xla(num_devices: int) -> Any:
         there = runtime.global_runtime_device_count()
     except (RuntimeError, ImportError, OSError) as error:
         raise UserError(f"device=xla: {_runtime_trouble(str(error))}") from None
-    wanted = num_devices or there
-    if there % wanted:
-        fit = ", ".join(str(n) for n in range(1, there + 1) if there % n == 0)
-        raise UserError(f"num_devices={wanted}: this runtime has {there} devices; use one of {fit}")
-    return sharding.Mesh(np.arange(there), (wanted, there // wanted), ("data", "copy"))
+    if num_devices not in (0, there):
+        raise UserError(f"num_devices={num_devices}: this runtime has {there} devices; use {there}")
+    return sharding.Mesh(np.arange(there), (there,), ("data",))
 
 # %% ../nbs/31_xla.ipynb #xla_counts
 def xla_counts() -> dict[str, float]:
-    "How many programs torch_xla has compiled in this process or found in its cache on the disk."
+    "Programs that torch_xla has compiled in this process, or found in its cache on the disk."
     metrics = xla("debug.metrics")
-    names = {
-        "programs": "UncachedCompile",
-        "cache_hits": "PersistentCacheHit",
-        "cache_misses": "PersistentCacheMiss",
-        "cache_failures": "PersistentCacheDeserializeFailure",
-    }
+    names = {"programs": "UncachedCompile", "cache_hits": "PersistentCacheHit"}
     counts = {name: metrics.counter_value(counter) or 0 for name, counter in names.items()}
     compiling = metrics.metric_data("CompileTime")
     return counts | {"compile_seconds": round(compiling[1] / 1e9, 1) if compiling else 0.0}
@@ -154,8 +140,6 @@ class _Programs:
         self.steps: dict[str, int] = {}  # run so far, by phase and kind
         self.seen: dict[str, list[str]] = {}  # the first batches of each phase: shapes and types
         self.fed = ""  # the same of the last batch
-        self.host = host_operations()  # so far
-        self.start, self.first_step = time.perf_counter(), 0.0  # seconds from one to the other
 
     def feed(self, batch: Any, shapes: int) -> None:
         "Note the shapes and types of a batch, of which the task announced so many."
@@ -163,12 +147,6 @@ class _Programs:
         seen = self.seen.setdefault(self.phase, [])
         if self.fed not in seen and len(seen) < shapes:
             seen.append(self.fed)
-
-    def end_step(self) -> None:
-        "Print when the first step is done."
-        if not self.first_step:
-            self.first_step = time.perf_counter() - self.start
-            print(f"  first step {self.first_step:.0f} s after the start", flush=True)
 
     @contextlib.contextmanager
     def running(self, what: str = "step") -> Iterator[None]:
@@ -182,21 +160,19 @@ class _Programs:
         with contextlib.nullcontext() if count else slow:  # a later step may be slow itself
             yield
         self.steps[key] = count + 1
-        before, self.host = self.host, host_operations()
         if xla_counts()["programs"] == early["programs"]:
             return
         seconds = time.perf_counter() - start
         if count >= 2:
-            reason = self.reason(self.host - before)
-            warnings.warn(f"XLA compiled the {name} again: {reason}", stacklevel=2)
+            warnings.warn(f"XLA compiled the {name} again: {self.reason()}", stacklevel=2)
         elif seconds > 1:
             print(f"  compiled the {name} in {seconds:.0f} s", flush=True)
 
-    def reason(self, host: set[str]) -> str:
+    def reason(self) -> str:
         "The most likely reason why a program was compiled again."
         if self.fed not in (seen := self.seen.get(self.phase, [self.fed])):
             return f"the batch was {' or '.join(seen)} and is {self.fed}"
-        if host:
+        if host := host_operations():
             return f"{', '.join(sorted(host))} ran on the host"
         return "the step recorded other operations; XLA_FLAGS=--xla_dump_to=DIR keeps every program"
 
@@ -216,7 +192,7 @@ class Xla(Device):
 
     def chip(self) -> str:
         "Number and kind of the chips."
-        return _chips(*self.mesh.mesh_shape)
+        return _chips(self.world)
 
     def has_bf16(self) -> bool:
         "True: every TPU has it."
@@ -298,37 +274,31 @@ class Xla(Device):
         "Run all that the step has recorded."
         with self.programs.running():
             xla().sync()
-        self.programs.end_step()
 
-    def seed(self, seed: int, epoch: int) -> None:
+    def seed(self, seed: int, step: int) -> None:
         "Seed the chips' random numbers too."
-        super().seed(seed, epoch)
+        super().seed(seed, step)
         xla().manual_seed(torch.initial_seed() % 2**31)
 
     def keep(self, folder: Path) -> None:
-        "Keep compiled programs in a folder, unless one is set already; warn if that fails."
+        "Keep compiled programs in a folder that can be written, unless one is set already."
         started = xla()._XLAC._xla_computation_cache_is_initialized()
         if started or os.environ.get("XLA_PERSISTENT_CACHE_PATH"):
             return
-        try:
+        with contextlib.suppress(OSError):  # then they are compiled again
             folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            text = f"compiled programs are not kept in {folder}: {error.strerror}"
-            warnings.warn(text, stacklevel=2)
-        else:
             xla("runtime").initialize_cache(str(folder))
 
     def facts(self) -> dict[str, Any]:
-        "Programs compiled so far, the seconds it took, and the cache's counters."
-        return {"xla": xla_counts() | {"first_step_seconds": round(self.programs.first_step, 1)}}
+        "Programs compiled so far, the seconds it took, and programs found in the cache."
+        return {"xla": xla_counts()}
 
     def report(self) -> str:
-        "Programs, time and cache in one line."
-        counts, kept = xla_counts(), os.environ.get("XLA_PERSISTENT_CACHE_PATH", "none")
+        "Programs and time in one line."
+        counts = xla_counts()
         return (
-            f"{counts['programs']:.0f} programs compiled in {counts['compile_seconds']:.0f} s; "
-            f"cache {kept}: {counts['cache_hits']:.0f} found, "
-            f"{counts['cache_misses']:.0f} not, {counts['cache_failures']:.0f} unreadable"
+            f"{counts['programs']:.0f} programs compiled in {counts['compile_seconds']:.0f} s, "
+            f"{counts['cache_hits']:.0f} found in the cache"
         )
 
 # %% ../nbs/31_xla.ipynb #tpu_is_usable
@@ -342,11 +312,9 @@ def tpu_is_usable() -> bool:
     return True
 
 
-def _chips(world: int, copies: int) -> str:
-    "Number and kind of the chips; of `world * copies` that are there, `world` share a batch."
-    unused = f" of {world * copies}" if copies > 1 else ""
+def _chips(count: int) -> str:
+    "Number and kind of the chips."
     if xla("runtime").device_type() == "CPU":
-        devices = "device" if world == 1 and not unused else "devices"
-        return f"{world}{unused} virtual {devices} on the CPU ({cpu_name()})"
+        return f"{counted(count, 'virtual device')} on the CPU ({cpu_name()})"
     generation, memory = (tpu_chips() or [("of unknown kind", 0)])[0]
-    return f"{world}{unused} TPU {generation}" + (f", {memory} GB each" if memory else "")
+    return f"{count} TPU {generation}" + (f", {memory} GB each" if memory else "")

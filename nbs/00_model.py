@@ -56,51 +56,21 @@ def show_scene(axes):
 
 show_scene(plt.figure(figsize=(4, 4), layout="constrained").subplots())
 
+
 # %% [markdown]
 # ## The whole network
 #
-# Each box below is a tensor, with height x width x channels for an image of 256x256. On the way down the image is halved four times and the features become wider: context. On the way up each step joins the upsampled features from below with those of the same size from the way down: detail. Four 1x1 convolutions, the *heads*, predict one mask each, and a 3x3 convolution fuses them.
-
-# %%
-SIDE, WIDTHS = 256, (16, 32, 64, 128, 256)
-figure = plt.figure(figsize=(10, 5.6), layout="constrained")
-axes = figure.subplots()
-
-
-def box(x, y, text, color):
-    "A tensor of the network."
-    style = {"boxstyle": "round,pad=0.4", "facecolor": color, "edgecolor": "0.5"}
-    axes.text(x, y, text, ha="center", va="center", size=9, color="black", bbox=style)
-
-
-def arrow(start, end, text=""):
-    "A step of the network, with its name beside the middle."
-    axes.annotate("", end, start, arrowprops={"arrowstyle": "->", "color": "0.4"})
-    axes.text((start[0] + end[0]) / 2, (start[1] + end[1]) / 2 + 0.09, text, size=8, ha="center")
-
-
-box(-1.35, 0, f"image\n{SIDE}x{SIDE}x3", "white")
-arrow((-0.95, 0), (-0.45, 0), "1x1")
-for i, width in enumerate(WIDTHS):
-    side = SIDE >> i
-    last = i == len(WIDTHS) - 1
-    name = "middle" if last else f"encoder {i}"
-    box(2 if last else 0.4 * i, -i, f"{name}\n{side}x{side}x{width}", "#cfe2f3")
-    if last:
-        continue
-    box(4 - 0.4 * i, -i, f"decoder {i}\n{side}x{side}x{width}", "#d9ead3")
-    arrow((0.4 * i + 0.45, -i), (3.5 - 0.4 * i, -i), "" if i else "the same features")
-    arrow((0.4 * i, -i - 0.25), (2 if i == 3 else 0.4 * i + 0.4, -i - 0.75))
-    arrow((2 if i == 3 else 3.6 - 0.4 * i, -i - 0.75), (4 - 0.4 * i, -i - 0.25))
-    arrow((4.45 - 0.4 * i, -i), (5.05, -i), "head" if i == 0 else "")
-    box(5.45, -i, f"mask {i}\n{side}x{side}x1", "#fff2cc")
-    arrow((5.85, -i), (6.55, -1.2 - 0.2 * i), f"x{2**i}")
-box(7, -1.5, f"fused, 3x3\n{SIDE}x{SIDE}x1", "#f4cccc")
-axes.text(-0.2, -3.4, "down: max pooling, 1/2", size=9, ha="center")
-axes.text(4.2, -3.4, "up: bilinear, x2", size=9, ha="center")
-axes.set(xlim=(-2, 7.7), ylim=(-4.4, 0.5))
-axes.axis("off");
-
+# The sizes are height x width x channels for an image of 256x256. On the way down the image is halved four times by max pooling and the features become wider: context. On the way up each step joins the upsampled features from below with those of the same size from the way down: detail. Four 1x1 convolutions, the *heads*, predict one mask each, and a 3x3 convolution fuses them.
+#
+# ```
+# image 256x256x3
+#   | 1x1
+# encoder 0 256x256x16 ------ the same features -----> decoder 0 256x256x16 - head -> mask 0 -.
+#    encoder 1 128x128x32 -------------------------> decoder 1 128x128x32 --- head -> mask 1 -|
+#       encoder 2 64x64x64 ----------------------> decoder 2 64x64x64 ------- head -> mask 2 -+-> fused
+#          encoder 3 32x32x128 ---------------> decoder 3 32x32x128 --------- head -> mask 3 -'
+#                        middle 16x16x256
+# ```
 
 # %% [markdown]
 # ## Attention
@@ -239,17 +209,6 @@ test_close(upsample(torch.tensor([[[[0.0, 1.0]]]]))[0, 0, 0], torch.tensor([0, 1
 
 # %%
 #| export
-def _expect_size(
-    name: str,  # of the model, for the message
-    image: Tensor,  # [...,H,W]
-) -> None:
-    "ValueError unless height and width are multiples of 16."
-    height, width = image.shape[-2:]
-    if height % 16 or width % 16:
-        size = f"{height}x{width}"
-        raise ValueError(f"{name}: image of {size}; height and width must be multiples of 16")
-
-
 class UNet(nn.Module):
     """The encoder and decoder of MSHNet.
 
@@ -273,7 +232,9 @@ class UNet(nn.Module):
 
     def features(self, image: Tensor) -> list[Tensor]:  # decoder features at strides 1, 2, 4, 8
         "Features of the decoder, from the finest to the coarsest."
-        _expect_size("MSHNet", image)
+        height, width = image.shape[-2:]
+        if height % 16 or width % 16:
+            raise ValueError(f"image of {height}x{width}; both sides must be multiples of 16")
         e0 = self.encoder_0(self.conv_init(image))
         e1 = self.encoder_1(F.max_pool2d(e0, 2))
         e2 = self.encoder_2(F.max_pool2d(e1, 2))
@@ -284,21 +245,6 @@ class UNet(nn.Module):
         d1 = self.decoder_1(self.join(e1, d2))
         d0 = self.decoder_0(self.join(e0, d1))
         return [d0, d1, d2, d3]
-
-
-# %% [markdown]
-# We run one image through the network and note the size of what each stage returns, as channels, height and width. The sides halve and the channels double on the way down:
-
-# %%
-unet, sizes = UNet().eval(), {}
-for name, layer in unet.named_children():
-    layer.register_forward_hook(
-        lambda layer, given, made, name=name: sizes.update({name: tuple(made.shape[1:])})
-    )
-with torch.no_grad():
-    unet.features(torch.randn(1, 3, SIDE, SIDE))
-assert sizes["encoder_3"] == sizes["decoder_3"] == (128, SIDE // 8, SIDE // 8)
-sizes
 
 
 # %% [markdown]
@@ -363,10 +309,6 @@ print(f"{sum(p.numel() for p in model.parameters()):,} parameters")
 print("heads:", *(tuple(m.shape) for m in masks))
 print("fused:", tuple(logits.shape))
 
-# %%
-#| hide
-test_eq(sum(p.numel() for p in model.parameters()), 4_065_513)
-
 # %% [markdown]
 # ## What the trained network sees
 #
@@ -424,8 +366,7 @@ assert found["target"] > 0 and found["dim target"] > 0 and found["cloud"] < 0
 
 # %% [markdown]
 # The surprise: without spatial attention, whose map looks so convincing, the logits hardly change. Without channel attention even the cloud becomes a target. A map that agrees with us is no proof that the network depends on it.
-
-# %% [markdown]
+#
 # ## The machinery
 #
 # Two parts are not needed to understand the network: how it starts, and how a TPU upsamples.

@@ -8,12 +8,7 @@
 
 # %%
 #| hide
-from itertools import pairwise
-
-import matplotlib.pyplot as plt
 from fastcore.test import expect_fail
-
-from mshnet.core import Config
 
 # %%
 #| export
@@ -24,7 +19,6 @@ import os
 import platform
 import random
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -52,7 +46,6 @@ from mshnet.files import free_memory
 # %%
 #| export
 PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
-_EMULATED = "a CPU emulates it, and a step can take minutes; begin runs there with bf16 or fp32"
 T = TypeVar("T")
 
 
@@ -119,11 +112,11 @@ class Device:
         "Compute in bf16, fp16 or fp32: a run that is resumed elsewhere keeps its own."
         if precision not in self.precisions:
             there = " or ".join(self.precisions)
-            raise UserError(f"precision={precision}: not on {self.name}; use {there}")
+            raise UserError(
+                f"precision={precision}: not on {self.name}; use {there}, or another --device"
+            )
         self.precision, self.dtype = precision, PRECISIONS[precision]
         scaled = precision == "fp16"
-        if scaled and self.kind == "cpu":
-            warnings.warn(f"precision=fp16: {_EMULATED}", stacklevel=2)
         self.scaler = torch.amp.GradScaler(self.kind if scaled else "cpu", enabled=scaled)
 
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
@@ -172,13 +165,14 @@ class Device:
 
     def end_step(self) -> None:
         "Finish a step after the update of its weights."
-        self.ranks.end_step()
 
-    def seed(self, seed: int, epoch: int) -> None:
-        "Seed all random numbers for an epoch: different ones in each epoch and process."
-        own = int(np.random.SeedSequence([seed, epoch, self.ranks.rank]).generate_state(1)[0])
-        for set_seed in (torch.manual_seed, np.random.seed, random.seed):
-            set_seed(own)
+    def seed(self, seed: int, step: int) -> None:
+        "Seed all random numbers for a step of the run: different ones in each step and process."
+        own = int(np.random.SeedSequence([seed, step, self.ranks.rank]).generate_state(1)[0])
+        gpu = {"cuda": torch.cuda.manual_seed_all, "mps": torch.mps.manual_seed}.get(self.kind)
+        for set_seed in (torch.default_generator.manual_seed, np.random.seed, random.seed, gpu):
+            if set_seed:  # torch.manual_seed takes a millisecond where there is no GPU
+                set_seed(own)
 
     def keep(self, folder: Path) -> None:
         "Keep compiled programs in a folder, for the next session."
@@ -213,9 +207,6 @@ class OneProcess:
     def wrap(self, phase: str, model: Any) -> Any:
         "The model as it is trained in a phase."
         return model
-
-    def end_step(self) -> None:
-        "Finish a step after the update of its weights."
 
     def shard(self, plan: list[list[int]]) -> list[list[int]]:
         "This process's rows of each batch: together they are the batch, in order."
@@ -319,50 +310,10 @@ update(device, loss, optimizer, clip=0.1)
 device.read(device.ranks.mean(loss))
 f"moved by {(model.weight - before).norm():.3f}, reads: {device.reads}"
 
-# %% [markdown]
-# Why is a read worth counting? We measure the life of one step, here on the CPU. Forward and backward pass take nearly all of it. An accelerator computes them while the host only queues the operations and prepares the next batch, for as long as no value is needed on the host. The read itself is the shortest bar, but it waits for all bars above it. One read in each step would make host and chip take turns:
-
-# %%
-net = nn.Sequential(nn.Conv2d(3, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 1, 3, padding=1))
-net, host = device.to_device(net), Pair(torch.rand(4, 3, 128, 128), torch.zeros(4, 1, 128, 128))
-optimizer = optim.Adagrad(net.parameters(), lr=0.01)
-
-
-def step_times():
-    "Milliseconds at which each part of a step is done."
-    start, times = time.perf_counter(), [0.0]
-
-    def timed(value):
-        times.append(1000 * (time.perf_counter() - start))
-        return value
-
-    batch = timed(device.transfer_batch(host))
-    output = timed(net(batch.image))
-    loss = timed(((output - batch.mask) ** 2).mean())
-    timed(loss.backward())
-    timed(optimizer.step())
-    timed(device.read(loss))
-    optimizer.zero_grad()
-    return times
-
-
-times = np.median([step_times() for _ in range(7)][2:], axis=0)
-names = ["transfer", "forward", "loss", "backward", "update", "read"]
-colors = ["C0", "C1", "C1", "C1", "C1", "C3"]
-figure, axes = plt.subplots(figsize=(7, 2.8), layout="constrained")
-axes.barh(names, np.maximum(np.diff(times), times[-1] / 300), left=times[:-1], color=colors)
-for row, (start, end) in enumerate(pairwise(times)):
-    left = end > 0.7 * times[-1]
-    wait = ", after waiting for all above" if names[row] == "read" else ""
-    text = f"  {end - start:.2f} ms{wait}  "
-    axes.text(start if left else end, row, text, ha="right" if left else "left", va="center")
-axes.invert_yaxis()
-axes.set(xlabel="milliseconds since the step began", xlim=(0, 1.04 * times[-1]))
-axes.set_title("to the device (blue), on the device (orange), back to the host (red)", fontsize=10)
-plt.show()
-
 
 # %% [markdown]
+# Why is a read worth counting? An accelerator computes while the host only queues the operations and prepares the next batch, for as long as no value is needed on the host. A read waits for all operations before it. One read in each step would make host and chip take turns.
+#
 # ## GPU
 #
 # A torch for CUDA holds programs for some generations of GPUs. Old generations disappear first: from torch 2.8 on, only the builds for CUDA 12.6 support GPUs before 7.0. torch finds such a GPU all the same and fails in the first operation, so we try one when the GPU is opened. torch's own warning, which the doctor repeats, names the build to install.
@@ -382,20 +333,13 @@ class Cuda(Device):
     kind = "cuda"
 
     def __init__(self, precision: str = "auto", index: int | None = None) -> None:
-        count = torch.cuda.device_count()
         if not torch.cuda.is_available():
-            built = (
-                "" if torch.version.cuda else f" (torch {torch.__version__} is built without CUDA)"
-            )
-            raise UserError(f"device=cuda: torch finds no NVIDIA GPU{built}; use --device cpu")
-        if index is not None and index >= count:
-            there = "cuda:0" if count == 1 else f"cuda:0 to cuda:{count - 1}"
-            raise UserError(f"device=cuda:{index}: there is no such GPU; use {there}")
+            raise UserError("device=cuda: torch finds no NVIDIA GPU; use --device cpu")
         try:
             _try_gpu(index or 0)
-        except RuntimeError as error:
+        except RuntimeError as error:  # such as an index that no GPU has
             todo = "see mshnet doctor, or use --device cpu"
-            raise UserError(f"device=cuda: {first_line(error)}; {todo}") from None
+            raise UserError(f"device=cuda:{index or 0}: {first_line(error)}; {todo}") from None
         super().__init__(precision, index)
 
     def chip(self) -> str:
@@ -557,16 +501,12 @@ def open_device(
         raise UserError("device=xla: one process drives all chips; start it without torchrun")
     if kind == "xla":
         return resolve(DEVICES[kind])(precision, num_devices)  # type: ignore[no-any-return]
-    if several and num_devices not in (0, several):
-        what = f"num_devices={num_devices}: torchrun started {several} processes"
-        raise UserError(f"{what}; leave it out")
     if several and (kind == "mps" or index):
         raise UserError(f"device={name}: several processes share cuda or cpu; use one of these")
     if several and kind == "cuda":
         index = os.environ["LOCAL_RANK"]
         if int(index) >= (there := torch.cuda.device_count()):
-            todo = f"use torchrun --nproc-per-node={there}"
-            raise UserError(f"this machine has {there} GPUs; {todo}")
+            raise UserError(f"{several} processes: this machine has {there} GPUs; start {there}")
     device: Device = resolve(DEVICES[kind])(precision, int(index) if index else None)
     if kind == "cpu":
         hold_memory()
@@ -641,44 +581,6 @@ def _smaller(device: Device, config: Settings) -> str:
     if less and not device.micro:
         remedy += f", or compute it in parts by --micro-batch {less}"
     return f"{name}={size}: does not fit into the memory of {device.name}; {remedy}"
-
-
-# %% [markdown]
-# Too large a batch is the most frequent end of a first try. torch's message has a dozen lines and no remedy:
-
-# %%
-large = Config(batch_size=16)
-with expect_fail(UserError, contains="use --batch-size 8"), explained(device, large):
-    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 MiB")
-
-
-# %% [markdown]
-# ## Random states
-#
-# Random numbers follow from the seed and the epoch alone. A run that was stopped within an epoch resumes with the random states of that moment, for tasks that draw some in their steps (MSHNet does not). Of devices, CUDA's state alone is kept: on MPS, XLA or another device than before, such a task draws from the beginning of the epoch.
-
-# %%
-#| export
-def random_states(device: Device) -> dict[str, Any]:
-    "Random states of Python, numpy and torch, as plain values and tensors."
-    name, keys, *rest = np.random.get_state(legacy=True)
-    words = torch.from_numpy(np.asarray(keys).astype(np.int64))
-    states: dict[str, Any] = {"python": random.getstate(), "numpy": [name, words, *rest]}
-    states["torch"] = torch.get_rng_state()
-    if device.kind == "cuda":
-        states["cuda"] = torch.cuda.get_rng_state(device.name)
-    return states
-
-
-def set_random_states(device: Device, states: dict[str, Any]) -> None:
-    "Put random states back."
-    version, words, more = states["python"]
-    random.setstate((version, tuple(words), more))
-    name, keys, *rest = states["numpy"]
-    np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))
-    torch.set_rng_state(states["torch"])
-    if device.kind == "cuda" and "cuda" in states:
-        torch.cuda.set_rng_state(states["cuda"], device.name)
 
 
 # %% [markdown]
@@ -768,11 +670,7 @@ def hold_memory(hold: bool = True) -> bool:  # whether there is a glibc to tune
 device = open_device("cpu")
 share_cores(device, every=0)
 assert hold_memory(False) == hold_memory()
-sorted(device.facts()), 0 <= busy_cores() <= len(own_cores()), len(cpu_name()) > 0
-
-# %%
 device.world = 2
 with expect_fail(UserError, contains="use 4 or 6"):
     check_batch(device, 5)
-with expect_fail(UserError, contains="use auto, cpu, cuda, cuda:N, mps or xla"):
-    open_device("gpu")
+sorted(device.facts()), 0 <= busy_cores() <= len(own_cores()), len(cpu_name()) > 0

@@ -94,12 +94,6 @@ class _CpuBatchNorm(nn.modules.batchnorm._BatchNorm):
 class _Wrapped(nn.parallel.DistributedDataParallel):
     "A model whose gradients are averaged over all processes, with the model's own attributes."
 
-    called = False  # only then are gradients averaged
-
-    def forward(self, *args: Any, **options: Any) -> Any:
-        self.called = True
-        return super().forward(*args, **options)
-
     def __getattr__(self, name: str) -> Any:
         try:
             return super().__getattr__(name)
@@ -146,14 +140,6 @@ class Ranks(OneProcess):
             self.wrapped, self.phase = _Wrapped(model, static_graph=True), phase
         return self.wrapped
 
-    def end_step(self) -> None:
-        "UserError if the gradients were not averaged."
-        if isinstance(self.wrapped, _Wrapped) and not self.wrapped.called:
-            raise UserError(
-                "the loss of this task does not call model(...) itself, so several processes "
-                "cannot average its gradients; do all of it in the model's forward"
-            )
-
     def shard(self, plan: list[list[int]]) -> list[list[int]]:
         for rows in plan:
             if len(rows) % self.count:
@@ -198,7 +184,10 @@ class Ranks(OneProcess):
         bits = b"".join(v.detach().cpu().numpy().tobytes() for v in model.state_dict().values())
         digests = self.all_gather(hashlib.sha256(bits).hexdigest()[:12])
         if len(set(digests)) > 1:
-            raise RuntimeError(f"the processes hold different models: {digests} by rank")
+            raise RuntimeError(
+                f"the processes hold different models: {digests} by rank; a loss must call "
+                "model(...) itself, which averages its gradients"
+            )
 
 
 # %% [markdown]

@@ -89,11 +89,9 @@ class Folder:
 
     def history(self) -> list[dict[str, Any]]:
         "The log, one entry per epoch: the last line of each."
-        entries = {}
-        try:
+        entries, lines = {}, list[bytes]()
+        with contextlib.suppress(OSError):
             lines = self.file("log.jsonl").read_bytes().splitlines()
-        except OSError:
-            lines = []
         for line in lines:
             with contextlib.suppress(ValueError, RecursionError):
                 entry = json.loads(line)
@@ -167,12 +165,12 @@ def environment(device: str) -> dict[str, Any]:
 #
 # A checkpoint holds everything that the next step depends on, with the configuration and the data's hashes, so that it cannot resume something else. It is tensors and plain values alone: it loads without running code. Tensors are stored from the CPU, so a run can be resumed on a different device.
 #
-# With averaged weights there are two sets. `model` is scored, whoever reads the file; training continues from `trained`. The order and the crops of an epoch follow from the seed, the epoch and the image's number, so there is no sampler to store. A run that is stopped within an epoch stores how many of its steps are done and the sum of their losses too, and resumes with the next step.
+# With averaged weights there are two sets. `model` is scored, whoever reads the file; training continues from `trained`. The order and the crops of an epoch follow from the seed, the epoch and the image's number, and the random numbers of a step from the seed and the step, so there is no sampler and no random state to store. A run that is stopped within an epoch stores how many of its steps are done and the sum of their losses too, and resumes with the next step.
 
 # %%
 #| export
 FORMAT = 3  # of checkpoints; raised when an older release could not read them
-PROGRESS = ("epoch", "phase", "best", "step", "total", "parts", "random")  # of a State
+PROGRESS = ("epoch", "phase", "best", "step", "total", "parts")  # of a State
 
 
 @dataclass
@@ -189,7 +187,6 @@ class State:
     step: int = 0  # steps that are done of the epoch after it
     total: list[float] = field(default_factory=list)  # sum of their losses, of each process
     parts: dict[str, float] = field(default_factory=dict)  # sums of named losses, mean of all
-    random: list[dict[str, Any]] = field(default_factory=list)  # random states of each process
 
     @property
     def scored(self) -> nn.Module:
@@ -211,7 +208,6 @@ def snapshot(
         "trained": {} if state.ema is None else state.model.state_dict(),
         "optimizer": state.optimizer.state_dict(),
         "scaler": state.scaler.state_dict() if state.scaler else {},
-        "threads": torch.get_num_threads(),
     } | {name: getattr(state, name) for name in PROGRESS}
     at_once = ("xla", "mps")  # XLA has only recorded it; MPS is not for two threads
     return each_tensor(content, lambda t: t.cpu() if t.device.type in at_once else t.clone())
@@ -228,7 +224,7 @@ def write_checkpoint(content: dict[str, Any], *paths: Path) -> None:
 
 
 # %% [markdown]
-# A file that we read back may be something else, of a newer release, or cut off. A pydantic model lists what it must hold. A value that an older format lacked has a default. `restore` puts everything back: weights, the optimizer's sums, the random states, and the place in the run.
+# A file that we read back may be something else, of a newer release, or cut off. A pydantic model lists what it must hold. A value that an older format lacked has a default. `restore` puts everything back: weights, the optimizer's sums, and the place in the run.
 
 # %%
 #| export
@@ -250,8 +246,6 @@ class _Content(BaseModel):
     step: int = Field(0, ge=0)
     total: list[float] = []
     parts: dict[str, float] = {}
-    random: list[dict[str, Any]] = []
-    threads: int = Field(0, ge=0)
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -264,8 +258,6 @@ def load(path: Path) -> dict[str, Any]:
     form = form if type(form) is int else 0  # it may even be a tensor
     if form > FORMAT:
         raise UserError(f"{path}: written by a newer mshnet (format {shown(form)}); update mshnet")
-    if form == 1:
-        content["random"] = []  # that format had none within an epoch
     try:
         return _Content.model_validate(content).model_dump()
     except (ValidationError, RecursionError) as error:
@@ -297,8 +289,6 @@ def restore(state: State, content: dict[str, Any]) -> None:
         group.setdefault("initial_lr", rate)  # format 2 has none
     for name in PROGRESS:
         setattr(state, name, content[name])
-    if content["config"].get("deterministic") and content["threads"]:
-        torch.set_num_threads(content["threads"])  # their number sets the order of sums
 
 
 # %% [markdown]
@@ -333,28 +323,27 @@ new.optimizer.state_dict()["state"][0]["sum"]
 
 # %%
 #| export
-def good(
-    path: Path,  # a checkpoint
-) -> tuple[Path, dict[str, Any]]:  # the file that was read, and its content
-    "Read a checkpoint; for a damaged `last.pt` the previous one, with a warning."
+def last_checkpoint(folder: Folder) -> dict[str, Any]:
+    """The content of `last.pt`; UserError if it cannot be read.
+
+    If it is damaged, `previous.pt` takes its place, with a warning; it is kept as `damaged.pt`.
+    """
+    last, previous = folder.file("last.pt"), folder.file("previous.pt")
     try:
-        return path, load(path)
+        return load(last)
     except UserError as error:
-        previous, best = path.with_name("previous.pt"), path.with_name("best.pt")
-        if path.name != "last.pt":
-            raise
         with contextlib.suppress(UserError):
             content = load(previous)
             text = f"{error}: resuming from {previous.name}, epoch {content['epoch']}"
             warnings.warn(text, stacklevel=2)
-            return previous, content
-        with contextlib.suppress(UserError):
-            epoch = load(best)["epoch"]
-            error = UserError(
-                f"{error}, and previous.pt cannot replace it; begin a new run with the weights of "
-                f"epoch {epoch}: --weight-path {quoted(best)} and another --output-dir"
-            )
-        raise error from None
+            if last.exists():
+                os.replace(last, folder.file("damaged.pt"))
+            os.replace(previous, last)
+            return content
+        raise UserError(
+            f"{error}, and previous.pt cannot replace it; begin a new run with the weights of the "
+            f"kept epoch: --weight-path {quoted(folder.file('best.pt'))} and another --output-dir"
+        ) from None
 
 
 def best_or_last(folder: Folder) -> dict[str, Any]:
@@ -362,7 +351,7 @@ def best_or_last(folder: Folder) -> dict[str, Any]:
     try:
         return load(folder.file("best.pt"))
     except UserError as error:
-        _, last = good(folder.file("last.pt"))
+        last = last_checkpoint(folder)
         if not last["best"] or last["best"]["epoch"] != last["epoch"]:
             warnings.warn(f"{error}: the last epoch is scored instead", stacklevel=2)
             last["best"] = {"epoch": last["epoch"], "name": None}
@@ -398,7 +387,7 @@ def find_checkpoint(
                 "--output-dir"
             )
         return None
-    old = good(folder.file("last.pt"))[1]
+    old = last_checkpoint(folder)
     changed = _differences(old["config"], config)
     free = {"training images"}  # the list covers them
     if config.precision == "auto":  # the run keeps its own
@@ -423,7 +412,7 @@ def find_checkpoint(
 
 
 # %% [markdown]
-# The folder is made after the comparison, so a refused run leaves no trace. A damaged file is moved away before anything is written: otherwise it would become the previous one, and the good one would be gone.
+# The folder is made after the comparison, so a refused run leaves no trace.
 
 # %%
 #| export
@@ -440,21 +429,8 @@ def prepare(
         if not unfinished and folder.file("last.pt").exists():
             return  # a finished run keeps its records
         folder.file("figures").mkdir(parents=True, exist_ok=True)
-        if has_checkpoint(folder.path):
-            _mend(folder.file("last.pt"))
     write_json(folder.file("config.json"), config.model_dump())
     write_json(folder.file("env.json"), environment(device))
-
-
-def _mend(last: Path) -> None:
-    "Replace a damaged `last.pt` by the checkpoint before it, and keep it as `damaged.pt`."
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # already given when the file was read
-        source = good(last)[0]
-    if source != last:
-        if last.exists():
-            os.replace(last, last.with_name("damaged.pt"))
-        write_atomic(last, source.read_bytes())
 
 
 # %%
@@ -467,7 +443,7 @@ with tempfile.TemporaryDirectory() as tmp:
         find_checkpoint(folder, Config(lr=0.1), {"train": "0123"})
     with expect_fail(UserError, contains="train 0123 -> 4567"):
         find_checkpoint(folder, config, {"train": "4567"})
-    print(good(folder.file("last.pt"))[0].name)
+    print(last_checkpoint(folder)["data"])
 
 
 # %% [markdown]

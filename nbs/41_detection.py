@@ -18,7 +18,7 @@ import matplotlib.pyplot as plt
 from fastcore.test import expect_fail, test_close, test_eq
 
 from mshnet.device import open_device
-from mshnet.task import Data, count_predictions, digits, make_task, protocol, score_split
+from mshnet.task import make_task, score_split
 
 # %%
 #| export
@@ -175,8 +175,6 @@ image, model = torch.randn(2, 3, 32, 32), MSHNet()
 with torch.no_grad():
     model.train()(image)  # moves the statistics away from their start
     test_close(fuse_bn(model)(image)[1], model.eval()(image)[1], eps=1e-4)
-    model.decoder_0[0].bn1 = nn.GroupNorm(4, 16)  # not batch norm: this block stays as it is
-    test_close(fuse_bn(model)(image)[1], model(image)[1], eps=1e-4)
 
 # %% [markdown]
 # ### The task
@@ -195,7 +193,7 @@ def over_mirrors(predict: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
     return torch.stack([predict(images.flip(a)).flip(a) for a in _MIRRORS]).mean(0)
 
 
-class DetectionTally:
+class _DetectionTally:
     "Counts predictions, batch by batch."
 
     def __init__(self, config: Config) -> None:
@@ -271,8 +269,8 @@ class Detection(Task):
         full = torch.tensor(phase == "full").to(fused.device)
         return torch.where(full, fused, masks[0]).float()
 
-    def tally(self) -> DetectionTally:
-        return DetectionTally(self.config)
+    def tally(self) -> _DetectionTally:
+        return _DetectionTally(self.config)
 
     def for_scoring(self, model: nn.Module, device: Device) -> nn.Module:
         if self.config.base_size == "native":  # each padded size is a shape, and a program
@@ -292,8 +290,11 @@ class Detection(Task):
         return make_optimizer(c.optimizer, groups, c.weight_decay)
 
     def identity(self, parts: dict[str, Split]) -> dict[str, str]:
-        "What a resumed run must share: the pixels of each split, and its list of names."
-        return _pixel_identity(parts)
+        "What a resumed run must share: the images and masks of each split, under their names."
+        trained = [parts[name] for name in ("train", "val") if name in parts]
+        same = {f"{name} data": split.hash for name, split in parts.items()}
+        same["training list"] = hash_of_all(trained)  # the same with every seed
+        return same | {"training images": " ".join(sorted(image_digests(trained)))}
 
     def protocol(self, data: Split, scores: Scores) -> dict[str, Any]:
         size = self.config.base_size
@@ -319,15 +320,7 @@ class Detection(Task):
         resolve("mshnet.show:draw_run")(folder)
 
     def advice(self, history: list[dict[str, Any]]) -> str:
-        return _advice_if_dead(history, self.config)
-
-    def about(self, parts: dict[str, Split], device: Device) -> dict[str, str]:
-        "Images, and where their pixels lie."
-        counts = ", ".join(f"{len(split)} {name}" for name, split in parts.items())
-        kind = parts["train"].source if self.config.dataset_dir else "synthetic scenes"
-        stored = parts["train"].in_memory
-        pixels = "in memory" if stored else "in their files, read when they are needed"
-        return {"data": f"{kind}: {counts} images", "pixels": pixels}
+        return _advice(history, self.config)
 
     def describe_data(self) -> tuple[str, bool]:
         "The data report."
@@ -335,144 +328,69 @@ class Detection(Task):
 
 
 # %% [markdown]
-# We take one step manually: the data, a batch, and the loss of the second phase.
+# We take one step manually: the data, a batch, and the loss of the second phase. Then we score the network.
 
 # %%
 settings = {"scenes": 8, "base_size": 32, "crop_size": 32, "batch_size": 2}
 config = Config(**settings, warm_epoch=5, device="cpu", precision="fp32")
 task, device = make_task(config), open_device("cpu", "fp32")
 model, parts = task.model(), task.splits()
-train: Data = parts["train"]
+train = parts["train"]
 plan = task.plan(train, epoch=0)
 batch = task.batch(train, plan[0], epoch=0)
 loss = task.loss(model, batch, task.phase(6))
 loss.backward()
 test_eq([task.phase(e) for e in (0, 5, 6)], ["warm-up", "warm-up", "full"])
 assert torch.equal(task.model().final.weight, model.final.weight)  # the same seed
+print(score_split(task, model, parts["test"], device, "full"))
 slow = Detection(Config(join_rate=0.1)).optimizer(model).param_groups
 test_eq([(len(group["params"]), group["lr"]) for group in slow][1], (8, 0.0001))
 loss
-
-# %% [markdown]
-# Scoring runs the network over a split, counts each batch, and states the protocol beside the scores.
-
-# %%
-tally = DetectionTally(config)
-count_predictions(tally.add, task, model, parts["test"], device, "full")
-tally.gather(device.ranks)
-scores = score_split(task, model, parts["test"], device, "full")
-test_eq(scores, tally.scores())
-test_eq(digits(["b", "a"]), digits(["a", "b"]))  # the list's digest ignores its order
-how = protocol(task, parts["test"], scores, device, Origin("untrained"))
-test_eq((how["resize"], how["images"]), (RESIZE, 2))
-print(scores)
-
-
-# %% [markdown]
-# ### What a resumed run must share
-#
-# A resumed run must have the same images, with the same masks under the same names, in each of its splits.
-
-# %%
-#| export
-def _pixel_identity(parts: dict[str, Split]) -> dict[str, str]:
-    "Digests of the names and pixels of each split."
-    trained = [parts[name] for name in ("train", "val") if name in parts]
-    same = {f"{name} data": split.hash for name, split in parts.items()}
-    same["training list"] = hash_of_all(trained)  # the same with every seed
-    return same | {"training images": " ".join(sorted(image_digests(trained)))}
 
 
 # %% [markdown]
 # ### A run reports its collapse
 #
-# A run reports a prediction that covers more than 2% of the images, or nothing, once in each phase. Recipes that start from an empty prediction have five epochs before an empty one is reported, or all but the last of a shorter run. If the prediction is empty although the loss falls, as with few images, the remedy is more epochs, not a smaller learning rate.
+# A run reports a prediction that comes to cover more than 2% of the images, or nothing. Most recipes start from an empty prediction, so an empty one is reported only after targets were found.
 
 # %%
 #| export
-_FLOODED, _STRAY = 20_000, 1_000  # false pixels per million: more is a flood, fewer are strays
-_EMPTY_START = 5  # epochs in which the prediction may stay empty from the start
-_LEARNS = 0.97  # of the first epoch's loss: below that, the loss has fallen
+def _state(scores: dict[str, Any]) -> str:
+    "The state of a prediction: full (2% of the pixels or more), empty (nothing) or fine."
+    if scores["fa"] > 20_000:
+        return "full"
+    found = not scores["targets"] or scores["fa"] > 1000 or scores["pd"] or scores["iou"] > 0.001
+    return "fine" if found else "empty"
 
 
-def _state(
-    entry: dict[str, Any],  # of the log, with scores
-) -> str:
-    "flooded (2% of the pixels or more), empty (nothing), or an empty text for neither."
-    scores = entry["scores"]
-    if scores["fa"] > _FLOODED:
-        return "flooded"
-    if not scores["targets"] or scores["fa"] > _STRAY:  # nothing to find, or something is predicted
-        return ""
-    return "" if scores["pd"] or scores["iou"] > 0.001 else "empty"
-
-
-def _just_died(
-    scored: list[dict[str, Any]],  # the log's epochs of one phase
-    config: Config,
-    starts_empty: bool,
-) -> bool:
-    "Whether the last epoch is the first that is to be reported."
-    states, last = [_state(entry) for entry in scored], scored[-1]["epoch"]
-    if not starts_empty or set(states) != {"empty"}:
-        return states[-1] not in ("", *states[-2:-1])
-    patience = min(_EMPTY_START, config.epochs - 1)
-    return last >= patience and all(entry["epoch"] < patience for entry in scored[:-1])
-
-
-def _advice_if_dead(
+def _advice(
     history: list[dict[str, Any]],  # the log of a run
     config: Config,
-) -> str:  # one line in the epoch where the prediction dies; else empty
+) -> str:  # one line in the epoch of a collapse; else empty
     "The remedy for a prediction that is everything or nothing."
-    phase = history[-1]["phase"]
-    scored = [e for e in history if "scores" in e and e["phase"] == phase]
-    late = config.warm_epoch >= 0 and config.loss == "sls"  # heads that join after a warm-up
-    starts_empty = not late or (phase == "warm-up" and config.head_bias < 0)
-    if not scored or not _just_died(scored, config, starts_empty):
+    scores = [entry["scores"] for entry in history if "scores" in entry]
+    *_, before, now = "empty", "empty", *map(_state, scores)
+    if now in ("fine", before):
         return ""
-    remedied = config.fusion_start == "full_size" and config.join_rate < 1 and config.head_bias < 0
-    empty, share = _state(scored[-1]) == "empty", scored[-1]["scores"]["fa"] / 1e4
-    what = "the prediction " + ("is empty" if empty else f"covers {share:.0f}% of the image")
-    if not late and config.loss != "sls":
-        losses = [entry["loss"] for entry in (history[0], history[-1])]
-        if empty and (config.epochs <= _EMPTY_START or losses[1] < _LEARNS * losses[0]):
-            return f"{what}: train for more --epochs"
-        return f"{what}: try a smaller --lr, and look at the masks with `mshnet data`"
-    if phase == "warm-up":
-        what += "; such runs often die when all heads join"
+    what = "is empty" if now == "empty" else f"covers {scores[-1]['fa'] / 1e4:.0f}% of the image"
+    if config.loss == "sls":
+        remedy = ", which the SLS loss may not leave; begin a new run with --preset steady"
     else:
-        what += ", which the SLS loss may not leave by itself (gradient clipping does not help)"
-    remedy = "--preset steady" if late else "--loss soft_iou+bce"
-    if late and not remedied and not config.weight_path:
-        remedy += (
-            ", or keep network and loss and add --fusion-start full_size --join-rate 0.1 "
-            "--head-bias -4"
-        )
-    where = "; use another --output-dir, too" if config.output_dir else ""
-    return f"{what}: begin anew with {remedy}{where}"
+        remedy = ": try a smaller --lr, and look at the masks with `mshnet data`"
+    return f"the prediction {what}{remedy}"
 
 
 # %%
-def log(*fa, phase="full"):
+def log(*fa):
     "A log with these false alarm rates; an epoch with a rate of 20 has found a target."
     each = [{"iou": 0.3 if f == 20 else 0.0, "pd": 0.0, "fa": f, "targets": 1} for f in fa]
-    return [{"epoch": i, "phase": phase, "loss": 1, "scores": s} for i, s in enumerate(each)]
+    return [{"scores": scores} for scores in each]
 
 
-paper = Config(preset="paper")
-print(_advice_if_dead(log(3e5, phase="warm-up"), paper))
-print(_advice_if_dead(log(20, 9e5), paper))
-print(_advice_if_dead(log(20, 0), Config()))
-
-# %%
-#| hide
-dead = [(20,), (20, 0), (0, 0), (20, 9e5), (20, 9e5, 9e5), (9e5, 0)]  # once is enough
-test_eq([bool(_advice_if_dead(log(*fa), paper)) for fa in dead], [0, 1, 0, 1, 0, 1])
-empty = [bool(_advice_if_dead(log(*[0] * n), Config(epochs=40))) for n in range(1, 8)]
-test_eq(empty, [0, 0, 0, 0, 0, 1, 0])  # steady starts from an empty prediction
-test_eq(_state({"scores": {"iou": None, "pd": None, "fa": 0.0, "targets": 0}}), "")
-assert not _just_died(log(0, 0), Config(), True) and _just_died(log(20, 0), Config(), True)
+print(_advice(log(20, 9e5), Config(preset="paper")))
+print(_advice(log(20, 0), Config()))
+runs = [(20,), (0, 0), (20, 0), (20, 0, 0), (9e5,), (20, 9e5, 9e5), (9e5, 0)]  # once is enough
+test_eq([bool(_advice(log(*fa), config)) for fa in runs], [0, 0, 1, 0, 1, 0, 1])
 
 # %% [markdown]
 # ## Questions

@@ -233,13 +233,6 @@ def _curves(histogram: Histogram, found: Sequence[Found], pixels: int) -> dict[s
     }
 
 
-# %%
-#| hide
-curves = _curves(Histogram(), [Found(0, 0, 7)] * len(THRESHOLDS), 1000)
-test_eq((curves["objects"]["pd"][0], curves["objects"]["fa"][0]), (None, 7000))
-test_eq(len(curves["pixels"]["recall"]), 100)
-
-
 # %% [markdown]
 # ### One pass
 #

@@ -10,8 +10,6 @@
 
 # %%
 #| hide
-import tempfile
-
 import matplotlib.pyplot as plt
 import numpy as np
 from fastcore.test import expect_fail, test_close, test_eq
@@ -32,13 +30,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mshnet.core import Settings, UserError, as_user_error, configure, resolve
+from mshnet.core import Settings, UserError, as_user_error, configure
 from mshnet.cpu import use_cpu_passes
 from mshnet.detection import fused_for, normalise
 from mshnet.device import infer, open_device
-from mshnet.places import run_folder
+from mshnet.places import site_of
 from mshnet.recipe import Config
-from mshnet.task import Evaluation, Trained, count_seen, make_task, trained_model
+from mshnet.task import Evaluation, count_seen, make_task, trained_model
 from mshnet.weights import PRETRAINED, settings_of_weights, weights_file
 
 # %% [markdown]
@@ -98,7 +96,7 @@ def evaluate(
     if config.num_devices > 1 and device.world == 1:
         text = "num_devices is for training; to score in several processes, start them by torchrun"
         warnings.warn(text, stacklevel=2)
-    device.keep(run_folder(config).parent / "xla_cache")
+    device.keep(site_of(config, mount=False).programs)
     fits = -(-config.batch_size // device.world) * device.world  # no score depends on it
     task = make_task(config.model_copy(update={"batch_size": fits}))
     test = task.splits(["test"])["test"]
@@ -119,24 +117,6 @@ def _settings_of_test(weights: Any, settings: dict[str, Any]) -> Settings:
         {"weight_path": path, **settings}, trained=settings_of_weights(path)
     )
     return found
-
-
-# %%
-#| hide
-config = Config(scenes=12, base_size=48, crop_size=48, batch_size=2, device="cpu", precision="fp32")
-model = make_task(config).model().eval()
-with tempfile.TemporaryDirectory() as tmp:
-    path = f"{tmp}/best.pt"
-    torch.save({"state_dict": model.state_dict()}, path)
-    trained: Trained = trained_model(path)
-    again = evaluate(config.model_copy(update={"weight_path": path}))
-    test_eq(evaluate(path, **config.recipe(), device="cpu").scores, again.scores)
-    test_eq(load(path).state_dict()["final.bias"], model.state_dict()["final.bias"])
-assert trained.phase == "full" and trained.origin.seed is None
-test_eq((again.scores.images, again.protocol["trained_on_scored_images"]), (3, None))
-test_eq(repr(again), f"<Analysis: {again.scores}>")
-with expect_fail(UserError, contains="weights of type list are not possible"):
-    evaluate([])
 
 
 # %% [markdown]
@@ -216,11 +196,6 @@ def logits_of(model: nn.Module, images: Tensor, deep: bool) -> Tensor:  # [B,1,H
     return model(normalise(images), deep=deep)[1].float()
 
 
-def predict(*args: Any, **settings: Any) -> Any:
-    "The same as `mshnet.predict.predict`, which also takes files."
-    return resolve("mshnet.predict:predict")(*args, **settings)
-
-
 # %% [markdown]
 # One scene, its probabilities, and what is above the threshold of the pretrained weights:
 
@@ -241,6 +216,8 @@ for axes, (name, (pixels, limits)) in zip(figure.subplots(1, 4), panels.items(),
 
 # %%
 #| hide
+config = Config(scenes=12, base_size=48, crop_size=48, batch_size=2, device="cpu", precision="fp32")
+model = make_task(config).model().eval()
 images = torch.randint(0, 256, (3, 3, 48, 32), dtype=torch.uint8)
 detector = Detector(model, "cpu")
 probs = detector(images)
@@ -248,8 +225,7 @@ test_close(torch.sigmoid(logits_of(model, images, True)).detach(), probs, eps=0.
 test_close(detector(images[2:]), probs[2:], eps=1e-2)
 with expect_fail(UserError, contains="not uint8"):
     detector(images.float())
-test_eq(predict(model, images, "cpu").shape, probs.shape)
-detector.name, detector.why, tuple(probs.shape)
+test_eq(evaluate(config, weight_path="pretrained").scores.images, 3)
 
 # %% [markdown]
 # ## Questions

@@ -490,6 +490,7 @@ for name in ("one/0.png", "one/1.png", "two/0.png", "two/1.png"):
 
 # %%
 print(detect(here / "one" / "0.png", device="cpu")[0])
+print(predict("pretrained", here / "one" / "0.png", device="cpu").shape)
 find_targets(device="cpu")
 
 # %% [markdown]

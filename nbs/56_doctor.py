@@ -28,7 +28,7 @@ import torch
 
 from mshnet.core import Settings, UserError, counted, first_line, quoted
 from mshnet.device import USUAL_THREADS, Device, busy_cores, open_device, own_cores
-from mshnet.places import installed, session_hours, site_of, where
+from mshnet.places import installed, run_folder, session_hours, site_of, where
 from mshnet.recipe import Config
 from mshnet.run import PACKAGES
 from mshnet.task import make_task
@@ -86,17 +86,12 @@ def _find_nvidia() -> list[str]:
 
 
 class _Checkup:
-    "The settings of a run, its site, and the device that it would use."
+    "The settings of a run, and the device that it would use."
 
     def __init__(self, config: Any) -> None:  # the settings of any task
         self.config = config
-        self.misplaced = self.problem = ""  # why there is no mirror, and no device
+        self.problem = ""  # why there is no device
         self.device: Device | None = None
-        try:
-            self.site = site_of(config, mount=False)
-        except UserError as error:
-            self.misplaced = str(error)
-            self.site = site_of(config.model_copy(update={"mirror_dir": ""}), mount=False)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             try:
@@ -223,7 +218,7 @@ def _room(folder: Path) -> tuple[float, str]:
 
 def _disk(checkup: _Checkup) -> _Finding:
     "Space where the run's folder will be, and whether it can be written; a run takes 200 MB."
-    folder = checkup.site.folder
+    folder = run_folder(checkup.config)
     free, reason = _room(folder)
     if reason:
         return "error", f"{folder} cannot be written ({reason}); use another --output-dir"
@@ -238,12 +233,9 @@ def _data(checkup: _Checkup) -> _Finding:
     config = checkup.config
     if not config.dataset_dir:
         return "ok", f"{config.synthetic_name} data (no dataset_dir)"
-    try:
-        if config.task != "detect":  # whether these settings read this data set
-            make_task(config).splits(["test"])
-        text, usable = make_task(config).describe_data()
-    except UserError as error:
-        return "error", str(error)
+    if config.task != "detect":  # whether these settings read this data set
+        make_task(config).splits(["test"])
+    text, usable = make_task(config).describe_data()
     lines = text.splitlines()
     wrong = [line for line in lines if line.startswith(("error", "skipped", "warning"))]
     if not usable:
@@ -254,13 +246,12 @@ def _data(checkup: _Checkup) -> _Finding:
 
 def _session(checkup: _Checkup) -> _Finding:
     "When the session ends, and where the run is copied to."
-    site, colab, usual = checkup.site, where().name == "colab", session_hours()
+    site = site_of(checkup.config, mount=False)
+    colab, usual = where().name == "colab", session_hours()
     ends = site.seconds < float("inf")
     time = f"stops by itself after {site.hours:g} hours" if ends else "no limit of time"
     if ends and site.hours > usual:
         return "warning", f"{time}; this place may end it before, use --max-hours {usual:g}"
-    if checkup.misplaced:
-        return "error", checkup.misplaced
     if site.mirror:
         free, reason = _room(site.mirror)
         if reason:
@@ -277,14 +268,14 @@ def _session(checkup: _Checkup) -> _Finding:
 
 
 # %%
-bad = {"output_dir": "/dev/null/run", "dataset_dir": "no-such-folder", "mirror_dir": "drive"}
-for check in (_disk, _data, _session):
+bad = {"output_dir": "/dev/null/run", "mirror_dir": "drive"}
+for check in (_disk, _session):
     print(*check(_Checkup(Config(device="cpu", **bad))))
 
 # %% [markdown]
 # ## All checks
 #
-# A strange machine is where the doctor is needed most. If a check fails in an unforeseen way, it becomes a warning with the reason, and the other checks continue.
+# A check raises the error that a run would raise, such as one for a wrong folder. A strange machine is where the doctor is needed most: if a check fails in an unforeseen way, that is a warning with the reason, and the other checks continue.
 
 # %%
 #| export
@@ -292,17 +283,21 @@ _ALL = (_machine, _accelerator, _build, _memory, _disk, _data, _session)
 _CHECKS: dict[str, Callable[[_Checkup], _Finding]] = {check.__name__[1:]: check for check in _ALL}
 
 
+def _line(checkup: _Checkup, subject: str) -> Line:
+    "The report of one check, whatever happens."
+    try:
+        level, text = _CHECKS[subject](checkup)
+    except UserError as error:
+        level, text = "error", str(error)
+    except Exception as error:
+        level, text = "warning", f"this check failed ({type(error).__name__}: {first_line(error)})"
+    return Line(level, subject, text)
+
+
 def doctor(config: Settings) -> Report:
     "Run all checks of this machine, for these settings."
-    checkup, lines = _Checkup(config), []
-    for subject, check in _CHECKS.items():
-        try:
-            level, text = check(checkup)
-        except Exception as error:
-            why = f"{type(error).__name__}: {first_line(error)}"
-            level, text = "warning", f"this check failed ({why})"
-        lines.append(Line(level, subject, text))
-    return Report(tuple(lines))
+    checkup = _Checkup(config)
+    return Report(tuple(_line(checkup, subject) for subject in _CHECKS))
 
 
 # %%

@@ -83,7 +83,7 @@ COMMANDS = {
     "bench": "measure training, evaluation and memory on this device",
     "export": "write weights as a checked file for other programs (pip install 'mshnet[export]')",
     "compare": "compare runs: scores, protocols, and what went wrong",
-    "pack": "archive a run (tar.gz)",
+    "pack": "archive a run (RUN.tar.gz, beside it)",
 }
 
 # %% [markdown]
@@ -109,9 +109,6 @@ _OPTIONS: dict[str, dict[str, tuple[type, str]]] = {  # a bool is a switch
     },
     "export": {
         "output": (str, "FILE.onnx or FILE.safetensors (default: ONNX beside the weights)"),
-    },
-    "pack": {
-        "output": (str, "file to write, .tar.gz (default: beside the run, named after it)"),
     },
     "predict": {
         "tile": (int, "longest side that is predicted in one piece, in pixels (default 1024)"),
@@ -509,9 +506,9 @@ def _export(config: Config, **how: str) -> int:
     return 0
 
 
-def _pack(config: Config, run: str, **how: Any) -> int:
+def _pack(config: Config, run: str) -> int:
     "Put a run into one file, and print its name."
-    path = resolve("mshnet.session:pack")(run, **how)
+    path = resolve("mshnet.session:pack")(run)
     print(f"{path}  {megabytes(path.stat().st_size)}")
     return 0
 

@@ -8,7 +8,6 @@
 
 # %%
 #| hide
-import subprocess
 import sys as python
 
 # %%
@@ -73,10 +72,3 @@ if __name__ == "__main__":
 # %%
 python.argv[1:] = ["train", "--epochz", "3"]
 assert start() == 2
-
-# %%
-done = subprocess.run(
-    [python.executable, "-m", "mshnet", "--version"], capture_output=True, text=True
-)
-assert done.returncode == 0, done.stderr
-done.stdout.strip()

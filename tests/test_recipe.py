@@ -426,23 +426,21 @@ def test_an_automatic_warm_up_does_not_change_with_the_length_of_a_constant_run(
     assert rates[0] == rates[1] == rates[2] and rates[0][0] < rates[0][50] < rates[0][99]
 
 
-# Predictions that die
-
-REMEDY = {"fusion_start": "full_size", "join_rate": 0.1, "head_bias": -4.0}
+# Predictions that collapse
 
 
 @pytest.mark.parametrize(
     ("run", "epochs"),
     [
         ("nuaa-sirst-paper", [2]),
-        ("nudt-sirst-paper-60/seed2", [4, 9]),  # 4% in the warm-up, then 98% to the end
-        ("nuaa-sirst-paper-60/seed0", [4, 9]),
+        ("nudt-sirst-paper-60/seed2", [4]),  # 4% in the warm-up, then 98% to the end
+        ("nuaa-sirst-paper-60/seed0", [4]),
         ("nuaa-sirst-remedy-bias/seed1", []),
         ("nuaa-sirst-remedy-bias/seed2", [19]),  # and has left it five epochs later
         ("nuaa-sirst-steady/seed0", []),
     ],
 )
-def test_a_death_is_reported_in_its_epoch(run, epochs):
+def test_a_collapse_is_reported_in_its_epoch(run, epochs):
     "The kept logs, epoch by epoch, as a run sees them."
     folder = Path(__file__).parent.parent / "results" / run
     task = Detection(settings_from(json.loads((folder / "config.json").read_text())))
@@ -457,51 +455,14 @@ def test_a_death_is_reported_in_its_epoch(run, epochs):
     ("changes", "scores", "advice"),
     [
         ({}, {"fa": 9e5}, "covers 90% of the image: try a smaller --lr"),
-        ({"loss": "sls"}, {"fa": 9e5}, "the SLS loss may not leave by itself"),
-        ({"loss": "sls"}, {"fa": 9e5}, "does not help): begin anew with --loss soft_iou+bce"),
-        ({"preset": "paper"}, {"fa": 0}, "is empty, which the SLS loss may not leave"),
-        ({"preset": "paper"}, {"fa": 0}, "does not help): begin anew with --preset steady, or"),
-        ({"preset": "paper"}, {"fa": 0}, "steady, or keep network and loss and add --fusion-start"),
-        ({"preset": "paper", "head_bias": -4.0}, {"fa": 0}, "--join-rate 0.1 --head-bias -4"),
-        ({"preset": "paper"} | REMEDY, {"fa": 0}, "begin anew with --preset steady"),
-        ({"preset": "paper"}, {"fa": 0, "targets": 0}, ""),
-        ({"epochs": 1}, {"fa": 0}, "is empty: train for more --epochs"),
-        (
-            {"preset": "paper", "weight_path": "a.pt", "output_dir": "a"},
-            {"fa": 0},
-            "begin anew with --preset steady; use another --output-dir, too",
-        ),
-        ({"epochs": 1, "head_bias": 0}, {"fa": 9e5}, "covers 90% of the image: try a smaller --lr"),
-        ({"preset": "paper"}, {"fa": 8000}, ""),  # it predicts something
-        ({}, {"fa": 0}, ""),
+        ({"preset": "paper"}, {"fa": 0}, "is empty, which the SLS loss may not leave; begin a new"),
+        ({}, {"fa": 0, "targets": 0}, ""),
+        ({}, {"fa": 8000}, ""),  # it predicts something
     ],
 )
 def test_the_advice_fits_the_recipe(changes, scores, advice):
     "What helps depends on the loss; a list without targets has nothing to be found."
-    scores = {"iou": 0.0, "pd": 0.0, "targets": 3} | scores
-    entry = {"epoch": 0, "phase": "full", "loss": 1.0, "scores": scores}
-    said = Detection(Config(**changes)).advice([entry])
+    before, now = ({"iou": 0.5, "pd": 0.5, "fa": 9, "targets": 3} for _ in range(2))
+    now |= {"iou": 0.0, "pd": 0.0} | scores
+    said = Detection(Config(**changes)).advice([{"scores": before}, {"scores": now}])
     assert advice in said and bool(advice) == bool(said)
-    if "weight_path" in changes or changes.keys() >= REMEDY.keys():
-        assert "fusion-start" not in said  # it has no effect, or was followed
-
-
-def test_heads_that_start_far_below_zero_may_find_nothing_in_the_warm_up():
-    "An empty prediction is then the start, and no death."
-    scores = {"iou": 0.0, "pd": 0.0, "fa": 0.0, "targets": 3}
-    entry = {"epoch": 0, "phase": "warm-up", "loss": 1.0, "scores": scores}
-    assert not Detection(Config(preset="paper", **REMEDY)).advice([entry])
-    assert "such runs often die" in Detection(Config(preset="paper")).advice([entry])
-
-
-@pytest.mark.parametrize(("loss", "advice"), [(0.85, "more --epochs"), (0.999, "a smaller --lr")])
-def test_an_empty_prediction_whose_loss_falls_needs_more_steps(loss, advice):
-    "Twelve images make three steps an epoch: five epochs are too few to say that it died."
-    scores = {"iou": 0.0, "pd": 0.0, "fa": 0.0, "targets": 3}
-    losses = np.linspace(0.999, loss, 6)
-    history = [
-        {"epoch": i, "phase": "full", "loss": value, "scores": scores}
-        for i, value in enumerate(losses)
-    ]
-    task = Detection(Config(epochs=50))
-    assert not task.advice(history[:5]) and advice in task.advice(history)

@@ -323,12 +323,6 @@ def test_training_goes_on_while_a_checkpoint_is_written(tmp_path, monkeypatch):
 # Where the pixels lie
 
 
-def test_cache_is_chosen_by_room_and_said(capsys, tmp_path):
-    "A small data set lies in memory."
-    train(tiny(tmp_path / "run", epochs=1))
-    assert "pixels  in memory" in capsys.readouterr().out
-
-
 def test_streamed_pixels_train_the_same_run(tmp_path):
     "From their files: the same data by their hash, the same losses, the same scores."
     folder = make_dataset(tmp_path / "data", train=8, test=4)

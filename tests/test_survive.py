@@ -95,7 +95,6 @@ def result(folder):
     "All a run ends with: one sum for both sets of weights, optimizer and places; its losses."
     content = load(folder / "last.pt")
     names = ("model", "trained", "optimizer", "scaler", "epoch", "phase", "best", "step", "total")
-    names += ("random",)
     losses = [entry["loss"] for entry in Folder(folder).history()]
     return checksum({name: content[name] for name in names}), losses
 
@@ -151,23 +150,6 @@ def test_a_run_stopped_again_and_again_ends_as_if_it_had_not_been(tmp_path, whol
     assert result(run.folder) == whole(Dice)
 
 
-def test_mshnet_itself_stopped_within_an_epoch_goes_on(tmp_path, monkeypatch):
-    "The network of the paper."
-    config, calls, real = tiny(tmp_path / "run", epochs=2), [], Detection.loss
-    whole = result(train(tiny(tmp_path / "whole", epochs=2)).folder)
-
-    def asked(self, *args):
-        calls.append(1)
-        if len(calls) == 6:
-            signal.raise_signal(signal.SIGTERM)
-        return real(self, *args)
-
-    monkeypatch.setattr(Detection, "loss", asked)
-    with pytest.raises(Stopped):
-        train(config)
-    assert result(train(config).folder) == whole
-
-
 def test_who_asks_twice_is_obeyed_at_once_and_nothing_is_lost(tmp_path, whole):
     "In the middle of a step: what is on the disk is the last place that was whole."
     config = tiny(tmp_path / "run")
@@ -190,28 +172,6 @@ def test_listening_ends_with_the_run(tmp_path):
     with pytest.raises(Stopped):
         run_it(tiny(tmp_path / "b", epochs=1), at=1, then=ask())
     assert [signal.getsignal(n) for n in numbers] == before
-
-
-def test_a_deterministic_run_goes_on_with_its_number_of_threads(tmp_path):
-    "Sums are in another order with another number, so it is stored and restored."
-    threads = torch.get_num_threads()
-    try:
-        torch.set_num_threads(2)
-        changes = {"deterministic": True, "epochs": 2, "base_size": 64, "crop_size": 64}
-        whole = result(run_it(tiny(tmp_path / "whole", **changes)).folder)
-        config = tiny(tmp_path / "run", **changes)
-        run_it(config.model_copy(update={"epochs": 1}))
-        torch.set_num_threads(1)
-        run = run_it(config)
-        assert torch.get_num_threads() == 2
-        assert load(run.folder / "last.pt")["threads"] == 2
-        assert result(run.folder) == whole
-        torch.set_num_threads(1)
-        run_it(tiny(tmp_path / "other", epochs=1))
-        assert torch.get_num_threads() == 1
-    finally:
-        torch.set_num_threads(threads)
-        torch.use_deterministic_algorithms(False)
 
 
 # Another process
@@ -409,8 +369,7 @@ def test_a_session_ends_before_its_time_with_all_in_place(tmp_path, monkeypatch,
     assert told["results"] == str(run.folder)
     assert run.scores["protocol"]["chosen"] == "epoch 0, the last"
     going, kept = said.splitlines()[-2:]
-    assert going.startswith(f"  mshnet train --resume {run.folder}")
-    assert "--max-hours 10.0" in going and f"--mirror-dir {mirror}" in going
+    assert going == f"  mshnet train --resume {run.folder}"
     assert kept.startswith("mirror  all") and str(mirror / "run") in kept
     copy = mirror / "run"
     for name in ("last.pt", "best.pt", "status.json", "scores.json", "log.jsonl", "train.log"):
@@ -893,25 +852,21 @@ def test_the_previous_checkpoint_stands_in_for_a_damaged_one(tmp_path, whole, ho
 
 
 def test_two_damaged_checkpoints_leave_the_best_weights_as_a_start(tmp_path):
-    "The line names them as long as they can be read, and they start another run."
+    "The line names them, and they start another run."
     config, best = tiny(tmp_path / "run", epochs=2), tmp_path / "run" / "best.pt"
     run_it(config)
     for name in ("last.pt", "previous.pt"):
         os.truncate(tmp_path / "run" / name, 1000)
-    line = f"epoch 1: --weight-path {best} and another --output-dir"
+    line = f"kept epoch: --weight-path {best} and another --output-dir"
     with pytest.raises(UserError, match=line) as refused:
         run_it(config)
     assert str(refused.value).startswith(str(tmp_path / "run" / "last.pt"))
     again = run_it(tiny(tmp_path / "again", weight_path=str(best), epochs=1))
     assert len(again.history) == 1
-    os.truncate(best, 1000)
-    with pytest.raises(UserError) as refused:
-        run_it(config)
-    assert "best.pt" not in str(refused.value)
 
 
 def test_checkpoints_of_the_format_before_go_on_and_of_the_next_are_refused(tmp_path, whole):
-    "The first one had no place within an epoch, no checksum, no threads."
+    "The first one had no place within an epoch and no checksum."
     config, last = tiny(tmp_path / "run"), tmp_path / "run" / "last.pt"
     run_it(config.model_copy(update={"epochs": 2}))
     (tmp_path / "run" / "previous.pt").unlink()
@@ -919,7 +874,7 @@ def test_checkpoints_of_the_format_before_go_on_and_of_the_next_are_refused(tmp_
     write_checkpoint(content | {"format": FORMAT + 1}, tmp_path / "new.pt")
     with pytest.raises(UserError, match=f"newer mshnet .format {FORMAT + 1}.; update mshnet"):
         load(tmp_path / "new.pt")
-    new = ("step", "total", "threads")
+    new = ("step", "total")
     old = {name: value for name, value in content.items() if name not in new}
     torch.save(old | {"format": 1, "random": torch.get_rng_state()}, last)
     assert result(run_it(config).folder) == whole(Small)

@@ -24,7 +24,7 @@ from mshnet.predict import predict
 from mshnet.recipe import Config
 from mshnet.run import Folder, load
 from mshnet.show import draw_run, samples
-from mshnet.task import make_task, score_split, train_batches, trained_model
+from mshnet.task import Task, make_task, score_split, train_batches, trained_model
 from mshnet.train import average, train
 
 SHORT = {"epochs": 3, "batch_size": 8, "device": "cpu", "precision": "fp32", "log_every": 1000}
@@ -132,6 +132,18 @@ def test_a_task_needs_data_to_train_and_to_test(tmp_path):
     config = toy("ring", output_dir=str(tmp_path / "run"))
     with pytest.raises(UserError, match="task ring has no test split, which every task needs"):
         train(config, Untested(config))
+
+
+def test_a_task_that_lacks_a_method_is_named():
+    "With all that is missing, before anything is trained."
+
+    class Half(Task):
+        def model(self):
+            return nn.Linear(1, 1)
+
+    line = "Half: a task needs the methods splits, batch, loss, predict, tally, too"
+    with pytest.raises(UserError, match=line):
+        Half(Config())
 
 
 def test_fewer_samples_than_a_batch_are_one_line(tmp_path):
@@ -304,7 +316,7 @@ def test_gradients_that_nobody_averages_are_an_error(tmp_path):
     "A loss that reaches into the model passes by what averages gradients."
     done = in_two_processes(tmp_path, NAKED, tmp_path / "run")
     assert done.returncode != 0
-    assert "does not call model(...) itself" in done.stderr
+    assert "a loss must call model(...) itself" in done.stderr
 
 
 def test_own_networks_and_tasks_are_started_by_torchrun(monkeypatch):

@@ -24,7 +24,6 @@
 # | `this machine has no TPU` | the session has another accelerator | Colab: Runtime, Change runtime type, v5e-1 TPU. Kaggle: Session options, Accelerator, TPU v5e-8 |
 # | `torch ... and torch_xla ... do not belong together` | another torch was installed over the one of the image | delete the runtime, start a fresh one, and never `pip install torch`, `torch_xla`, `numpy` or `IPython` there |
 # | `the TPU is held by ...` | one program at a time can use a TPU | stop the other notebook, or restart its kernel |
-# | `the runtime waits for other workers` | two environment variables of an older kind of TPU are set | restart the kernel and, before anything else, `os.environ.pop` both `TPU_PROCESS_ADDRESSES` and `CLOUD_TPU_TASK_ID` |
 # | `PJRT_DEVICE=... is another kind of runtime` | another guide told you to set this variable | remove it |
 # | `this process has trained on another device before` | torch_xla must be loaded before the first backward pass | restart the kernel, begin with the TPU |
 #
@@ -34,7 +33,7 @@
 #
 # `batch_size` is the number of images per step over *all* chips. It must be a multiple of the number of chips; otherwise an error names the nearest possible sizes. The preset `tpu` uses four times the default batch size and twice the default learning rate: 16 and 0.002. On a CPU, three seeds of it have a test IoU of 0.69 to 0.70 on NUAA-SIRST after 60 epochs ([results](results.ipynb)). Batch norm averages over all chips, so the result does not depend on their number.
 #
-# Colab gives one chip, Kaggle eight. `--num-devices 4` uses fewer. (The flags of older guides, `--use-tpu --num-cores 8 --global-batch-size 64`, are now `--device xla --num-devices 8 --batch-size 64`.) For the number of chips, look at the line `device` at the start of a run: `xr.world_size()` is always 1 here (SPMD).
+# Colab gives one chip, Kaggle eight. A run uses all of them. (The flags of older guides, `--use-tpu --num-cores 8 --global-batch-size 64`, are now `--device xla --num-devices 8 --batch-size 64`.) For the number of chips, look at the line `device` at the start of a run: `xr.world_size()` is always 1 here (SPMD).
 #
 # ## The first step takes a minute
 #
@@ -43,7 +42,6 @@
 # ```
 #   compiling the full step, which happens once: 5 s so far
 #   compiled the full step in 20 s
-#   first step 22 s after the start
 # ```
 #
 # So the first epoch is slow, and with `paper` also the first one after the warm-up. Later epochs should not be slow. If a program is compiled again, a warning gives the reason, if it is known. (The final count also includes a few small programs that place tensors on the chips.)

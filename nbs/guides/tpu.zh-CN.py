@@ -24,7 +24,6 @@
 # | `this machine has no TPU` | 会话用的是别的加速器 | Colab：Runtime，Change runtime type，v5e-1 TPU。Kaggle：Session options，Accelerator，TPU v5e-8 |
 # | `torch ... and torch_xla ... do not belong together` | 在镜像自带的 torch 之上又装了别的 | 删除运行时，新开一个，并且不要在那里用 `pip install` 安装 torch、`torch_xla`、`numpy` 或 `IPython` |
 # | `the TPU is held by ...` | 同一时间只有一个程序能使用 TPU | 停止另一个 notebook，或重启它的内核 |
-# | `the runtime waits for other workers` | 设置了旧式 TPU 的两个环境变量 | 重启内核，并在做任何其他事情之前，用 `os.environ.pop` 删除 `TPU_PROCESS_ADDRESSES` 和 `CLOUD_TPU_TASK_ID` |
 # | `PJRT_DEVICE=... is another kind of runtime` | 别的教程要求设置了这个变量 | 删除它 |
 # | `this process has trained on another device before` | torch_xla 必须在第一次反向传播之前加载 | 重启内核，先用 TPU |
 #
@@ -34,7 +33,7 @@
 #
 # `batch_size` 始终是一步中*所有*芯片上图像的总数。它必须是芯片数的整数倍；否则错误信息会给出最接近的大小。预设 `tpu` 使用默认批大小的四倍和默认学习率的两倍，即 16 和 0.002。在 CPU 上，它的三个种子在 NUAA-SIRST 上训练 60 个 epoch 后测试 IoU 为 0.69 到 0.70（[结果](results.ipynb)）。批归一化对所有芯片求均值，所以结果与芯片数无关。
 #
-# Colab 提供一块芯片，Kaggle 八块。`--num-devices 4` 使用较少的芯片。（旧教程的参数 `--use-tpu --num-cores 8 --global-batch-size 64` 现在是 `--device xla --num-devices 8 --batch-size 64`。）芯片数请看训练开始时的 `device` 一行：这里 `xr.world_size()` 始终是 1（SPMD）。
+# Colab 提供一块芯片，Kaggle 八块。一次训练使用全部芯片。（旧教程的参数 `--use-tpu --num-cores 8 --global-batch-size 64` 现在是 `--device xla --num-devices 8 --batch-size 64`。）芯片数请看训练开始时的 `device` 一行：这里 `xr.world_size()` 始终是 1（SPMD）。
 #
 # ## 第一步需要一分钟
 #
@@ -43,7 +42,6 @@
 # ```
 #   compiling the full step, which happens once: 5 s so far
 #   compiled the full step in 20 s
-#   first step 22 s after the start
 # ```
 #
 # 所以第一个 epoch 慢；使用 `paper` 时，预热之后的第一个 epoch 也慢。之后的 epoch 不应该慢。如果某个程序被再次编译，会有警告，并在可能时说明原因。（结尾的计数还包括几个把张量放到芯片上的小程序。）

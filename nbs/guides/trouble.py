@@ -75,8 +75,8 @@
 #
 # | what you see | what to do |
 # |---|---|
-# | `the prediction ...: begin anew with ...` | the prediction has collapsed: start a new run with `--preset steady`. The page on the [loss](../01_loss.ipynb) explains why, the page on [detection](../41_detection.ipynb) explains the second remedy of the line |
-# | `the prediction ...: try a smaller --lr, and look at the masks with ...`, `the prediction ...: train for more --epochs` | this recipe does not collapse by itself, so an all-empty or all-positive prediction points to the data: are the masks empty, inverted, or of other images? |
+# | `the prediction ..., which the SLS loss may not leave; begin a new run with --preset steady` | the prediction has collapsed. The page on the [loss](../01_loss.ipynb) explains why, the page on [detection](../41_detection.ipynb) has a second remedy |
+# | `the prediction ...: try a smaller --lr, and look at the masks with ...` | this recipe does not collapse by itself, so an all-empty or all-positive prediction points to the data: are the masks empty, inverted, or of other images? |
 # | `epoch ..., step ...: the loss is NaN or infinite; ...` | `--clip-grad 1` (the default), a smaller `--lr`, or `--precision fp32`. Good weights were not overwritten |
 # | `the run ends within the warm-up, so the fused head is never trained` | the warm-up is longer than the run: `--warm-epoch 0`, or -1 for none (the default) |
 # | scores are far below the paper's | are the list, the rule and the selected epoch the same? See [how the scores are defined](scores.ipynb). Seeds also differ: compare three |
@@ -94,7 +94,7 @@
 # | `...: another process works in this folder; wait for it or stop it` | a second terminal or kernel still trains or predicts in this folder |
 # | `...: not a checkpoint to resume from (weights go to --weight-path)` | published weights are not a run: start from them with `--weight-path` |
 # | `...: cannot be written (...); the old file is unchanged` | the disk is full or read-only. Repair that, then run the same command again to resume |
-# | `...: ..., and previous.pt cannot replace it; begin a new run with the weights of epoch ...` | both checkpoints are damaged; the line has the flags |
+# | `...: ..., and previous.pt cannot replace it; begin a new run with the weights of the kept epoch` | both checkpoints are damaged; the line has the flags |
 # | status 75 | the time limit was reached before the last epoch: run the same command again |
 # | `stopped  ...; nothing is lost. Resume with the same command, or with` | no error: somebody stopped the run, or it reached its time limit |
 #

@@ -75,8 +75,8 @@
 #
 # | 现象 | 怎么办 |
 # |---|---|
-# | `the prediction ...: begin anew with ...` | 预测已经崩溃：用 `--preset steady` 开始新的训练。[损失](../01_loss.ipynb)一页解释原因，[检测](../41_detection.ipynb)一页解释提示中的第二种办法 |
-# | `the prediction ...: try a smaller --lr, and look at the masks with ...`, `the prediction ...: train for more --epochs` | 这种训练方案自身不会崩溃，所以全空或全满的预测说明数据有问题：掩膜是空的、反转的，还是属于别的图像？ |
+# | `the prediction ..., which the SLS loss may not leave; begin a new run with --preset steady` | 预测已经崩溃。[损失](../01_loss.ipynb)一页解释原因，[检测](../41_detection.ipynb)一页有第二种办法 |
+# | `the prediction ...: try a smaller --lr, and look at the masks with ...` | 这种训练方案自身不会崩溃，所以全空或全满的预测说明数据有问题：掩膜是空的、反转的，还是属于别的图像？ |
 # | `epoch ..., step ...: the loss is NaN or infinite; ...` | `--clip-grad 1`（默认）、更小的 `--lr`，或 `--precision fp32`。好的权重没有被覆盖 |
 # | `the run ends within the warm-up, so the fused head is never trained` | 预热比训练还长：`--warm-epoch 0`，或 -1 表示没有预热（默认） |
 # | 分数远低于论文 | 列表、匹配规则和所选的 epoch 相同吗？见[分数的定义](scores.ipynb)。种子之间也有差异：请比较三个 |
@@ -94,7 +94,7 @@
 # | `...: another process works in this folder; wait for it or stop it` | 另一个终端或内核仍在这个文件夹中训练 |
 # | `...: not a checkpoint to resume from (weights go to --weight-path)` | 公开的权重不是一次训练：用 `--weight-path` 从它们开始 |
 # | `...: cannot be written (...); the old file is unchanged` | 磁盘已满或只读。解决后再执行同一条命令即可恢复 |
-# | `...: ..., and previous.pt cannot replace it; begin a new run with the weights of epoch ...` | 两个检查点都已损坏；提示给出参数 |
+# | `...: ..., and previous.pt cannot replace it; begin a new run with the weights of the kept epoch` | 两个检查点都已损坏；提示给出参数 |
 # | 状态 75 | 最后一个 epoch 之前达到了时间限制：再执行同一条命令 |
 # | `stopped  ...; nothing is lost. Resume with the same command, or with` | 不是错误：有人停止了训练，或达到了时间限制 |
 #

@@ -188,7 +188,7 @@ def test_commands_take_the_run(run, files, tmp_path, capsys):
     assert main(["export", "--weight-path", str(run.folder)]) == 0
     assert main(["compare", str(run.folder)]) == 0
     assert main(["doctor", "--task", "events", "--device", "cpu"]) in (0, 1)
-    assert main(["pack", str(run.folder), "--output", str(tmp_path / "a.tar.gz")]) == 0
+    assert main(["pack", str(run.folder)]) == 0
 
 
 def test_weights_of_another_data_set_are_refused(run, tmp_path, capsys):

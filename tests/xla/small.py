@@ -1,4 +1,4 @@
-"""Three steps of a small model on XLA: `python small.py CACHE [NUM_DEVICES]`."""
+"""Three steps of a small model on XLA: `python small.py CACHE`."""
 
 import os
 import sys
@@ -17,8 +17,7 @@ class One(NamedTuple):
     image: torch.Tensor
 
 
-fewer = int(sys.argv[2]) if len(sys.argv) > 2 else 0
-device = open_device("xla", "fp32", fewer)
+device = open_device("xla", "fp32")
 device.keep(Path(sys.argv[1]))
 print(device.why)
 model = device.to_device(nn.Conv2d(1, 1, 3))

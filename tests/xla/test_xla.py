@@ -155,9 +155,7 @@ def test_a_checkpoint_travels(travelled):
 def test_the_user_is_told_of_compiling(seen):
     "What is compiled, how long it took, and how often in the run."
     assert "compiled the full step in" in seen["said"]
-    assert "s after the start" in seen["said"]
-    assert seen["facts"]["first_step_seconds"] > 0
-    assert seen["facts"]["compile_seconds"] > 1 and seen["facts"]["cache_misses"] == 0
+    assert seen["facts"]["compile_seconds"] > 1
     assert "8 virtual device" in seen["why"]
 
 
@@ -178,10 +176,9 @@ def test_the_cache_is_written_and_one_that_cannot_be_read_is_no_matter(small):
     "PJRT on the CPU writes entries that another process cannot read; on a TPU it should gain time."
     said, folder = small
     assert list((folder / "cache").iterdir())
-    assert "0 found" in said and "0 unreadable" in said
+    assert "0 found in the cache" in said
     second = python(HERE / "small.py", folder / "cache")
     assert (second.returncode, second.stderr.strip()) == (0, "")
-    assert "0 unreadable" not in second.stdout or "0 found" not in second.stdout
 
 
 def test_random_numbers_on_the_chips_follow_the_seed(small):
@@ -192,15 +189,15 @@ def test_random_numbers_on_the_chips_follow_the_seed(small):
 def test_kaggles_stale_variables_are_gone_before_the_runtime_starts(small, tmp_path):
     """With them it would wait for workers that do not exist. On a pod they are right and stay.
 
-    There a batch is shared by fewer devices, and the cache cannot be written: a file is there.
+    There the cache cannot be written: a file is there.
     """
     assert small[0].splitlines()[-1] == "[]"
     (tmp_path / "cache").write_text("")
     pod = STALE | {"TPU_PROCESS_ADDRESSES": "10.0.0.1:8476", "CPU_NUM_DEVICES": "8"}
-    done = python(HERE / "small.py", tmp_path / "cache", "4", **pod)
+    done = python(HERE / "small.py", tmp_path / "cache", **pod)
     assert done.stdout.splitlines()[-1] == str(list(STALE))
-    assert "xla, fp32: 4 of 8 virtual devices" in done.stdout
-    assert "are not kept in" in done.stderr
+    assert "xla, fp32: 8 virtual devices" in done.stdout
+    assert done.returncode == 0, done.stderr
 
 
 def test_torchrun_is_refused(tmp_path, monkeypatch, capsys):
@@ -214,7 +211,7 @@ def test_torchrun_is_refused(tmp_path, monkeypatch, capsys):
 
 MISTAKES = {
     "--batch-size 12": "batch_size=12 cannot be shared by 8 devices: use 8 or 16",
-    "--num-cores 3": "num_devices=3: this runtime has 8 devices; use one of 1, 2, 4, 8",
+    "--num-cores 3": "num_devices=3: this runtime has 8 devices; use 8",
 }
 EACH = "import sys; from mshnet.cli import main; print([main(w.split()) for w in sys.argv[1:]])"
 
@@ -234,7 +231,7 @@ def test_mistakes_are_one_line(tmp_path):
 @pytest.mark.parametrize(
     ("environ", "line"),
     [
-        ({"PJRT_DEVICE": "TPU"}, "this machine has no TPU that can be seen"),
+        ({"PJRT_DEVICE": "TPU"}, "this machine has no TPU; "),
         ({"PJRT_DEVICE": "CUDA"}, "another kind of runtime"),
         ({"PJRT_DEVICE": "", "COLAB_RELEASE_TAG": "x"}, "v5e-1 TPU"),
     ],
