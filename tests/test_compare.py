@@ -176,7 +176,7 @@ def test_each_mistake_has_its_line(copies, capsys):
     "What is no run, has no scores, or is damaged; the retired flag."
     one, other = copies / "seed0", copies / "seed1"
     assert "name its folder" in refused(capsys, one / "scores.json")
-    assert "output is retired: mshnet compare" in refused(capsys, one, "--output", "x.md")
+    assert "output is retired: add > FILE.md" in refused(capsys, one, "--output", "x.md")
     assert "anyway is retired: score the runs alike" in refused(capsys, one, "--anyway")
     for text in ("{", "[]", '{"scores": {}}', '{"scores": 1}', "\0"):
         (other / "scores.json").write_text(text)
