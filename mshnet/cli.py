@@ -288,8 +288,9 @@ def _misfit(word: str, command: str, settings: type[Settings]) -> str:
     if not word.startswith("-"):
         return f"unexpected argument {word!r}; {see}"
     name = word.lstrip("-").split("=")[0].replace("-", "_")
-    if (command, name) == ("compare", "output"):
-        return "output is retired: mshnet compare RUN RUN > FILE.md; trade_offs draws the curves"
+    instead = {"compare": "add > FILE.md", "pack": "the archive lies beside the run"}
+    if name == "output" and command in instead:
+        return f"output is retired: {instead[command]}"
     if name in settings.model_fields:
         if not word.startswith("--"):
             return f"{word}: a flag begins with two dashes; use -{word}"
