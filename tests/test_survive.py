@@ -693,7 +693,7 @@ def test_a_run_whose_image_was_damaged_is_another_run(tmp_path, images):
     with pytest.raises(Stopped):
         run_it(config, at=6, then=ask())
     damage()
-    with pytest.raises(UserError, match="or repair them, or use --on-bad-image skip"):
+    with pytest.raises(UserError, match="repair it, or use --on-bad-image skip"):
         run_it(config)
     skipping = config.model_copy(update={"on_bad_image": "skip"})
     refused = pytest.raises(UserError, match=r"holds another run .*train data")
