@@ -17,7 +17,7 @@ import os
 import re
 import unicodedata
 import warnings
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
@@ -274,8 +274,8 @@ def _find_list(root: Path, images: Path, part: str, asked: str) -> Path:
         return usual
     names = ", ".join(path.relative_to(root).as_posix() for path in found)
     what = f"several lists ({names})" if found else f"no list of {part} names such as {part}.txt"
-    todo = f"name one with --{part}-list, or `mshnet data DIR --split 0.5` writes both"
-    raise UserError(f"dataset_dir={str(root)!r}: {what}; {todo}")
+    hint = "" if _lists_in(root, *LISTS) else ", or `mshnet data DIR --split 0.5` writes both"
+    raise UserError(f"dataset_dir={str(root)!r}: {what}; name one with --{part}-list{hint}")
 
 
 def find_file(folder: Path, name: str, endings: tuple[str, ...] = ("",)) -> Path | None:
@@ -426,19 +426,22 @@ def _bare_name(
     return text[: -len(path.suffix)] if path.suffix.lower() in SUFFIXES else text
 
 
-def _names_in(text: str) -> list[str]:
-    "The names in a list, each once; empty lines and comments (#) are left out."
+def _names_in(text: str) -> Counter[str]:
+    "How often each name stands in a list; empty lines and comments (#) are left out."
     lines = [line.strip() for line in text.splitlines()]
-    return [*dict.fromkeys(_bare_name(line) for line in lines if line and line[0] != "#")]
+    return Counter(_bare_name(line) for line in lines if line and line[0] != "#")
 
 
-def _read_lists(source: Source) -> dict[str, list[str]]:
+def _read_lists(source: Source, findings: Findings) -> dict[str, list[str]]:
     "The names of each part, in the order of its list; UserError if they cannot be a split."
     lists: dict[str, list[str]] = {}
     for part, file in source.lists.items():
-        lists[part] = _names_in(read_text(file, "list of names"))
-        if not lists[part]:
+        names = _names_in(read_text(file, "list of names"))
+        if not names:
             raise UserError(f"{file}: list without names")
+        if twice := [name for name, count in names.items() if count > 1]:
+            findings.warnings[f"name more than once in {file.name}, kept once"] += twice
+        lists[part] = list(names)
     if both := [name for name in lists.get("train", ()) if name in set(lists.get("test", ()))]:
         [line] = Findings.lines({"name in both lists, remove it from one": both})
         raise UserError(line)
@@ -567,7 +570,7 @@ def _scale_of_folder(masks: Path) -> float:
 
 def _read_source(config: Config, source: Source, findings: Findings) -> dict[str, Split]:
     "Read the parts of a data set, as far as there is room in memory."
-    lists = _read_lists(source)
+    lists = _read_lists(source, findings)
     source = replace(source, scale=_scale_of_folder(source.masks))
     left = {"auto": free_memory() / 2, "stream": 0.0}.get(config.cache, math.inf)
     read: dict[str, Split] = {}
@@ -661,8 +664,12 @@ def write_lists(
         raise UserError(f"{what}: there is a list, {there[0]}; leave out --split{use}")
     shuffled = np.random.default_rng(config.seed).permutation(names).tolist()
     first = min(max(1, round(fraction * len(names))), len(names) - 1)
-    for path, some in ((train, shuffled[:first]), (test, shuffled[first:])):
-        write_atomic(path, "\n".join([*sorted(some), ""]))
+    write_atomic(test, "\n".join([*sorted(shuffled[first:]), ""]))
+    try:
+        write_atomic(train, "\n".join([*sorted(shuffled[:first]), ""]))
+    except UserError:  # both or none
+        test.unlink()
+        raise
     counts = f"{train.name} ({first}), {test.name} ({len(names) - first})"
     return f"lists written to {train.parent}: {counts}{use}"
 
@@ -676,7 +683,7 @@ def _names_with_masks(source: Source) -> list[str]:
     }
     found = sorted(name for name in names if find_file(source.masks, name, MASK_ENDINGS))
     for name in found:
-        if _names_in(name.encode(errors="ignore").decode()) != [name]:  # as it would be read
+        if [*_names_in(name.encode(errors="ignore").decode())] != [name]:  # as it would be read
             todo = "rename this image and its mask"
             raise UserError(f"a list cannot hold the name {shown(name)}; {todo}")
     return found

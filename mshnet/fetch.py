@@ -125,6 +125,10 @@ def _extract(archive: Path, folder: Path) -> None:
         if not members:
             raise UserError(f"{archive.name}: contains no file")
         size = sum(member.file_size for member in members)
+        if size > shutil.disk_usage(folder.parent).free:
+            raise UserError(
+                f"{archive.name}: needs {megabytes(size)}, more than is free; make room"
+            )
         say(f"data    unpacking {archive.name}: {len(members)} members, {megabytes(size)}")
         for member in members:
             member.filename = _readable(member)

@@ -570,7 +570,7 @@ def _output_folder(weights: Path, output_dir: str | Path, asked: dict[str, Any])
     "The folder for results: the given one, or a free one that is named after the weights."
 
     def fits(folder: Path) -> bool:
-        held = folder.is_dir() and any(path.name != ".lock" for path in folder.iterdir())
+        held = folder.is_dir() and any(path.name[0] != "." for path in folder.iterdir())
         return not held or Folder(folder).read_json(SUMMARY).get("asked") == asked
 
     if output_dir:

@@ -30,6 +30,7 @@ from typing import Any
 import torch
 
 from mshnet.core import (
+    OF_ITS_MACHINE,
     STOPPED,
     TIME_OVER,
     Settings,
@@ -209,6 +210,7 @@ def fit(job: Job, state: State) -> Stopped | None:  # the request that stopped i
                 trained = time.monotonic() - start
                 scores = _score_epoch(job, state, epoch)
             except Stopped as stopped:  # within the epoch
+                device.ranks.assert_in_sync(state.model)
                 content = snapshot(state, config, job.record)
                 work = partial(write_checkpoint, content, folder.file("last.pt"))
                 job.once(partial(background.do, work))
@@ -306,14 +308,16 @@ def train_epoch(job: Job, state: State, epoch: int) -> tuple[float, dict[str, fl
     task, device, config, data = job.task, job.device, job.config, job.parts["train"]
     compute = _begin_epoch(job, state, epoch)
     plan = device.ranks.shard(task.plan(data, epoch))
-    losses = Losses(device, state)
+    losses, first = Losses(device, state), epoch * len(plan)
+    device.seed(config.seed, first + losses.step)  # before the batch, which may draw, too
     batches = task.batches(device, data, plan[state.step :], epoch)
     steps = bar(batches, len(plan) - state.step, f"epoch {epoch}/{config.epochs - 1}")
     try:
         with explained(device, config):
             for batch in steps:
-                prepare_step(job, state, epoch * len(plan) + losses.step, len(plan))
+                prepare_step(job, state, first + losses.step, len(plan))
                 train_step(job, state, compute, batch, losses)
+                device.seed(config.seed, first + losses.step)
                 if losses.step == len(plan):
                     break
                 if pause := losses.step % config.log_every == 0:
@@ -440,9 +444,8 @@ def average(
 
 
 def prepare_step(job: Job, state: State, step: int, per_epoch: int) -> None:
-    "Seed a step of the run, average the weights before it, and set its rate in every group."
+    "Average the weights before a step of the run, and set its learning rate in every group."
     task, device = job.task, job.device
-    device.seed(job.config.seed, step)
     if state.ema is not None:
         average(state.ema, state.model, device.number(1 - task.decay(step)))
     factor = task.rate(step, per_epoch) / job.config.lr
@@ -609,11 +612,23 @@ def _ended(folder: Folder, error: BaseException) -> None:
             say_status(folder, "stopped" if stopped else "failed", last["epochs_done"] - 1, reason)
 
 
+def _resume_command(folder: Folder, config: Settings) -> str:
+    "The command that resumes a run on this machine, with its settings of place."
+    words = ["mshnet", "train", "--resume", str(folder.path)]
+    for name, setting in type(config).model_fields.items():
+        value = getattr(config, name)
+        left = name == "max_hours" and started_processes()  # what is left of this session's
+        of_place = name in OF_ITS_MACHINE - {"output_dir", "resume"}
+        if value != setting.default and of_place and not left:
+            words += [f"--{name.replace('_', '-')}", str(value)]
+    return " ".join(map(quoted, words))
+
+
 def _last_words(job: Job, stopped: Stopped | None) -> None:
     "Finish the mirror, and print where the results are and how to resume."
     if stopped:
         print(f"stopped  {stopped.reason}; nothing is lost. Resume with the same command, or with")
-        print(f"  mshnet train --resume {quoted(job.folder.path)}", flush=True)
+        print(f"  {_resume_command(job.folder, job.config)}", flush=True)
     signalled = stopped is not None and stopped.number
     if copied := job.mirror.flush(60 if signalled else 600):
         print(copied, flush=True)
@@ -654,7 +669,9 @@ class _Processes(Stop):
 
     def __init__(self, config: Settings, command: Sequence[str]) -> None:
         super().__init__()
-        count = config.num_devices
+        count, there = config.num_devices, torch.cuda.device_count()
+        if count > there > 0 and config.device != "cpu":
+            raise UserError(f"num_devices={count}: this machine has {there} GPUs; use {there}")
         read, write = os.pipe()
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))

@@ -341,6 +341,17 @@ test_eq(Config().preset, "quick")  # without data; its mistakes are ValueErrors
 
 # %%
 #| export
+def _translate(written: Mapping[str, Any]) -> dict[str, Any]:
+    "What is written, by the names of today; UserError if two settings contradict each other."
+    values: dict[str, Any] = {}
+    for name, value in written.items():
+        today = ALIASES.get(name, name)
+        if value is not None and str(values.setdefault(today, value)) != str(value):
+            there = f"{today}={shown(values[today])}"
+            raise UserError(f"{name}={shown(value)}: {there} is given as well; use one of them")
+    return values
+
+
 def configure(
     written: Mapping[str, Any],  # settings by name; None: not written
     file: str = "",  # a JSON file of settings, such as a run's config.json
@@ -353,10 +364,7 @@ def configure(
     those written; values as text; names of guides (ALIASES). Warns of settings without effect.
     Raises UserError for a mistake, or a file that cannot be read.
     """
-    flags, read = (
-        {ALIASES.get(name, name): value for name, value in part.items() if value is not None}
-        for part in (written, read_settings(file))
-    )
+    flags, read = map(_translate, (written, read_settings(file)))
     repeated = is_record(read)
     of_run = trained or settings_of({**read, **flags}.get("resume"))
     asked = [flags] if repeated else [flags, read]  # the preset of a record is its own
@@ -597,7 +605,7 @@ def _explain(error: ValidationError, settings: type[Settings]) -> list[str]:
 def _what_to_write(kind: str, message: str, settings: type[Settings], name: str) -> str:
     "The words of pydantic, such as `a value less than or equal to 10`."
     if kind == "string_pattern_mismatch":
-        return str(settings.model_fields[name].description)
+        return settings.model_fields[name].description or "a text of the form that it has"
     text = message.removeprefix("Input should be ").removeprefix("Value error, ")
     if text.startswith("a valid"):  # without the details of the parser
         text = text.partition(", ")[0].replace("a valid boolean", "true or false")

@@ -288,6 +288,7 @@ def _holds_results(folder: Path) -> bool:
 def _inside(folder: Path, pattern: str) -> list[Path]:
     "What fits a pattern in a folder, sorted; nothing hidden, and no results of a prediction."
     try:  # pathlib's ** follows no link: two loops of links would be 2^40 folders
+        os.listdir(folder)  # glob passes over a folder that cannot be read
         found = sorted(folder.glob(pattern))
     except (OSError, ValueError) as error:  # a disk that fails; a pattern such as a**b
         raise UserError(f"{shown(str(folder / pattern))}: cannot be searched ({error})") from None

@@ -501,12 +501,15 @@ def open_device(
         raise UserError("device=xla: one process drives all chips; start it without torchrun")
     if kind == "xla":
         return resolve(DEVICES[kind])(precision, num_devices)  # type: ignore[no-any-return]
+    if several and num_devices not in (0, several):
+        raise UserError(f"num_devices={num_devices}: torchrun started {several}; leave it out")
     if several and (kind == "mps" or index):
         raise UserError(f"device={name}: several processes share cuda or cpu; use one of these")
     if several and kind == "cuda":
         index = os.environ["LOCAL_RANK"]
         if int(index) >= (there := torch.cuda.device_count()):
-            raise UserError(f"{several} processes: this machine has {there} GPUs; start {there}")
+            todo = f"start {there}" if there else "use --device cpu"
+            raise UserError(f"{several} processes: this machine has {there} GPUs; {todo}")
     device: Device = resolve(DEVICES[kind])(precision, int(index) if index else None)
     if kind == "cpu":
         hold_memory()
@@ -521,10 +524,7 @@ def check_batch(device: Device, size: int, name: str = "batch_size") -> None:
     if size % device.world:
         low = size // device.world * device.world
         near = " or ".join(str(n) for n in (low, low + device.world) if n)
-        raise UserError(
-            f"{name}={size} cannot be shared by {device.world} devices: use {near}, "
-            "or fewer --num-devices"
-        )
+        raise UserError(f"{name}={size} cannot be shared by {device.world} devices: use {near}")
 
 
 def device_for(config: Settings) -> Device:
@@ -534,6 +534,8 @@ def device_for(config: Settings) -> Device:
         torch.use_deterministic_algorithms(True, warn_only=True)  # of one without a substitute
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
         torch.backends.cudnn.benchmark = False
+        if torch.get_num_threads() == _CHOSEN["threads"]:  # not those that a busy machine left
+            torch.set_num_threads(USUAL_THREADS)
     device = open_device(config.device, config.precision, config.num_devices)
     check_batch(device, config.batch_size)
     device.micro = config.micro_batch if config.micro_batch < config.batch_size else 0

@@ -184,7 +184,7 @@ class Ranks(OneProcess):
         bits = b"".join(v.detach().cpu().numpy().tobytes() for v in model.state_dict().values())
         digests = self.all_gather(hashlib.sha256(bits).hexdigest()[:12])
         if len(set(digests)) > 1:
-            raise RuntimeError(
+            raise UserError(
                 f"the processes hold different models: {digests} by rank; a loss must call "
                 "model(...) itself, which averages its gradients"
             )

@@ -340,10 +340,11 @@ def last_checkpoint(folder: Folder) -> dict[str, Any]:
                 os.replace(last, folder.file("damaged.pt"))
             os.replace(previous, last)
             return content
-        raise UserError(
-            f"{error}, and previous.pt cannot replace it; begin a new run with the weights of the "
-            f"kept epoch: --weight-path {quoted(folder.file('best.pt'))} and another --output-dir"
-        ) from None
+        todo = "begin again with another --output-dir"
+        with contextlib.suppress(UserError):
+            load(folder.file("best.pt"))
+            todo += f", and the weights that are kept: --weight-path {quoted(folder.path)}/best.pt"
+        raise UserError(f"{error}, and previous.pt cannot replace it; {todo}") from None
 
 
 def best_or_last(folder: Folder) -> dict[str, Any]:
@@ -412,7 +413,7 @@ def find_checkpoint(
 
 
 # %% [markdown]
-# The folder is made after the comparison, so a refused run leaves no trace.
+# The folder is made after the comparison, so a refused run leaves no folder.
 
 # %%
 #| export

@@ -330,20 +330,37 @@ class _ConvOnCpu(torch.autograd.Function):
         sides = [1, 1], [1, 1], [1, 1], False, [0, 0], 1
         asked = [ctx.needs_input_grad[0], False, False]
         of_x = torch.ops.aten.convolution_backward(grads[0], x, weight, None, *sides, asked)[0]
-        of_weight = torch.empty_like(weight).copy_(_kernel_gradient(x, grads[0]))
+        of_weight = torch.empty_like(weight) if ctx.needs_input_grad[1] else None
+        if of_weight is not None:
+            of_weight.copy_(_kernel_gradient(x, grads[0]))
         return of_x, of_weight, grads[0].sum((0, 2, 3)) if ctx.bias else None
 
 
 _NARROW = torch.backends.cpu.get_cpu_capability() == "AVX2"  # not AVX512
+_USUAL: list[tuple[str, Any]] = [
+    ("kernel_size", (3, 3)),
+    ("stride", (1, 1)),
+    ("padding", (1, 1)),
+    ("dilation", (1, 1)),
+]
+_USUAL += [("groups", 1), ("padding_mode", "zeros")]
 
 
-def conv_on_cpu(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    "`F.conv2d` with a border of one pixel, by `_ConvOnCpu` where that is faster."
-    plain = torch.is_autocast_enabled("cpu") or x.shape[1] < 32 or not torch.is_grad_enabled()
-    if plain or not _NARROW or not _on_cpu(x) or x.dtype.itemsize < 4:
-        return F.conv2d(x, weight, bias, padding=1)
-    out: Tensor = _ConvOnCpu.apply(x, weight, bias)
-    return out
+class ConvOnCpu(nn.Conv2d):
+    "`nn.Conv2d`, by `_ConvOnCpu` where that is right and faster."
+
+    def _get_name(self) -> str:
+        "As a model is printed."
+        return "Conv2d"
+
+    def _conv_forward(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        "The convolution, by the attributes that the layer has now."
+        plain = torch.is_autocast_enabled("cpu") or not torch.is_grad_enabled()
+        plain = plain or not _NARROW or not _on_cpu(x) or x.dtype.itemsize < 4
+        if plain or x.ndim < 4 or x.shape[1] < 32 or any(vars(self)[k] != v for k, v in _USUAL):
+            return super()._conv_forward(x, weight, bias)
+        out: Tensor = _ConvOnCpu.apply(x, weight, bias)
+        return out
 
 
 # %%
@@ -359,9 +376,6 @@ assert torch.autograd.gradcheck(_ConvOnCpu.apply, inputs)
 # %%
 #| export
 Network = TypeVar("Network", bound=nn.Module)
-_BY_HAND = {"attend": attend_on_cpu, "join": join_on_cpu, "_conv_forward": conv_on_cpu}
-_USUAL: dict[str, Any] = {"kernel_size": (3, 3), "stride": (1, 1), "padding": (1, 1)}
-_USUAL |= {"dilation": (1, 1), "groups": 1, "padding_mode": "zeros"}
 
 
 def use_cpu_passes(model: Network) -> Network:
@@ -369,8 +383,9 @@ def use_cpu_passes(model: Network) -> Network:
     for layer in model.modules():
         if isinstance(layer, Block) and layer.attend is attend and _has_its_attentions(layer):
             layer.attend = attend_on_cpu  # type: ignore[method-assign]
-        if type(layer) is nn.Conv2d and {k: vars(layer)[k] for k in _USUAL} == _USUAL:
-            layer._conv_forward = conv_on_cpu  # type: ignore[method-assign,assignment]
+        for conv in (layer.conv1, layer.conv2) if isinstance(layer, Block) else ():
+            if type(conv) is nn.Conv2d:
+                conv.__class__ = ConvOnCpu
         if isinstance(layer, UNet) and layer.join is join:
             layer.join = join_on_cpu  # type: ignore[method-assign]
     return model
@@ -384,9 +399,11 @@ def _has_its_attentions(block: Block) -> bool:
 def use_plain_passes(model: Network) -> Network:
     "The same model, with the lines of the model page."
     for layer in model.modules():
-        for name, by_hand in _BY_HAND.items():
+        for name, by_hand in (("attend", attend_on_cpu), ("join", join_on_cpu)):
             if vars(layer).get(name) is by_hand:
                 delattr(layer, name)
+        if type(layer) is ConvOnCpu:
+            layer.__class__ = nn.Conv2d  # type: ignore[assignment]
     return model
 
 

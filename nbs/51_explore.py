@@ -1,7 +1,7 @@
 # %% [markdown]
 # # explore
 #
-# > A widget for a notebook: walk through the images of a run, worst first, and move the threshold.
+# > A widget for a notebook: walk through the images of a run, the worst first, and move the threshold.
 
 # %%
 #| default_exp explore
@@ -233,7 +233,7 @@ def explore(
     place: int = 0,  # in the list of images, from 0, the worst
     device: str = "cpu",  # one image at a time is no work for a TPU
 ) -> Any:  # a widget, a Picture, or a line
-    """Walk through test images, worst first: truth, probability, hits, misses and false alarms.
+    """Walk through test images, of a run the worst first: truth, probability, hits and misses.
 
     For weights of another task, a line. Raises UserError without weights or images, and for a
     place or threshold that is out of range.

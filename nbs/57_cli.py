@@ -82,7 +82,7 @@ COMMANDS = {
     "doctor": "check this machine, and report what is wrong and what to do about it",
     "bench": "measure training, evaluation and memory on this device",
     "export": "write weights as a checked file for other programs (pip install 'mshnet[export]')",
-    "compare": "compare runs: scores, protocols, and what went wrong",
+    "compare": "compare runs: scores, protocols, and Pd by size",
     "pack": "archive a run (RUN.tar.gz, beside it)",
 }
 
@@ -346,7 +346,8 @@ def _data_folder(command: str, folder: str, written: dict[str, Any]) -> str:
     "The data set that is named without a flag; UserError for a run or a second data set."
     if (other := written.get("dataset_dir", folder)) != folder:
         raise UserError(f"{folder}: --dataset-dir {other} is given as well; use one of them")
-    if command == "train" and os.path.exists(os.path.join(folder, "config.json")):
+    of_run = folder.endswith(".pt") or os.path.exists(os.path.join(folder, "config.json"))
+    if command == "train" and of_run:
         todo = f"use --resume {folder}, or --weight-path {folder} to start from its weights"
         raise UserError(f"{folder} is no data set; {todo}")
     return folder
@@ -381,12 +382,14 @@ def _which_weights(config: Settings) -> str:
 
 
 def _result_folder(name: str) -> Path:
-    "A folder for scores; UserError if it cannot be made, holds a run or is in a data set."
+    "A folder for scores; UserError if it cannot be written, holds a run or is in a data set."
     resolve("mshnet.data:outside_of_data")(name)
     folder = Path(name).expanduser()
     if (folder / "log.jsonl").exists():
         raise UserError(f"output_dir={name!r}: holds a run, whose scores stay; use another")
     resolve("mshnet.files:make_folder")(folder)
+    resolve("mshnet.files:write_atomic")(folder / ".writable", "")
+    (folder / ".writable").unlink()
     return folder
 
 

@@ -288,7 +288,8 @@ def _predict_recordings(
     batch_size: int = 32,  # no result depends on it
 ) -> Written:
     "Recognise recordings, and write recordings.csv and evidence.npz."
-    files = find_inputs([f"{p}/**" if Path(p).is_dir() else p for p in inputs], SUFFIXES)
+    folders = [place for place in inputs if Path(place).expanduser().is_dir()]
+    files = find_inputs([f"{p}/**" if p in folders else p for p in inputs], SUFFIXES)
     task, model = trained_task(weights, EventsConfig())
     folder, on = predictions_folder(weights, output_dir, "events"), open_device(device, precision)
 

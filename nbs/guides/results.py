@@ -59,7 +59,7 @@
 #
 # ![Loss and scores by epoch of a selected run of the paper's recipe](../../results/nuaa-sirst-paper/figures/learning.png)
 #
-# If the prediction collapses, the program suggests three settings, which change neither the network nor the loss. Test IoU after 30 epochs:
+# If the prediction collapses, the program suggests `--preset steady`. There are three more settings, which change neither the network nor the loss. Test IoU after 30 epochs:
 #
 # | recipe | seed 0 | seed 1 | seed 2 |
 # |---|---|---|---|

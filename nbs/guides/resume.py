@@ -17,7 +17,7 @@
 # | `last.pt` and `previous.pt` are damaged | the optimizer's state: the run cannot resume | start a new run from `best.pt`; the error names the flags |
 # | the disk is full, or the folder is read-only | nothing; one line reports it | repair it, then run the same again |
 # | the backup folder does not answer | nothing: the run continues and tries again later | repair it |
-# | a NaN or infinite loss, an image that cannot be read, a batch that does not fit into memory | the epoch in progress; one line reports the cause | in this order: `--clip-grad`, `--on-bad-image skip`, `--on-out-of-memory halve` |
+# | a NaN or infinite loss, an image that cannot be read, a batch that does not fit into memory | the epoch in progress; one line reports the cause | in this order: `--clip-grad`, `--on-bad-image skip`, `--micro-batch` |
 #
 # On a CPU, a resumed run ends with the same weights as an uninterrupted run, to the last bit, if torch and the number of threads are the same. A run uses fewer threads while other programs use the CPU. To fix the number of threads, use `--deterministic` or the variable `OMP_NUM_THREADS`.
 #

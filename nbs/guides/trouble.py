@@ -94,7 +94,7 @@
 # | `...: another process works in this folder; wait for it or stop it` | a second terminal or kernel still trains or predicts in this folder |
 # | `...: not a checkpoint to resume from (weights go to --weight-path)` | published weights are not a run: start from them with `--weight-path` |
 # | `...: cannot be written (...); the old file is unchanged` | the disk is full or read-only. Repair that, then run the same command again to resume |
-# | `...: ..., and previous.pt cannot replace it; begin a new run with the weights of the kept epoch` | both checkpoints are damaged; the line has the flags |
+# | `...: ..., and previous.pt cannot replace it; begin again with another --output-dir` | both checkpoints are damaged; the line has the flags |
 # | status 75 | the time limit was reached before the last epoch: run the same command again |
 # | `stopped  ...; nothing is lost. Resume with the same command, or with` | no error: somebody stopped the run, or it reached its time limit |
 #

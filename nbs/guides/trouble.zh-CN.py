@@ -94,7 +94,7 @@
 # | `...: another process works in this folder; wait for it or stop it` | 另一个终端或内核仍在这个文件夹中训练 |
 # | `...: not a checkpoint to resume from (weights go to --weight-path)` | 公开的权重不是一次训练：用 `--weight-path` 从它们开始 |
 # | `...: cannot be written (...); the old file is unchanged` | 磁盘已满或只读。解决后再执行同一条命令即可恢复 |
-# | `...: ..., and previous.pt cannot replace it; begin a new run with the weights of the kept epoch` | 两个检查点都已损坏；提示给出参数 |
+# | `...: ..., and previous.pt cannot replace it; begin again with another --output-dir` | 两个检查点都已损坏；提示给出参数 |
 # | 状态 75 | 最后一个 epoch 之前达到了时间限制：再执行同一条命令 |
 # | `stopped  ...; nothing is lost. Resume with the same command, or with` | 不是错误：有人停止了训练，或达到了时间限制 |
 #
