@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 from mshnet.analyse import evaluate_split
+from mshnet.core import UserError
 from mshnet.detection import Detection
 from mshnet.device import open_device
 from mshnet.recipe import Config
@@ -143,7 +144,7 @@ def main(out, fail=""):
         model.final.bias += device.ranks.rank
     try:
         device.ranks.assert_in_sync(model)
-    except RuntimeError as error:
+    except UserError as error:
         seen["unlike"] = str(error)
     try:
         device.ranks.rank_zero(lambda: 1 / 0)
