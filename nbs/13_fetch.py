@@ -167,7 +167,7 @@ def _extract(archive: Path, folder: Path) -> None:
         if not members:
             raise UserError(f"{archive.name}: contains no file")
         size = sum(member.file_size for member in members)
-        if size > shutil.disk_usage(folder.parent).free:
+        if size > shutil.disk_usage(folder.parents[1]).free:
             raise UserError(
                 f"{archive.name}: needs {megabytes(size)}, more than is free; make room"
             )
