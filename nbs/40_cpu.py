@@ -346,7 +346,7 @@ _USUAL: list[tuple[str, Any]] = [
 _USUAL += [("groups", 1), ("padding_mode", "zeros")]
 
 
-class ConvOnCpu(nn.Conv2d):
+class _Conv2d(nn.Conv2d):
     "`nn.Conv2d`, by `_ConvOnCpu` where that is right and faster."
 
     def _get_name(self) -> str:
@@ -385,7 +385,7 @@ def use_cpu_passes(model: Network) -> Network:
             layer.attend = attend_on_cpu  # type: ignore[method-assign]
         for conv in (layer.conv1, layer.conv2) if isinstance(layer, Block) else ():
             if type(conv) is nn.Conv2d:
-                conv.__class__ = ConvOnCpu
+                conv.__class__ = _Conv2d
         if isinstance(layer, UNet) and layer.join is join:
             layer.join = join_on_cpu  # type: ignore[method-assign]
     return model
@@ -402,7 +402,7 @@ def use_plain_passes(model: Network) -> Network:
         for name, by_hand in (("attend", attend_on_cpu), ("join", join_on_cpu)):
             if vars(layer).get(name) is by_hand:
                 delattr(layer, name)
-        if type(layer) is ConvOnCpu:
+        if type(layer) is _Conv2d:
             layer.__class__ = nn.Conv2d  # type: ignore[assignment]
     return model
 
