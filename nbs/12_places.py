@@ -153,7 +153,7 @@ def megabytes(size: float) -> str:
 
 
 # %%
-where({}).note, where({"COLAB_RELEASE_TAG": "release"}).note, megabytes(14_658_415)
+where({}).note, where({"COLAB_RELEASE_TAG": "release"}) == COLAB, megabytes(14_658_415)
 
 
 # %% [markdown]

@@ -290,13 +290,10 @@ def test_a_bad_archive_is_one_line_and_leaves_nothing(here, tmp_path, content, s
     assert left(here.local) == []
 
 
-def test_an_archive_larger_than_the_disk_is_refused_before_anything_is_written(
-    here, tmp_path, monkeypatch
-):
+def test_an_archive_larger_than_the_disk_is_not_unpacked(here, tmp_path, monkeypatch):
     "However small it is itself."
-    monkeypatch.setattr(
-        fetch.shutil, "disk_usage", lambda folder: types.SimpleNamespace(free=10**6)
-    )
+    room = types.SimpleNamespace(free=10**6)
+    monkeypatch.setattr(fetch.shutil, "disk_usage", lambda folder: room)
     archive = write(tmp_path / "set.zip", {"a": "a" * 1_100_000})
     assert "set.zip: needs 1.1 MB, more than is free" in refusal(unpack, archive, here.local)
     assert left(here.local) == []
