@@ -728,7 +728,7 @@ def test_a_failed_packing_keeps_the_old_file(run, monkeypatch):
         ("pack nothing", "nothing: is no run, there is no config.json in it"),
         ("pack set", "did you mean 'set-1f0c2a9b'?"),
         ("pack set-1f0c2a9b/figures", "is no run, there is no config.json in it"),
-        ("pack set-1f0c2a9b --output a.tgz", "unknown setting 'output'; see mshnet pack --help"),
+        ("pack set-1f0c2a9b --output a.tgz", "output is retired: the archive lies beside the run"),
     ],
 )
 def test_what_cannot_be_packed_is_one_line(run, monkeypatch, capsys, line, said):
