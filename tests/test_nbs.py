@@ -422,9 +422,13 @@ def png(pixels):
 
 
 def test_figures_are_small_and_stay_where_they_hardly_differ():
-    "Noise, which no palette helps; a grey image, which must not lose a level."
+    "Noise, which no palette helps; a thin coloured line; a grey image, which loses no level."
     noise = np.random.default_rng(0).integers(0, 256, (400, 400, 3), dtype=np.uint8)
     assert len(base64.b64decode(outputs.small(png(noise)))) <= outputs.MOST
+    noise[:] = noise[..., :1]
+    noise[200] = 230, 159, 0
+    line = Image.open(io.BytesIO(base64.b64decode(outputs.small(png(noise))))).convert("RGB")
+    assert np.ptp(np.asarray(line).astype(int), axis=2).max() > 150
     grey = np.arange(256, dtype=np.uint8)[None].repeat(8, 0)
     kept = Image.open(io.BytesIO(base64.b64decode(outputs.small(png(grey)))))
     assert (np.asarray(kept) == grey).all()
