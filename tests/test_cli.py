@@ -334,6 +334,8 @@ def test_a_preset_is_applied_below_what_is_written_and_never_to_a_record(tmp_pat
     (tmp_path / "mine.json").write_text('{"preset": "paper"}')
     with pytest.warns(UserWarning, match="preset is not used: the run keeps the settings"):
         by_file = configure({"resume": str(tmp_path)}, str(tmp_path / "mine.json"))
+    with pytest.raises(UserError, match="batch_size=4: batch_size=8 is given as well"):
+        configure({"batch_size": 8, "global_batch_size": 4})
     assert resumed.preset == repeated.preset == "" and resumed.optimizer == "adamw"
     assert by_file == resumed
 

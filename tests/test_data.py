@@ -323,7 +323,8 @@ def test_a_name_listed_twice_is_kept_once_and_one_in_both_lists_refused(folder):
     with (folder / "test.txt").open("a") as file:
         file.write("test_3\ntest_3\ntest_1\n")
     parts, lines = warned(folder)
-    assert parts["test"].names == tuple(f"test_{i}" for i in range(4)) and not lines
+    assert parts["test"].names == tuple(f"test_{i}" for i in range(4))
+    assert lines == ["name more than once in test.txt, kept once: 2 (test_1, test_3)"]
     with (folder / "test.txt").open("a") as file:
         file.write("train_3\ntrain_1\n")
     assert "name in both lists, remove it from one: 2 (train_1, train_3)" in refusal(folder)

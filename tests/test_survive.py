@@ -79,6 +79,15 @@ class Dice(Small):
         return super().loss(model, batch, phase) * weight
 
 
+class Drawn(Small):
+    "A task whose batches throw dice."
+
+    def batch(self, data, rows, epoch):
+        "Training images, darker by chance."
+        batch = super().batch(data, rows, epoch)
+        return batch._replace(image=batch.image // torch.randint(1, 5, (), dtype=torch.uint8))
+
+
 def run_it(config, kind=Small, at=0, then=None):
     "Train a task that does something in a step."
     task = kind(config)
@@ -115,6 +124,7 @@ def status(folder):
 
 WAYS = {
     "clipped": (Small, {"clip_grad": 0.01}),
+    "drawn in the batch": (Drawn, {}),
     "fp16": (Small, {"precision": "fp16"}),
     "in parts": (Dice, {"batch_size": 4, "micro_batch": 3, "scenes": 16}),
     "streamed by threads": (Dice, {"num_workers": 2, "deterministic": True}),
@@ -369,7 +379,8 @@ def test_a_session_ends_before_its_time_with_all_in_place(tmp_path, monkeypatch,
     assert told["results"] == str(run.folder)
     assert run.scores["protocol"]["chosen"] == "epoch 0, the last"
     going, kept = said.splitlines()[-2:]
-    assert going == f"  mshnet train --resume {run.folder}"
+    assert going.startswith(f"  mshnet train --resume {run.folder} ")
+    assert f"--max-hours 10.0 --mirror-dir {mirror}" in going
     assert kept.startswith("mirror  all") and str(mirror / "run") in kept
     copy = mirror / "run"
     for name in ("last.pt", "best.pt", "status.json", "scores.json", "log.jsonl", "train.log"):
@@ -857,7 +868,7 @@ def test_two_damaged_checkpoints_leave_the_best_weights_as_a_start(tmp_path):
     run_it(config)
     for name in ("last.pt", "previous.pt"):
         os.truncate(tmp_path / "run" / name, 1000)
-    line = f"kept epoch: --weight-path {best} and another --output-dir"
+    line = f"begin again with another --output-dir, .* --weight-path {best}"
     with pytest.raises(UserError, match=line) as refused:
         run_it(config)
     assert str(refused.value).startswith(str(tmp_path / "run" / "last.pt"))
