@@ -213,15 +213,27 @@ class Mirror:
         self.claimed = True
 
     def copy(self, name: str) -> None:
-        "Copy one file, unless it is there."
+        """Copy one file, unless it is there; before `last.pt` the log and the weights it speaks of.
+
+        ChangedMeanwhile if it has become another one, which they would not fit.
+        """
         old, new = self.source / name, self.target / name
         for folder in reversed(Path(name).parents[:-1]):
             (self.target / folder).mkdir(exist_ok=True)
         now, there = stamp(old), stamp(new)
+        for part in ("log.jsonl", "best.pt") if name == "last.pt" else ():
+            if stamp(self.source / part) != self.copied.get(part):
+                self.copy(part)
+
+        def write(file: BinaryIO, piece: bytes) -> None:
+            if stamp(old) != now:
+                raise ChangedMeanwhile(f"{name} is being written to")
+            self.write(file, piece)
+
         unknown = now and there and now[0] == there[0] and name not in self.copied
         if not unknown or digest(old) != digest(new) or stamp(old) != now:
             previous = new.with_name("previous.pt") if name == "last.pt" else None
-            now = copy_file(old, new, previous, self.write)
+            now = copy_file(old, new, previous, write)
         self.copied[name] = now
 
     def write(self, file: BinaryIO, piece: bytes) -> None:

@@ -322,6 +322,11 @@ class Detection(Task):
     def advice(self, history: list[dict[str, Any]]) -> str:
         return _advice(history, self.config)
 
+    def about(self, parts: dict[str, Split], device: Device) -> dict[str, str]:
+        "Scenes are not taken for a data set of this name."
+        kind = "" if self.config.dataset_dir else "synthetic "
+        return {"data": kind + super().about(parts, device)["data"]}
+
     def describe_data(self) -> tuple[str, bool]:
         "The data report."
         return report(self.config)
