@@ -7,7 +7,7 @@ __all__ = ['PACKAGES', 'TOLERANCE', 'safetensors_bytes', 'export']
 
 # %% ../nbs/52_export.ipynb #c-import-hashlib
 import hashlib
-import importlib.util
+import importlib
 import json
 import logging
 import math
@@ -75,10 +75,13 @@ def _onnx_bytes(trained: Trained) -> bytes:
 
 
 def _expect_packages() -> None:
-    "UserError with the line that installs a missing package."
-    if missing := [name for name in PACKAGES if not importlib.util.find_spec(name)]:
+    "UserError with the line that installs a missing or broken package."
+    try:
+        for name in PACKAGES:
+            importlib.import_module(name)
+    except ImportError as error:
         todo = f"run: pip install --upgrade {' '.join(PACKAGES)}"
-        raise UserError(f"ONNX: needs {', '.join(missing)}; {todo}")
+        raise UserError(f"ONNX: needs {name} ({first_line(error)}); {todo}") from None
 
 # %% ../nbs/52_export.ipynb #safetensors_bytes
 def safetensors_bytes(trained: Trained) -> bytes:

@@ -15,7 +15,7 @@ from mshnet.task import Origin
 # %%
 #| export
 import hashlib
-import importlib.util
+import importlib
 import json
 import logging
 import math
@@ -109,10 +109,13 @@ def _onnx_bytes(trained: Trained) -> bytes:
 
 
 def _expect_packages() -> None:
-    "UserError with the line that installs a missing package."
-    if missing := [name for name in PACKAGES if not importlib.util.find_spec(name)]:
+    "UserError with the line that installs a missing or broken package."
+    try:
+        for name in PACKAGES:
+            importlib.import_module(name)
+    except ImportError as error:
         todo = f"run: pip install --upgrade {' '.join(PACKAGES)}"
-        raise UserError(f"ONNX: needs {', '.join(missing)}; {todo}")
+        raise UserError(f"ONNX: needs {name} ({first_line(error)}); {todo}") from None
 
 
 # %% [markdown]

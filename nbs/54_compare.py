@@ -124,6 +124,9 @@ def read_scored(
         raise UserError(f"{folder}: has no scores.json; {remedy}")
     file = read_scores_file(place / "scores.json", _ScoresFile)
     names = file.scores if "task" in file.protocol else SCORES
+    held = [file.scores.get(name) for name in SCORES if names is SCORES]
+    if any(isinstance(v, str) or (v is not None and v < 0) for v in held):
+        raise UserError(f"{place / 'scores.json'}: no valid scores; run `mshnet test` again")
     scores = {k: v for k in names if not isinstance(v := file.scores.get(k), str)}
     return Scored(one_line(place.resolve().name), place, scores, file.protocol, read_details(place))
 

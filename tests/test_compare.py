@@ -178,7 +178,8 @@ def test_each_mistake_has_its_line(copies, capsys):
     assert "name its folder" in refused(capsys, one / "scores.json")
     assert "output is retired: add > FILE.md" in refused(capsys, one, "--output", "x.md")
     assert "anyway is retired: score the runs alike" in refused(capsys, one, "--anyway")
-    for text in ("{", "[]", '{"scores": {}}', '{"scores": 1}', "\0"):
+    negative = '{"scores": {"iou": -1}, "protocol": {}}'
+    for text in ("{", "[]", '{"scores": {}}', '{"scores": 1}', "\0", negative):
         (other / "scores.json").write_text(text)
         assert "scores.json" in refused(capsys, other)
     for text in ("{", "3", '{"images": [{}]}', '{"targets": 3}', '{"curves": 3}'):

@@ -209,7 +209,7 @@ def test_a_missing_package_is_named_with_its_remedy(run, onnx_file, monkeypatch,
     weights = str(run.folder / "best.pt")
     assert main(["export", "--weight-path", weights]) == 2
     line = error_line(capsys)
-    assert "needs onnxruntime; " in line and "run: pip install --upgrade onnx onnxruntime" in line
+    assert "needs onnxruntime (" in line and "run: pip install --upgrade onnx onnxruntime" in line
 
 
 def test_a_full_disk_keeps_what_was_there(run, tmp_path, monkeypatch, capsys):
