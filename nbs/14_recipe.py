@@ -194,8 +194,9 @@ class Config(Settings, NetworkFields, AugmentFields, DataFields):
             ("a dataset_dir", ["scenes"], self.dataset_dir),
             ("synthetic scenes", lists, not self.dataset_dir),
         ]
+        set_here = {name for name, value in written.items() if value != ""}  # empty: the default
         pairs = [(why, name) for why, names, holds in without for name in names if holds]
-        return lines + [f"{name} is not used with {why}" for why, name in pairs if name in written]
+        return lines + [f"{name} is not used with {why}" for why, name in pairs if name in set_here]
 
 
 # %% [markdown]

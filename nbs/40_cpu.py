@@ -337,13 +337,8 @@ class _ConvOnCpu(torch.autograd.Function):
 
 
 _NARROW = torch.backends.cpu.get_cpu_capability() == "AVX2"  # not AVX512
-_USUAL: list[tuple[str, Any]] = [
-    ("kernel_size", (3, 3)),
-    ("stride", (1, 1)),
-    ("padding", (1, 1)),
-    ("dilation", (1, 1)),
-]
-_USUAL += [("groups", 1), ("padding_mode", "zeros")]
+_USUAL: dict[str, Any] = {"kernel_size": (3, 3), "stride": (1, 1), "padding": (1, 1)}
+_USUAL |= {"dilation": (1, 1), "groups": 1, "padding_mode": "zeros"}
 
 
 class _Conv2d(nn.Conv2d):
@@ -357,7 +352,8 @@ class _Conv2d(nn.Conv2d):
         "The convolution, by the attributes that the layer has now."
         plain = torch.is_autocast_enabled("cpu") or not torch.is_grad_enabled()
         plain = plain or not _NARROW or not _on_cpu(x) or x.dtype.itemsize < 4
-        if plain or x.ndim < 4 or x.shape[1] < 32 or any(vars(self)[k] != v for k, v in _USUAL):
+        own = {name: getattr(self, name) for name in _USUAL}
+        if plain or x.ndim < 4 or x.shape[1] < 32 or own != _USUAL:
             return super()._conv_forward(x, weight, bias)
         out: Tensor = _ConvOnCpu.apply(x, weight, bias)
         return out

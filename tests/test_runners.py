@@ -228,6 +228,7 @@ def test_kaggles_two_gpus_are_used_from_the_cell(tmp_path, sirst):
     assert [line for line in printed.splitlines() if "error" in line] == []
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", INSTALLED_IN)
 def test_the_defaults_of_a_runner_are_possible(name):
     "What stands in the parameters cell makes a configuration without any change."
