@@ -191,8 +191,7 @@ for seed in range(3):
 # Several machines need a folder that all of them see. Start the same command on each, here on two with eight cores:
 #
 # ```bash
-# torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint FIRST_MACHINE:29500 \
-#     -m mshnet predict /archive/frames --output-dir /archive/found --save none --device cpu
+# torchrun --nnodes=2 --nproc-per-node=8 --rdzv-backend=c10d --rdzv-endpoint=FIRST_MACHINE:29500 -m mshnet predict /archive --output-dir /found --save none
 # ```
 #
 # `--save none` writes the tables only. Set `OMP_NUM_THREADS=1`, so that each process keeps to its core. If a machine fails, run the command again: files that are done are skipped. **Not run:** more than one machine (two copies of this command on one machine were).
