@@ -6,7 +6,7 @@ from pathlib import Path
 from setuptools import find_packages, setup
 
 HERE = Path(__file__).parent
-EXTRAS = ("notebook", "export", "video", "browser", "dev")
+EXTRAS = ("notebook", "export", "video", "flir", "browser", "dev")
 
 parser = ConfigParser()
 parser.read(HERE / "settings.ini", encoding="utf-8")

@@ -14,6 +14,7 @@ import tempfile
 #| export
 import contextlib
 import hashlib
+import importlib.util
 import math
 import os
 import re
@@ -42,11 +43,17 @@ from mshnet.scenes import scene
 #
 # A benchmark of this field is a folder of a few hundred small images, each with a mask of its targets. We begin with one pair, then find the files of a data set, collect a split, check it, and divide it for a run.
 #
-# Published sets hold grey, RGB, RGBA and palette files, sometimes mixed in one folder. Pillow converts all of them to RGB, as in the official code. Where the three channels agree, one is kept. A camera's frame of 16 bits or floats is stretched to 8 bits, because Pillow would clip it at 255, and the user gets a warning. [Frames](23_frames.ipynb) shows how. A picture that its file turns by a tag (EXIF) is turned, as viewers show it.
+# Published sets hold grey, RGB, RGBA and palette files, sometimes mixed in one folder. Pillow converts all of them to RGB, as in the official code. Where the three channels agree, one is kept. A camera's frame of 16 bits or floats is stretched to 8 bits, because Pillow would clip it at 255, and the user gets a warning. [Frames](23_frames.ipynb) shows how. A FLIR camera's JPEG shows colours, a logo and a scale, and holds the temperatures in a segment beside them: those are read, by the package flyr. A picture that its file turns by a tag (EXIF) is turned, as viewers show it.
 
 # %%
 #| export
 DEEP = ("I", "F")  # the first letters of Pillow's modes with more than 8 bits
+
+
+def _mode_of(file: Image.Image) -> str:
+    "Pillow's mode of an image; F for a FLIR camera's JPEG, which has a segment with temperatures."
+    segments = getattr(file, "applist", ())
+    return "F" if any(content[:5] == b"FLIR\0" for _, content in segments) else file.mode
 
 
 def one_channel(rgb: np.ndarray) -> np.ndarray:
@@ -60,7 +67,7 @@ def pixels_of(
     file: Image.Image,  # opened, at one of its pages
 ) -> np.ndarray:  # [H,W] or [H,W,3] uint8
     "The pixels of an image file as 8-bit grey or colour."
-    if not file.mode.startswith(DEEP):
+    if not _mode_of(file).startswith(DEEP):
         if _has_deep_channels(file):
             raise UserError("16 bits in several channels: save one of them, or 8 bits")
         file = _upright(file)
@@ -91,12 +98,32 @@ def _upright(file: Image.Image) -> Image.Image:
 
 def _deep_values(file: Image.Image) -> np.ndarray:
     "The values [H,W] of an image of 16 bits or floats, more is brighter; UserError for NaN."
-    values = np.array(_upright(file), np.float64)
+    radiometric = _mode_of(file) != file.mode
+    values = np.array(_upright(_temperatures(file) if radiometric else file), np.float64)
     if not np.isfinite([values.min(), values.max()]).all():
         raise UserError("pixels are NaN or infinite")
     if getattr(file, "tag_v2", {}).get(262) == 0:  # a TIFF file whose 0 is white
         np.subtract(values.max(), values, out=values)
     return values
+
+
+def _temperatures(file: Image.Image) -> Image.Image:
+    "The kelvins in a FLIR camera's JPEG, turned as its picture is; UserError if there are none."
+    otherwise = "to use its colours instead, save it as PNG"
+    if not importlib.util.find_spec("flyr"):
+        raise UserError(
+            f"temperatures of FLIR need the package flyr (pip install flyr); {otherwise}"
+        )
+    import flyr
+
+    stream: Any = getattr(file, "fp", None)
+    stream.seek(0)
+    try:
+        kelvins = Image.fromarray(np.float32(flyr.unpack(stream).kelvin))
+    except Exception:  # flyr raises many kinds for bytes that make no sense
+        raise UserError(f"the temperatures of FLIR are damaged; {otherwise}") from None
+    kelvins.info["exif"] = file.getexif().tobytes()
+    return kelvins
 
 
 def _has_deep_channels(file: Image.Image) -> bool:
@@ -112,7 +139,7 @@ def read_image(
     "Read the first page of an image file; UserError or any of Pillow's errors if it is unreadable."
     with opened(path) as file:
         pages = getattr(file, "n_frames", 1)
-        return pixels_of(file), file.mode, pages
+        return pixels_of(file), _mode_of(file), pages
 
 
 # %% [markdown]

@@ -84,7 +84,7 @@ def _pages(file: Path) -> Iterator[tuple[np.ndarray, int]]:  # pixels; number of
 
 
 # %% [markdown]
-# Videos in colour become 8-bit. A grey video of more bits, such as a thermal camera's, is stretched frame by frame. A video that was taken with the camera turned says so in its header, and we turn each frame as a player does.
+# Videos in colour become 8-bit. A grey video of more bits, such as a thermal camera's, is stretched frame by frame, as in training: one range for the whole clip would hide a dim target as soon as another frame is hot. Its overlays may flicker. A video that was taken with the camera turned says so in its header, and we turn each frame as a player does.
 #
 # A decoder does not report that a video breaks off, so we compare where its packets end with the duration in the header. Sound may last longer than the picture: the packets of all streams count. The number of pictures in the header of an MP4 is of no use here, because it includes pictures that an edit has hidden.
 

@@ -1,5 +1,7 @@
 "Data as people have it: everything wrong is named, everything usable is used, draws are fixed."
 
+import importlib.util
+import io
 import shlex
 import struct
 import warnings
@@ -19,6 +21,7 @@ from mshnet.core import UserError
 from mshnet.data import load, read_image, report, scenes, splits, write_lists
 from mshnet.detection import Detection
 from mshnet.files import prefetch
+from mshnet.frames import frames_of
 from mshnet.recipe import Config
 from mshnet.task import score_batches, train_batches
 
@@ -457,6 +460,60 @@ def test_a_float_image_uses_all_grey_levels(tmp_path):
         Image.fromarray(values.reshape(8, 8).astype(np.float32)).save(tmp_path / "a.tif")
         image, mode, _ = read_image(tmp_path / "a.tif")
         assert (mode, image.min(), image.max()) == ("F", 0, most)
+
+
+def radiometric(path, values, orientation=1, kind=1):
+    "Save a JPEG as a FLIR camera does: a picture, and raw values [H,W] in segments beside it."
+    content = io.BytesIO()
+    Image.fromarray(values.astype("<u2").byteswap()).save(content, "PNG")  # as the camera does
+    raw = struct.pack("<3H26x", 2, *values.shape[::-1]) + content.getvalue()
+    camera = bytearray(832)
+    struct.pack_into("<8f", camera, 32, 0.95, 1, 293.15, 293.15, 293.15, 1, 0, 0.5)  # as usual
+    struct.pack_into("<3f", camera, 88, 21106.77, 1501, 1)  # Planck R1, B, F
+    struct.pack_into("<5f", camera, 112, 0.006569, 0.01262, -0.002276, -0.00667, 1.9)
+    struct.pack_into("<if", camera, 776, -7340, 0.012545258)  # Planck O, R2
+    parts, start = {kind: raw, 32: bytes(camera)}, 64 + 4 * 32  # two entries are empty
+    head = struct.pack(">4s16s3I32x", b"FFF", b"", 100, 64, 4)
+    for number, part in parts.items():
+        head += struct.pack(">2H4I12x", number, 1, 100, 1, start, len(part))
+        start += len(part)
+    content = head + bytes(2 * 32) + b"".join(parts.values())
+    exif = Image.Exif()
+    exif[274] = orientation
+    picture = io.BytesIO()
+    Image.new("RGB", (32, 24), "orange").save(picture, "JPEG", exif=exif)
+    cuts = [content[at : at + 60_000] for at in range(0, len(content), 60_000)]
+    segments = b"".join(
+        b"\xff\xe1" + struct.pack(">H5s3B", len(cut) + 10, b"FLIR", 1, i, len(cuts) - 1) + cut
+        for i, cut in enumerate(cuts)
+    )
+    path.write_bytes(picture.getvalue()[:2] + segments + picture.getvalue()[2:])
+
+
+@pytest.mark.parametrize("orientation", [1, 6])
+def test_temperatures_of_a_flir_camera_are_read(tmp_path, orientation):
+    "Not the colours beside them; the hot pixel is bright, and turned as the picture is."
+    pytest.importorskip("flyr")
+    values = np.random.default_rng(0).integers(13_000, 13_200, (240, 320))
+    values[50:54, 100:104] = 13_600
+    radiometric(tmp_path / "a.jpg", values, orientation)
+    image, mode, _ = read_image(tmp_path / "a.jpg")
+    upright = np.rot90(values, -1) if orientation == 6 else values
+    assert (mode, image.shape, image.dtype) == ("F", upright.shape, np.uint8)
+    assert np.corrcoef(image.ravel(), upright.ravel())[0, 1] > 0.999
+    [frame] = frames_of(tmp_path / "a.jpg")
+    np.testing.assert_array_equal(frame.pixels, image)
+
+
+@pytest.mark.parametrize("missing", ["values", "flyr"])
+def test_a_flir_picture_without_temperatures_says_so(tmp_path, monkeypatch, missing):
+    "Its colours, logo and scale are not taken for an image in silence."
+    radiometric(tmp_path / "a.jpg", np.full((24, 32), 9000), kind=1 if missing == "flyr" else 7)
+    if missing == "flyr":
+        monkeypatch.setattr(importlib.util, "find_spec", {}.get)
+    why = "need the package flyr .pip install flyr." if missing == "flyr" else "are damaged"
+    with pytest.raises(UserError, match=f"temperatures of FLIR {why}; .* save it as PNG"):
+        read_image(tmp_path / "a.jpg")
 
 
 def test_a_file_is_read_as_an_image_alone(folder):

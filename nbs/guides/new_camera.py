@@ -49,6 +49,8 @@ for threshold in (0.1, 0.5, 0.9):
 # ## 16 bits and hot pixels
 #
 # A frame of 16 bits, or of floats such as degrees, becomes one of 8 bits by stretching its range of values. Single hot or dead pixels are left out of that range, so that they do not hide a target ([frames](../23_frames.ipynb)). Here a hot pixel changes nothing about the targets, but it may be a detection itself. Replace such pixels by a list of your camera's bad pixels, if you have one.
+#
+# A JPEG of a FLIR camera holds temperatures beside its coloured picture. After `pip install flyr` they are read instead of the colours. **Not tried** with a real file, only with files made for the tests.
 
 # %%
 frame = 30000 + 10 * image.astype(np.uint16)
