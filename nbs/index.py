@@ -5,7 +5,7 @@
 #
 # [![Licence: Apache-2.0](https://img.shields.io/badge/licence-Apache--2.0-blue)](../LICENSE) [![Python: 3.11 or newer](https://img.shields.io/badge/python-3.11%2B-blue)](../setup.py)
 #
-# A target is a few bright pixels against sky, sea or ground. This library finds targets with pretrained weights, trains [MSHNet](https://arxiv.org/abs/2403.19366) (Liu et al., CVPR 2024) on your images, and explains every step in notebooks.
+# A target is a bright spot, of a few pixels to a few dozen, against sky, sea or ground. This library finds targets with pretrained weights, trains [MSHNet](https://arxiv.org/abs/2403.19366) (Liu et al., CVPR 2024) on your images, and explains every step in notebooks.
 #
 # ![Three infrared frames with marked detections: a drone that is found, a helicopter that is found next to a false alarm, a bird that is missed](images/frames.jpg)
 #
@@ -48,9 +48,9 @@
 # mshnet.detect("frame.png")               # a list of dicts: centroid, box, area, peak, ...
 # ```
 #
-# **[Too many detections, or none?](guides/new_camera.ipynb)** `--min-area 4` drops detections of fewer than 4 pixels, and `--threshold` sets the lowest probability of a detection.
+# **[Too many detections, or none?](guides/new_camera.ipynb)** `--min-area 4` drops detections of fewer than 4 pixels, and pixels above `--threshold` belong to a detection.
 #
-# **How good on a new camera?** On images of two cameras that were not trained on, the weights find 0.874 and 0.861 of the targets, with 0.39 and 0.19 false alarms per frame. The [model card](../mshnet/pretrained.md) lists scores and known failures.
+# **How good on a new camera?** On two data sets that were not trained on, the weights find 0.874 and 0.861 of the targets, with 0.39 and 0.19 false alarms per frame. This is slightly optimistic: three numbers of the detector were chosen on some of these images. The [model card](../mshnet/pretrained.md) lists scores and known failures.
 #
 # ### I have a data set
 #
@@ -64,7 +64,7 @@
 # mshnet export --weight-path runs/NUAA-SIRST-*/best.pt    # ONNX; pip install '.[export]'
 # ```
 #
-# A data set is a folder with `images/`, `masks/` and two lists of names (`trainval.txt`, `test.txt`), or a `.zip` of such a folder. `--dataset-dir NUAA-SIRST` downloads the data set of that name and uses the lists of most papers. The names `NUDT-SIRST` and `IRSTD-1k` work in the same way. [Your own images](guides/own_images.ipynb) explains how to make masks and lists. `mshnet COMMAND --help` shows the most used flags.
+# A data set is a folder with `images/`, `masks/` and two lists of names (`trainval.txt`, `test.txt`), or a `.zip` of such a folder. `--dataset-dir NUAA-SIRST` downloads the data set of that name and uses the lists of most papers. The names `NUDT-SIRST` and `IRSTD-1k` work in the same way. [Your own images](guides/own_images.ipynb) explains how to make masks and lists. `mshnet COMMAND --help` shows the common flags, `--help-all` all of them.
 #
 # In Python:
 #
@@ -74,12 +74,12 @@
 #
 # run = mshnet.train(mshnet.Config(dataset_dir="data/NUAA-SIRST"))
 # print(run)           # IoU, nIoU, F1, Pd, Fa
-# explore(run.folder)  # viewer: test images, lowest IoU first
+# explore(run.folder)  # view the test images, lowest IoU first
 # ```
 #
 # ### I want the cloud
 #
-# Each notebook runs from top to bottom: install, detect, train, evaluate, plot. Without a data set it uses synthetic images. Without a badge to click, upload two files: the notebook, and the library as a wheel (`make wheel`). [Colab and Kaggle](guides/cloud.ipynb) shows each step.
+# Each notebook runs from top to bottom: install, detect, train, evaluate, plot. Without a data set it uses synthetic images. To use one, upload two files: the notebook, and the library packed as a wheel (`make wheel`). [Colab and Kaggle](guides/cloud.ipynb) shows each step.
 #
 # | notebook | machine |
 # |---|---|
@@ -93,7 +93,7 @@
 #
 # ## Results
 #
-# Test scores, one row for each recipe. *Pd* is the fraction of targets found. *Fa* is the number of false pixels per million. A *collapsed* seed predicts nothing or everything (IoU below 0.05). Mean IoU includes such seeds; Pd and Fa leave them out.
+# Test scores, one row for each recipe. *Pd* is the fraction of targets found. *Fa* is the number of false pixels per million. A *collapsed* seed predicts nothing or everything (IoU below 0.05). Mean IoU includes collapsed seeds; Pd and Fa are means over the others.
 #
 # | recipe, data | epochs | seeds | mean IoU | lowest | highest | Pd | Fa | collapsed |
 # |---|---|---|---|---|---|---|---|---|
@@ -106,8 +106,8 @@
 #
 # - **Protocol:** images of 256x256 pixels (`quick`: 128x128), the last epoch, no seed left out, threshold 0.5, [exact matching](guides/scores.ipynb).
 # - **Splits:** NUAA-SIRST has 213 training and 214 test images, NUDT-SIRST 663 and 664. In NUDT-SIRST, 43 test images are near-duplicates of training images. Without them the mean IoU is 0.817 (`steady`) and 0.408 (`paper`).
-# - **`steady`** is the default recipe. It was chosen on held-out parts of the training lists. But three earlier versions of it were evaluated on the NUAA-SIRST test list, too. The row for NUAA-SIRST used `--crop native`, which was the default then.
-# - **`paper`** is the original recipe. It ran for 60 epochs, because only a CPU was available; the paper trains for 400.
+# - **`steady`** is the default recipe. It was chosen on held-out training images. But three earlier versions were also evaluated on the NUAA-SIRST test list, so that score may be slightly too high. The NUAA-SIRST row used `--crop native`, the default at that time; today's default was not run there.
+# - **`paper`** is the original recipe. These runs used a CPU, so we trained for 60 epochs; the paper trains for 400.
 # - **Equal to the [official code](https://github.com/Lliu666/MSHNet):** with `--preset paper` and `--rule reference`, the network, loss, transforms and metrics compute the same numbers: counts exactly, all others up to float32 rounding ([tests](../tests/test_golden.py)). The defaults [differ](guides/from_official.ipynb).
 #
 # [All results](guides/results.ipynb), [every seed](../results/SCORES.md).
@@ -130,16 +130,16 @@
 # | downloads by name | tested with local archives, never with the real addresses |
 # | published MSHNet weights | tested with files of the same form, never with the published files |
 #
-# `torch.compile` is not used, because it gave NaN gradients on the H200.
+# We do not use `torch.compile`: on the H200 it gave a NaN loss.
 #
 # ## Three more tasks on the same engine
 #
-# The training loop, the devices, the run folders and the commands do not depend on images. Three other published methods use them, and [your own method](guides/task.ipynb) can, too. Scores on real data, means of seeds 0, 1, 2:
+# Nothing in the training loop, the run folders or the commands is specific to images. Three other published methods use them, and [your own method](guides/task.ipynb) can, too. Scores on real data, means of seeds 0, 1, 2:
 #
 # | `--task` | input and output | score | baseline |
 # |---|---|---|---|
 # | `eit` ([tomography](guides/eit.ipynb)) | voltages to an image; [weights](../mshnet/pretrained-eit.md) included | correlation 0.817 (UEF), 0.790 (KTC) | Gauss-Newton 0.782, 0.782 |
-# | `events` ([event cameras](guides/events.ipynb)) | a recording to a class | accuracy 0.967 in five folds (0.977 on a test list that was used before) | logistic regression 0.900 on that test list |
+# | `events` ([event cameras](guides/events.ipynb)) | a recording to a class | accuracy 0.967 in five-fold cross-validation, 0.977 on 100 test recordings that were used before | logistic regression 0.900 on these 100 |
 # | `signs` ([sign language](guides/signs.ipynb)) | a video to words | word error rate 0.264 on new sentences (0.189 on all) | time warping 0.313 (0.247) |
 #
 # Their notebooks: [eit](run/eit.ipynb), [events](run/events.ipynb), [signs](run/signs.ipynb).

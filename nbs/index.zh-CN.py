@@ -48,9 +48,9 @@
 # mshnet.detect("frame.png")               # 字典的列表：中心、边框、面积、最高概率等
 # ```
 #
-# **[检出太多，或什么都没检出？](guides/new_camera.ipynb)** `--min-area 4` 去掉少于 4 个像素的检测，`--threshold` 设定检测的最低概率。
+# **[检出太多，或什么都没检出？](guides/new_camera.ipynb)** `--min-area 4` 去掉少于 4 个像素的检测，概率高于 `--threshold` 的像素属于检测。
 #
-# **在新相机上效果如何？** 在两台未参与训练的相机的图像上，这些权重检出 0.874 和 0.861 的目标，每帧的误检为 0.39 和 0.19 个。[模型卡](../mshnet/pretrained.md)列出分数和已知的失败情况。
+# **在新相机上效果如何？** 在两个未参与训练的数据集上，这些权重检出 0.874 和 0.861 的目标，每帧的误检为 0.39 和 0.19 个。这略为乐观：检测器的三个数值是在其中一部分图像上选定的。[模型卡](../mshnet/pretrained.md)列出分数和已知的失败情况。
 #
 # ### 我有数据集
 #
@@ -64,7 +64,7 @@
 # mshnet export --weight-path runs/NUAA-SIRST-*/best.pt    # ONNX，需 pip install '.[export]'
 # ```
 #
-# 数据集是一个文件夹，含有 `images/`、`masks/` 和两个名称列表（`trainval.txt`、`test.txt`），也可以是这种文件夹的 `.zip` 压缩包。`--dataset-dir NUAA-SIRST` 会下载这个数据集，并采用多数论文的列表。`NUDT-SIRST` 和 `IRSTD-1k` 也是这样。[自己的图像](guides/own_images.ipynb)说明怎样制作掩膜和列表。`mshnet COMMAND --help` 显示常用的参数。
+# 数据集是一个文件夹，含有 `images/`、`masks/` 和两个名称列表（`trainval.txt`、`test.txt`），也可以是这种文件夹的 `.zip` 压缩包。`--dataset-dir NUAA-SIRST` 会下载这个数据集，并采用多数论文的列表。`NUDT-SIRST` 和 `IRSTD-1k` 也是这样。[自己的图像](guides/own_images.ipynb)说明怎样制作掩膜和列表。`mshnet COMMAND --help` 显示常用的参数，`--help-all` 显示全部。
 #
 # 在 Python 中：
 #
@@ -79,7 +79,7 @@
 #
 # ### 我要用云端
 #
-# 每个 notebook 从头到尾依次执行：安装、检测、训练、评测、画图。没有数据集时使用合成图像。没有徽章可点时，请上传两个文件：notebook 和库的 wheel 文件（`make wheel`）。[Colab 和 Kaggle](guides/cloud.zh-CN.ipynb) 逐步说明。
+# 每个 notebook 从头到尾依次执行：安装、检测、训练、评测、画图。没有数据集时使用合成图像。使用时上传两个文件：notebook 和打包成 wheel 的库（`make wheel`）。[Colab 和 Kaggle](guides/cloud.zh-CN.ipynb) 逐步说明。
 #
 # | notebook | 机器 |
 # |---|---|
@@ -93,7 +93,7 @@
 #
 # ## 结果
 #
-# 测试分数，每行一种训练方案。*Pd* 是检出的目标所占的比例，*Fa* 是每百万像素中的误检像素数。*失效*的种子什么都不预测或处处都预测为目标（IoU 低于 0.05）。平均 IoU 包括这样的种子；Pd 和 Fa 不包括。
+# 测试分数，每行一种训练方案。*Pd* 是检出的目标所占的比例，*Fa* 是每百万像素中的误检像素数。*失效*的种子什么都不预测或处处都预测为目标（IoU 低于 0.05）。平均 IoU 包括失效的种子；Pd 和 Fa 是其余种子的平均值。
 #
 # | 训练方案、数据 | epoch 数 | 种子 | 平均 IoU | 最低 | 最高 | Pd | Fa | 失效 |
 # |---|---|---|---|---|---|---|---|---|
@@ -106,8 +106,8 @@
 #
 # - **评测协议：** 256x256 像素（`quick` 为 128x128），最后一个 epoch，不剔除任何种子，阈值 0.5，[最优匹配](guides/scores.ipynb)。
 # - **划分：** NUAA-SIRST 有 213 幅训练图像和 214 幅测试图像，NUDT-SIRST 有 663 和 664 幅。NUDT-SIRST 有 43 幅测试图像与训练图像几乎相同。去掉它们，平均 IoU 为 0.817（`steady`）和 0.408（`paper`）。
-# - **`steady`** 是默认的训练方案，在训练列表的留出部分上选定。但是它的三个早期版本也在 NUAA-SIRST 的测试列表上评测过。NUAA-SIRST 一行用的是 `--crop native`，即当时的默认值。
-# - **`paper`** 是论文的训练方案。因为只有 CPU，它训练了 60 个 epoch；论文训练 400 个。
+# - **`steady`** 是默认的训练方案，在留出的训练图像上选定。但是它的三个早期版本也在 NUAA-SIRST 的测试列表上评测过，所以那个分数可能略高。NUAA-SIRST 一行用的是 `--crop native`，即当时的默认值；现在的默认值没有在那里训练过。
+# - **`paper`** 是论文的训练方案。这些训练在 CPU 上进行，所以只有 60 个 epoch；论文训练 400 个。
 # - **与[官方代码](https://github.com/Lliu666/MSHNet)一致：** 使用 `--preset paper` 和 `--rule reference` 时，网络、损失、数据变换和指标的计数完全相同，其余数值相差不超过 float32 的舍入误差（[测试](../tests/test_golden.py)）。默认设置[与之不同](guides/from_official.ipynb)。
 #
 # [全部结果](guides/results.ipynb)，[每个种子](../results/SCORES.md)。
@@ -152,7 +152,7 @@
 #
 # | 你想 | 指南 |
 # |---|---|
-# | 开始 | [安装与首次运行](guides/first_run.zh-CN.ipynb)、[Colab 和 Kaggle](guides/cloud.zh-CN.ipynb)、[自己的图像](guides/own_images.ipynb)、[数据集](guides/datasets.zh-CN.ipynb) |
+# | 开始 | [安装与第一次运行](guides/first_run.zh-CN.ipynb)、[Colab 和 Kaggle](guides/cloud.zh-CN.ipynb)、[自己的图像](guides/own_images.ipynb)、[数据集](guides/datasets.zh-CN.ipynb) |
 # | 选择设备 | [设备、速度、内存](guides/devices.ipynb)、[TPU](guides/tpu.zh-CN.ipynb) |
 # | 使用 | [新相机](guides/new_camera.ipynb)、[自己的程序](guides/deploy.ipynb) |
 # | 理解 MSHNet | [一页看懂](guides/one_page.ipynb)、[网络](00_model.ipynb)、[损失](01_loss.ipynb)、[指标](02_metrics.ipynb)、[数据增强](22_augment.ipynb) |

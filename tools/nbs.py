@@ -46,7 +46,7 @@ PLACEHOLDER = "your-username"  # the user in settings.ini until an owner writes 
 BADGE = r"\[!\[[^]]*\]\([^)]*\)\]\([^)]*\{\{repo\}\}[^)]*\)"
 UNPUBLISHED = {  # prose that would lead to a stranger's page as long as the placeholder stands
     rf" ?{BADGE}( {BADGE})*": "",
-    r"git clone https://github\.com/\{\{repo\}\}": "# no published address: copy this folder",
+    r"git clone https://github\.com/\{\{repo\}\}\ncd mshnet": "# in the folder of setup.py:",
     r'"mshnet @ git\+https://github\.com/\{\{repo\}\}"': ".",
 }
 KERNEL = {"display_name": "python3", "language": "python", "name": "python3"}

@@ -76,7 +76,7 @@ for seed in range(3):
 # mshnet export --weight-path pretrained --output mshnet.onnx
 # ```
 #
-# The file is compared with PyTorch before it gets its name. `mshnet.onnx.json` next to it contains the threshold, the shapes and the SHA-256 of the file ([export](../52_export.ipynb)).
+# Before the file is saved, its outputs are compared with PyTorch's. `mshnet.onnx.json` next to it contains the threshold, the shapes and the SHA-256 of the file ([export](../52_export.ipynb)).
 #
 # | | name | type and shape | content |
 # |---|---|---|---|
@@ -88,8 +88,8 @@ for seed in range(3):
 #
 # 1. Pad the frame at the right and below to multiples of 16, by its mirror image without the edge pixel (numpy calls this mode `reflect`).
 # 2. Run the session, and cut the padding off the result.
-# 3. If the note has a `multiscale` (only the pretrained weights have one), repeat both steps with the frame at half its size (means of 2x2 pixels). Limit all logits to ±13.8, enlarge those of the second look by two (bilinear), multiply the logits of the looks by the first and second number, and add the third. The probability is the sigmoid of that sum.
-# 4. Keep the pixels whose probability is above the threshold of the note.
+# 3. If `mshnet.onnx.json` has a `multiscale` `[a, b, c]` (only the pretrained weights have one), also predict the frame at half its size (means of 2x2 pixels). Limit the logits of both predictions to ±13.8, and upsample those at half size by two (bilinear). The probability is sigmoid(a * full + b * half + c).
+# 4. Keep the pixels whose probability is above the `threshold` of `mshnet.onnx.json`.
 # 5. Join kept pixels that touch, also at a corner (8-connected), to objects.
 #
 # A frame with a side above 1,024 pixels is predicted in overlapping tiles by `mshnet predict`. If the memory allows, give the whole frame to the session.
@@ -165,28 +165,28 @@ for seed in range(3):
 # }
 # ```
 #
-# This is one look; with `multiscale`, take the output `logits` instead, and follow step 3. Then apply the threshold, and label the pixels (for example with OpenCV's `connectedComponentsWithStats`). On Windows the name of the file is a wide string (`L"mshnet.onnx"`). **Not run:** onnxruntime's C++ headers were not available here. We compiled this code against a stub of them, and compared its padding with numpy's. The Python code above was run, and finds what `mshnet.detect` finds.
+# This predicts at full size only; with `multiscale`, take the output `logits` instead, and follow step 3. Then apply the threshold, and label the pixels (for example with OpenCV's `connectedComponentsWithStats`). On Windows the name of the file is a wide string (`L"mshnet.onnx"`). **Not run:** onnxruntime's C++ headers were not available here. We compiled this code against a stub of them, and compared its padding with numpy's. The Python code above was run, and finds what `mshnet.detect` finds.
 #
 # ## How fast is it?
 #
 # | what | time a frame | machine |
 # |---|---|---|
 # | PyTorch, 256x256 | 32 ms | 2 CPU cores ([folder](../../results/bench-cpu)) |
-# | `mshnet predict` with weights that look once, one frame of 10,000x10,000 pixels in 144 tiles, with at most 1505 MiB of memory | 76 seconds | the same ([folder](../../results/predict-large)) |
+# | `mshnet predict` with weights without `multiscale`, one frame of 10,000x10,000 pixels in 144 tiles, with at most 1505 MiB of memory | 76 seconds | the same ([folder](../../results/predict-large)) |
 # | an accelerator, or ONNX | not measured | |
 #
-# `mshnet bench --weight-path runs/NAME --dataset-dir DIR` measures your machine; its row *scoring* is the forward pass and the scores.
+# `mshnet bench --weight-path runs/NAME --dataset-dir DIR` measures your machine; its row `score` is the forward pass and the scores.
 #
 # ## An archive of 100,000 frames
 #
-# Measured on two CPU cores without AVX-512 ([folder](../../results/predict-large)): frames of 320x256 pixels, with the pretrained weights, which look twice.
+# Measured on two CPU cores without AVX-512 ([folder](../../results/predict-large)): frames of 320x256 pixels in float32, with the pretrained weights, which predict each frame at full and at half size. (The 32 ms above are for bfloat16 on two cores that support it, without `multiscale`.)
 #
 # | how | frames a second | 100,000 frames |
 # |---|---|---|
 # | one process with one core | 2.7 | 10.4 hours |
 # | `--num-devices 2`: two processes | 5.4 | 5.1 hours |
 #
-# The two processes share nothing but the list of files, so plan with the number of cores (estimated): 16 cores need 39 minutes. The time grows with the pixels of a frame, too: a frame of 640x512 takes about four times as long. 100,000 PNG files of this size are 3.4 GB, so the disk does not limit the speed.
+# The processes work independently, so the time should fall with the number of cores: 39 minutes on 16 cores (estimated). It grows with the pixels of a frame, too: a frame of 640x512 takes about four times as long. 100,000 PNG files of this size are 3.4 GB, so the disk does not limit the speed.
 #
 # Several machines need a folder that all of them see. Start the same command on each, here on two with eight cores:
 #
@@ -194,7 +194,7 @@ for seed in range(3):
 # torchrun --nnodes=2 --nproc-per-node=8 --rdzv-backend=c10d --rdzv-endpoint=FIRST_MACHINE:29500 -m mshnet predict /archive --output-dir /found --save none
 # ```
 #
-# `--save none` writes the tables only. Set `OMP_NUM_THREADS=1`, so that each process keeps to its core. If a machine fails, run the command again: files that are done are skipped. **Not run:** more than one machine (two copies of this command on one machine were).
+# `--save none` writes the tables only. Set `OMP_NUM_THREADS=1`, so that each process uses one core. If a machine fails, run the command again: files that are done are skipped. **Not run:** more than one machine (two copies of this command on one machine were).
 
 # %%
 #| hide

@@ -46,7 +46,7 @@
 # | 系统 | 是否测试过 | 须知 |
 # |---|---|---|
 # | Linux，x86-64 | 是，在 CPU 上；在一块 NVIDIA H200 上运行过训练和预测 | pip 的 PyTorch 含 CUDA，有好几个 GB。没有 NVIDIA GPU 时 CPU 版就够了：在最后一行之前执行 `pip install torch --index-url https://download.pytorch.org/whl/cpu` |
-# | Windows | 否 | 如果 PowerShell 拒绝执行 `activate`，请用命令提示符。pip 的 PyTorch 是 CPU 版；有 NVIDIA GPU 时先安装 pytorch.org 给出的 CUDA 版。不需要 `make`。Windows 不能替换其他程序正打开的文件：请关闭那个程序，再执行同一条命令即可恢复 |
+# | Windows | 否 | 如果 PowerShell 拒绝执行 `activate`，请用命令提示符。pip 的 PyTorch 是 CPU 版；有 NVIDIA GPU 时先安装 pytorch.org 给出的 CUDA 版。不需要 `make`。如果文件因为被其他程序打开而不能替换，请关闭那个程序，再执行同一条命令即可恢复 |
 # | macOS | 否 | 在 Apple 芯片（M1 及以后）上默认设备是 GPU（`--device mps`），用 float32。Intel 版 Python 通过 Rosetta 运行，不能使用 GPU：请安装 arm64 版。如果 GPU 太慢或结果不对，用 `--device cpu` |
 #
 # ## 2. 找到一个目标
@@ -101,13 +101,13 @@ find_targets()
 #
 # 这会用合成天空的小图像训练完整大小的网络，在 2 个 CPU 核上几分钟即可。按 Ctrl-C 停下，再执行同一条命令：它会恢复。图在 `runs/trial/figures` 中。在 Linux 和 macOS 上，`make demo` 在一个 notebook 中做同样的事；在慢的 CPU 上它训练的 epoch 更少。
 #
-# 你的分数应接近这个预设的[五个种子](../../results/SCORES.md)。各台机器上略有不同。
+# 你的 IoU 应在 0.83 左右：这个预设的[五个种子](../../results/SCORES.md)为 0.825 到 0.844。
 #
-# 预设 `quick` 训练 9 个 epoch。用自己的数据试验时用 20 个；要得到结果用 200 个，即默认值。
+# 预设 `quick` 训练 9 个 epoch。用自己的数据时默认为 200 个。
 #
 # ## 5. 检查数据集
 #
-# 请把下面命令中的 `data/NUAA-SIRST` 换成你的数据集文件夹。没有数据集时，用名称 `NUAA-SIRST`，它会被[下载](datasets.zh-CN.ipynb)。若是你自己的图像，先[制作掩膜和列表](own_images.ipynb)。
+# 请把 `data/NUAA-SIRST` 换成你的数据集文件夹。没有数据集时，改写为 `NUAA-SIRST`：它会被[下载](datasets.zh-CN.ipynb)。若是你自己的图像，先[制作掩膜和列表](own_images.ipynb)。
 #
 # ```bash
 # mshnet data data/NUAA-SIRST
@@ -148,7 +148,7 @@ find_targets()
 #
 # | 什么 | 哪里 |
 # |---|---|
-# | 数据集 | 你给出的路径；不存在时，`data/` 中的同名文件夹 |
+# | 数据集 | 你给出的路径，或 `data/` 中的这个名称 |
 # | `.zip` 压缩包 | 解压一次，到 `data/unpacked` |
 # | 训练的文件夹 | `runs/` 中，各以数据和设置命名；`--output-dir` 另选一个 |
 #
@@ -165,7 +165,7 @@ find_targets()
 # papermill nbs/run/local.ipynb out.ipynb -p dataset_dir data/NUAA-SIRST -p epochs 50 -p output_dir runs/mine
 # ```
 #
-# 在 Python 中也一样，图像小得只需几秒。第二次调用发现训练已完成，只作报告：
+# 在 Python 中也一样。图像很小，只有两个 epoch，所以只需几秒，也还什么都检测不到：IoU 为 0.00 是正常的。第二次调用发现训练已完成，只作报告：
 
 # %%
 import tempfile

@@ -8,7 +8,7 @@
 #
 # ## The task
 #
-# An infrared camera looks at the sky. A distant aircraft or drone is a spot of a few pixels. Warm clouds are brighter and much larger. We want a mask: 1 for each pixel of a target, 0 for the rest. Only about one pixel in a hundred is a 1. Remember this number: it decides which loss we need.
+# An infrared camera looks at the sky. A distant aircraft or drone is a spot of about twenty pixels. Warm clouds can be as bright, but they are much larger. Single hot pixels and bright streaks are no targets either. We want a mask: 1 for each pixel of a target, 0 for the rest. Only about one pixel in a hundred is a 1. Remember this number: it decides which loss we need.
 
 # %%
 import matplotlib.pyplot as plt
@@ -48,9 +48,9 @@ print(f"{masks.mean():.2%} of the pixels are target")
 # %% [markdown]
 # ## The network
 #
-# MSHNet (Liu et al., CVPR 2024, arXiv:2403.19366) is a U-Net. On the way down the image is halved four times, so that a pixel of the last stage sees a large part of the image. On the way up each stage also gets the features of the same size from the way down, which keep the exact place of the spot.
+# MSHNet (Liu et al., CVPR 2024, arXiv:2403.19366) is a U-Net. On the way down the image is halved four times, so a value of the deepest stage depends on a large part of the image. On the way up each stage also gets the features of the same size from the way down, which keep the exact place of the spot.
 #
-# Each block is a ResNet block with two kinds of attention. **Channel attention** multiplies each channel by a weight that is computed from the mean and maximum of the channels. **Spatial attention** multiplies each pixel by a weight that is computed from the mean and maximum over the channels.
+# Each block is a ResNet block with two kinds of attention. **Channel attention** pools each channel over the image, by mean and by maximum, and computes a weight for the channel. **Spatial attention** pools each pixel over the channels in the same way, and computes a weight for the pixel.
 
 # %%
 class Block(nn.Module):
@@ -128,7 +128,7 @@ for shape in [*(output.shape for output in outputs), logits.shape]:
 # %% [markdown]
 # ## The loss
 #
-# With one target pixel in a hundred, "no target anywhere" is right for 99% of the pixels, so **cross-entropy** alone learns slowly. The **soft IoU** divides the overlap of prediction and mask by their union, so the empty background does not count. But its gradient nearly vanishes when the prediction is very wrong; there cross-entropy helps. We use the sum of both, for all five outputs, each with a mask of its size.
+# With one target pixel in a hundred, "no target anywhere" is right for 99% of the pixels, so **cross-entropy** alone learns slowly. The **soft IoU loss** is 1 - overlap / union of prediction and mask, so correctly empty background does not count. But its gradient nearly vanishes when the prediction is very wrong; there cross-entropy helps. We use the sum of both, for all five outputs, each with a mask of its size.
 
 # %%
 def loss_of(logits, mask):
@@ -155,8 +155,8 @@ def total_loss(outputs, logits, mask):
 # %%
 EPOCHS, BATCH = 8, 8
 steps = EPOCHS * len(images) // BATCH
-optimizer = torch.optim.AdamW(model.parameters(), lr=0.001)
-schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.002, total_steps=steps)
+optimizer = torch.optim.AdamW(model.parameters())
+schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.002, total_steps=steps)  # sets the rate
 curve = []
 model.train()
 for _ in range(EPOCHS):
@@ -178,7 +178,7 @@ print(f"loss {curve[0]:.2f} at first, {np.mean(curve[-12:]):.2f} in the last epo
 # %% [markdown]
 # ## Detections and their score
 #
-# A pixel is a detection where its probability is above 0.5. Three numbers describe the result:
+# A pixel is predicted as target if its probability is above 0.5. Predicted pixels that touch form one detection. Three numbers describe the result:
 #
 # - **IoU**: overlap / union, over the pixels of all images.
 # - **Pd**, probability of detection: found targets / targets. A target is found if the centre of a predicted object is less than 3 pixels away.
@@ -228,7 +228,7 @@ assert matched / targets > 0.7
 # |---|---|---|
 # | `make_scenes` | [data](../21_data.ipynb) | published data sets have many formats of masks and lists, and contain mistakes |
 # | `flip` | [augment](../22_augment.ipynb) | the augmentation depends only on seed, epoch and image, so a run repeats exactly |
-# | `Block`, `MSHNet` | [model](../00_model.ipynb) | the layers have the names of the official code, so that its weights load |
+# | `Block`, `MSHNet` | [model](../00_model.ipynb) | the layers are named as in the official code, so its weights load |
 # | `loss_of` | [loss](../01_loss.ipynb) | training with the paper's loss can collapse; the page shows how |
 # | the loop | [train](../37_train.ipynb) | it resumes after an interruption, and a TPU compiles each program only once |
 # | `match` | [metrics](../02_metrics.ipynb) | the first match need not be the best, and published scripts differ |
@@ -236,7 +236,7 @@ assert matched / targets > 0.7
 #
 # ## Questions
 #
-# <details><summary>Why is the IoU far below 1 although nearly every target is found?</summary>A target here has about twenty pixels. One more pixel around its edge about doubles its area. So if a detection is one pixel too wide, its IoU is only about a half.</details>
+# <details><summary>Why is the IoU far below 1 although every target is found?</summary>A target here has about twenty pixels. One more pixel around its edge about doubles its area. So a detection that is one pixel too wide on every side has an IoU of about a half.</details>
 #
 # <details><summary>What would happen with a head bias of 0?</summary>At first each pixel would have a probability of about a half, and the first steps would only learn that most pixels are background. With the paper's loss, training can collapse: see the page on the loss.</details>
 #

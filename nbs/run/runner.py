@@ -13,9 +13,9 @@
 # {{install.py}}
 
 # %% [markdown]
-# ## 2. Find targets, also in your own picture / 找目标，也可用自己的图片
+# ## 2. Find targets, also in your own image / 找目标，也可用自己的图片
 #
-# Before any training, with the weights that come with the library. Write the name of your picture between the quotes, of any size, in 8 or 16 bits; `""` is a frame of a drone above clouds that comes with the library (CC0). {{upload}} A CPU takes a few seconds. A folder of pictures, or a video: `!mshnet predict NAME` in a cell; the results are in `predictions/`.
+# Before any training, with the weights that come with the library. Put the name of your image between the quotes, of any size, in 8 or 16 bits; `""` is a frame of a drone above clouds that comes with the library (CC0). {{upload}} A CPU takes a few seconds. A folder of images, or a video: `!mshnet predict NAME` in a cell; the results are in `predictions/`.
 
 # %%
 from mshnet.predict import find_targets
@@ -27,31 +27,31 @@ find_targets("", device="cpu")
 #
 # Edit them here, or give them to papermill: `papermill {{name}}.ipynb out.ipynb -p epochs 50`. `None` and `""` mean not set: the preset decides, or the run that `resume` names. Without a data set and a preset the preset is `quick`.
 #
-# These are the settings that people change; `mshnet train --help` lists all. A setting that is not listed can be added, or given to papermill. Papermill then prints `Passed unknown parameter`, because it reads this cell only, and the setting counts nevertheless. The next cell rejects a name that is no setting before any time is spent. Where a message names a flag, such as `--batch-size 3`, write `batch_size = 3` here.
+# These are the settings that people change; `mshnet train --help-all` lists all. A setting that is not listed can be added, or given to papermill. Papermill then prints `Passed unknown parameter`, because it reads this cell only, but the setting works. An unknown name is an error in the next cell. Where a message names a flag, such as `--batch-size 3`, set `batch_size = 3` here.
 
 # %% tags=["parameters"]
 preset = ""  # named settings: steady (the default), quick, paper, a100, tpu
-dataset_dir = ""  # folder, .zip or .tar.gz of a data set, its known name, or "" for scenes
+dataset_dir = ""  # folder or .zip of a data set, its known name, or "" for scenes
 train_list = ""  # file of the training names, "" for the data set's own
 test_list = ""  # file of the test names, "" for the data set's own
 scenes = None  # synthetic training scenes, where there is no data set
 epochs = None  # passes over the training images
 batch_size = None  # images per step
-base_size = None  # side to which images are resized for scoring
+base_size = None  # side to which images are resized for evaluation
 crop_size = None  # side of the training crops
 lr = None  # learning rate
 schedule = None  # of the learning rate: cosine or constant
 warm_epoch = None  # preset paper: last epoch that trains the full-size head alone
 seed = None  # of weights, order and random changes
-choose = None  # which epoch is kept: last, val or test
+choose = None  # which epoch is selected: last, val or test
 precision = None  # auto, bf16, fp16 or fp32
 device = "auto"  # auto, cpu, cuda, cuda:1, mps, xla
-num_devices = None  # chips or GPUs that share a batch; None: all chips of a TPU, one GPU
+num_devices = None  # GPUs or TPU chips that share a batch; None: one GPU, or all TPU chips
 weight_path = ""  # weights to begin with
 resume = ""  # folder of an interrupted run, or its checkpoint
 output_dir = ""  # folder of the run, or "" for one named after the recipe
-mirror_dir = ""  # folder to which the run is copied meanwhile; "drive": Google Drive, in Colab
-max_hours = None  # hours after which it stops by itself, all written; None: by the place
+mirror_dir = ""  # folder for a backup of the run; "drive": Google Drive, in Colab
+max_hours = None  # hours after which it saves and stops; None: by the session
 
 # %%
 from mshnet.core import from_notebook
@@ -89,7 +89,7 @@ samples(config, run_folder(config))
 # %% [markdown]
 # ## 6. Train / 训练
 #
-# Training prints one line per epoch. To see the curves meanwhile, run `from mshnet.show import learning_curves` and `learning_curves("FOLDER")` in another notebook on the same machine (Colab and Kaggle give each notebook its own). If the session ends, run the notebook again to resume. On a new machine this needs a mirror (on Kaggle, the last output attached as input). The stop button ends the step in progress, stores everything and prints how to resume. A finished run is only shown.
+# Training prints one line per epoch. To see the curves meanwhile, run `from mshnet.show import learning_curves` and `learning_curves("FOLDER")` in another notebook on the same machine (Colab and Kaggle give each notebook its own). If the session ends, run the notebook again to resume. On a new machine this needs a backup (on Kaggle, the last output attached as input). The stop button ends the step in progress, stores everything and prints how to resume. A finished run is only shown.
 
 # %% [markdown] tags=["only:tpu_setup", "only:kaggle_tpu"]
 # **The first step of each phase is slow on a TPU**, because it is compiled, and a line reports it (about a minute is usual; not measured here). A run compiles twice, for training and for scoring. All chips share each batch; the result does not depend on their number.
@@ -116,7 +116,7 @@ run = train(config)
 run
 
 # %% [markdown]
-# ## 8. Pictures / 图片
+# ## 8. Figures / 图
 #
 # How it learned:
 
@@ -139,13 +139,13 @@ trade_offs(run.folder)
 gallery(run.folder)
 
 # %% [markdown]
-# Walk through them, worst first, and move the threshold (headless: a still picture of the worst):
+# Walk through them, worst first, and move the threshold (headless: a still figure of the worst):
 
 # %%
 explore(run.folder)
 
 # %% [markdown]
-# ## 9. Your own picture, with the new weights / 用新权重找目标
+# ## 9. Your own image, with the new weights / 用新权重找目标
 #
 # As in part 2, with the weights of this run. For folders and videos: `!mshnet predict NAME --weight-path FOLDER`.
 
@@ -153,7 +153,7 @@ explore(run.folder)
 find_targets("", run.folder, device="cpu")
 
 # %% [markdown]
-# ## 10. Take the run along / 带走结果
+# ## 10. Download the run / 下载结果
 #
 # {{take}}
 
@@ -163,9 +163,9 @@ from mshnet.session import take_along
 print(take_along(run.folder))
 
 # %% [markdown]
-# ## 11. Where everything lies / 文件在哪里
+# ## 11. Where the files are / 文件在哪里
 #
-# `best.pt` holds the kept weights (`mshnet test --weight-path`), `last.pt` everything to resume from, `train.log` what was printed. The pictures are copied to the mirror too, if there is one.
+# `best.pt` has the weights of the selected epoch (`mshnet test --weight-path`), `last.pt` everything to resume from, `train.log` what was printed. The figures are copied to the backup, too, if there is one.
 
 # %%
 from mshnet.train import keep_copies

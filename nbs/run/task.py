@@ -15,7 +15,7 @@
 # %% [markdown]
 # ## 2. Settings / 设置
 #
-# Edit them here, or give them to papermill: `papermill {{name}}.ipynb out.ipynb -p epochs 50`. `mshnet train --task {{task}} --help` shows all settings of the task, and each can be added or given to papermill, which then prints `Passed unknown parameter` because it reads this cell only. `None` and `""` mean not set. The next cell rejects a name that is no setting before any time is spent. In Colab write `mirror_dir = "drive"`: the run is copied to your Drive, and resumes from there on a new machine.
+# Edit them here, or give them to papermill: `papermill {{name}}.ipynb out.ipynb -p epochs 50`. `mshnet train --task {{task}} --help-all` shows all settings of the task, and each can be added or given to papermill, which then prints `Passed unknown parameter` because it reads this cell only. `None` and `""` mean not set. An unknown name is an error in the next cell. In Colab set `mirror_dir = "drive"`: the run is copied to your Drive, and resumes from there on a new machine.
 
 # %% tags=["parameters"]
 task = ""  # what is trained
@@ -28,7 +28,7 @@ choose = None  # which epoch is kept: last, val or test
 device = "auto"  # auto, cpu, cuda, cuda:1, mps, xla
 num_devices = None  # chips or GPUs that share a batch; None: all chips of a TPU, one GPU
 output_dir = ""  # folder of the run, or "" for one named after the recipe
-mirror_dir = ""  # folder to which the run is copied meanwhile; "drive": Google Drive, in Colab
+mirror_dir = ""  # folder for a backup of the run; "drive": Google Drive, in Colab
 max_hours = None  # hours after which it stops by itself, all written; None: by the place
 
 # %%
@@ -52,7 +52,7 @@ print(doctor(config))
 # %% [markdown]
 # ## 4. Train / 训练
 #
-# Training prints one line per epoch. If the session ends, run the notebook again to resume. On a new machine this needs a mirror (on Kaggle, the last output attached as input). The stop button ends the step in progress, stores everything and prints how to resume. A finished run is only shown.
+# Training prints one line per epoch. If the session ends, run the notebook again to resume. On a new machine this needs a backup (on Kaggle, the last output attached as input). The stop button ends the step in progress, stores everything and prints how to resume. A finished run is only shown.
 
 # %%
 from mshnet.train import train
@@ -68,7 +68,7 @@ run = train(config)
 run
 
 # %% [markdown]
-# ## 6. Pictures / 图片
+# ## 6. Figures / 图
 #
 # How it learned:
 
@@ -84,7 +84,7 @@ learning_curves(run.folder)
 gallery(run.folder)
 
 # %% [markdown]
-# ## 7. Take the run along / 带走结果
+# ## 7. Download the run / 下载结果
 #
 # Colab and Kaggle delete their disk with the session. There this cell puts the run into one file, which Colab's browser offers for download and Kaggle shows in the panel Output. Your own disk keeps the run.
 
@@ -94,7 +94,7 @@ from mshnet.session import take_along
 print(take_along(run.folder))
 
 # %% [markdown]
-# ## 8. Where everything lies / 文件在哪里
+# ## 8. Where the files are / 文件在哪里
 #
 # `best.pt` holds the kept weights (`mshnet test --weight-path`), `last.pt` everything to resume from, `train.log` what was printed. `mshnet pack` makes one file of the whole run.
 
