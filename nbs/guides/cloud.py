@@ -27,14 +27,19 @@
 # make wheel    # without make: python -m pip wheel --no-deps --wheel-dir dist .
 # ```
 #
-# | step | Colab | Kaggle |
-# |---|---|---|
-# | account | Google | Kaggle, with a verified phone number for Internet and accelerators |
-# | notebook | File, Upload notebook: a file of `nbs/run/` | Create, New Notebook, then File, Import Notebook: a file of `nbs/run/` |
-# | wheel | drag `dist/mshnet-*.whl` into the panel Files (`/content`, deleted with the session), or keep it in `MyDrive` and click Mount Drive before you run the notebook | Add Input, Upload: a private data set of this one file; it stays attached |
-# | accelerator | see the table above | see the table above, and switch Internet on |
+# **Colab**
 #
-# The first cell installs `mshnet` and prints from where. If there are several wheels, it installs the latest version. On Kaggle this cell needs Internet, because Kaggle's image lacks some requirements.
+# 1. File, Upload notebook: choose a file of `nbs/run/`.
+# 2. Choose the accelerator of the table above.
+# 3. Drag `dist/mshnet-*.whl` into the panel Files. It is deleted with the session. To keep it, put it into `MyDrive` instead, and click Mount Drive before you run the notebook.
+#
+# **Kaggle** requires a verified phone number for Internet and accelerators.
+#
+# 1. Create, New Notebook, then File, Import Notebook: choose a file of `nbs/run/`.
+# 2. Choose the accelerator of the table above, and switch Internet on.
+# 3. Add Input, Upload: upload the wheel as a private data set. It stays attached.
+#
+# The first cell installs `mshnet` and prints from where. If there are several wheels, it installs the latest version.
 #
 # - Never run `pip install torch` there: the cell keeps the service's PyTorch and numpy.
 # - If `mshnet` is already installed, the cell installs nothing. So after you upload a new wheel in Colab, choose Runtime, Disconnect and delete runtime.

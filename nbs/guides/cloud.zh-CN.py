@@ -27,14 +27,19 @@
 # make wheel    # 没有 make 时：python -m pip wheel --no-deps --wheel-dir dist .
 # ```
 #
-# | 步骤 | Colab | Kaggle |
-# |---|---|---|
-# | 账户 | Google | Kaggle；要使用网络和加速器，须验证手机号 |
-# | notebook | File，Upload notebook：`nbs/run/` 中的一个文件 | Create，New Notebook，再选 File，Import Notebook：`nbs/run/` 中的一个文件 |
-# | wheel | 把 `dist/mshnet-*.whl` 拖进 Files 面板（`/content`，会话结束时删除），或放在 `MyDrive` 中，并在运行之前点击 Mount Drive | Add Input，Upload：只含这一个文件的私有数据集；它会一直附加着 |
-# | 加速器 | 见上表 | 见上表，并打开 Internet |
+# **Colab**
 #
-# 第一个单元格安装 `mshnet`，并打印安装的来源。有多个 wheel 时，安装版本最高的。在 Kaggle 上这个单元格需要网络，因为 Kaggle 的镜像缺少一些依赖。
+# 1. File，Upload notebook：选择 `nbs/run/` 中的一个文件。
+# 2. 选择上表中的加速器。
+# 3. 把 `dist/mshnet-*.whl` 拖进 Files 面板。它会随会话一起删除。要保留它，请放在 `MyDrive` 中，并在运行之前点击 Mount Drive。
+#
+# **Kaggle** 要求验证手机号，才能使用 Internet 和加速器。
+#
+# 1. Create，New Notebook，再选 File，Import Notebook：选择 `nbs/run/` 中的一个文件。
+# 2. 选择上表中的加速器，并打开 Internet。
+# 3. Add Input，Upload：把 wheel 上传为私有数据集。它会一直附加着。
+#
+# 第一个单元格安装 `mshnet`，并打印安装的来源。有多个 wheel 时，安装版本最高的。
 #
 # - 请不要在那里执行 `pip install torch`：单元格保留服务自带的 PyTorch 和 numpy。
 # - 如果已经装有 `mshnet`，单元格什么都不安装。所以在 Colab 中上传新的 wheel 之后，请选择 Runtime，Disconnect and delete runtime。

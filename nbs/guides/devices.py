@@ -18,7 +18,7 @@
 # | an Apple chip (M1 and later) | add nothing: its GPU is used, in float32 | no |
 # | a TPU | [the TPU page](tpu.ipynb): all chips, batches of 16 or more | only with XLA's CPU runtime |
 #
-# The CPU times are in bf16. A CPU without native bf16 takes longer.
+# The CPU times are in bf16, those of one core with one thread on a 2-core CPU. A CPU without native bf16 takes longer.
 #
 # Before you pay:
 #

@@ -199,7 +199,8 @@ for i, step in enumerate((1, 7, 12)):
 # ```bash
 # conda create -y -n mshnet python=3.11 && conda activate mshnet
 # git clone https://github.com/{{repo}}
-# pip install ./mshnet
+# cd mshnet
+# pip install .
 # mshnet train --task events --max-hours 3.5
 # ```
 #

@@ -8,7 +8,7 @@
 #
 # - A run has *collapsed* if its test IoU is below 0.05: it predicts nothing or everything. Mean IoU includes collapsed seeds; Pd and Fa are means over the others.
 # - [How the scores are defined](scores.ipynb) explains the columns. [SCORES](../../results/SCORES.md) lists every seed.
-# - [history.csv](../../results/history.csv) keeps the scores of runs whose folders were deleted. A name such as `nuaa-sirst-flips` means its rows, which also have the values where a table has dashes.
+# - [history.csv](../../results/history.csv) keeps the scores of runs whose folders were deleted. A name such as `nuaa-sirst-flips` means its rows; they also have Pd and Fa.
 #
 # ## NUAA-SIRST, split 213/214
 #
@@ -34,7 +34,7 @@
 # | `steady` ([runs](../../results/nudt-sirst-steady)) | 200 | 0.817, 0.826, 0.811 | 0.818 | 0.968 | 10.8 | 0 of 3 | 0.814, 0.825, 0.811 |
 # | `paper` ([runs](../../results/nudt-sirst-paper-60)) | 60 | 0.676, 0.544, 0.001 | 0.407 | 0.908 | 75.6 | 1 of 3 | 0.680, 0.543, 0.001 |
 # | an earlier default (`nudt-sirst-flips`) | 60 | 0.746, 0.733, 0.741 | - | - | - | 0 of 3 | within 0.01 of that |
-# | the [paper](https://arxiv.org/abs/2403.19366), published | 400 | 0.8055 (one score) | | | | | |
+# | the [paper](https://arxiv.org/abs/2403.19366), published | 400 | 0.8055 (one score) | - | - | - | - | - |
 #
 # - **Near-duplicates:** 43 of the 664 test images are almost equal to a training image. The last column leaves them out.
 # - **`paper` for 60 epochs, not 400:** these runs used a CPU. Every fifth epoch was evaluated. In epoch 9, seeds 1 and 2 predict targets nearly everywhere. Seed 1 has recovered by epoch 14; seed 2 never recovers.
