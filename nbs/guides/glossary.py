@@ -8,7 +8,7 @@
 #
 # | word | meaning here |
 # |---|---|
-# | target | a small bright object; in a mask, a set of target pixels that touch, also at a corner (8-connected) |
+# | target | a small bright object of up to a few dozen pixels; in a mask, a set of target pixels that touch, also at a corner (8-connected) |
 # | mask | the label image that belongs to an image: 255 = target, 0 = background. In figures it is called *ground truth* |
 # | split | a part of the data: training, validation or test |
 # | list | the file with the names of a split (`trainval.txt`, `test.txt`) |
@@ -33,7 +33,7 @@
 # | head learning-rate multiplier (`--join-rate`) | factor on the learning rate of the coarse heads and the fusing layer |
 # | SLS | the scale and location sensitive loss of the paper |
 # | logit | the network's output for a pixel; its sigmoid is the *probability*, from 0 to 1 |
-# | collapse | the prediction becomes all-negative or all-positive, and training does not recover |
+# | collapse | the prediction becomes all-negative or all-positive, and usually stays so |
 # | EMA | exponential moving average of the weights; the averaged weights are evaluated and stored |
 #
 # ## Training

@@ -62,7 +62,7 @@ plt.show()
 # | `no video (... is missing or empty)` | a label without its file | complete the data, or use `--on-bad-image skip`: such clips are counted and left out |
 # | `an empty gloss` | a label of slashes or notes only | repair the label |
 # | `glosses are separated by ...` | labels with spaces, commas or a full-width slash | put `/` between the glosses |
-# | `... (it is not UTF-8; save a text of another encoding, such as GBK, as UTF-8)` | a table of a Chinese Windows | save it as UTF-8 |
+# | `... (it is not UTF-8; save a text of another encoding, such as GBK, as UTF-8)` | a table that was saved in another encoding | save it as UTF-8 |
 # | `the vocabulary of another set` | weights and data have no gloss in common | use weights of this data set |
 #
 # ## Train
@@ -73,7 +73,7 @@ plt.show()
 #
 # On the 161 training sentences of RWTH-BOSTON-104 this takes 98 s with two threads, and reaches a word error rate of 0.17 to 0.20. After an interruption, the same command resumes.
 #
-# The published recipe for videos (`--preset paper`) needs a GPU. It has 73,274,003 parameters, batches of 2, 55 epochs, and a learning rate of 1e-4 that falls twice. We had neither the videos nor a GPU, so we never trained it. We could not check the published word error rate on CE-CSL, 41.9%:
+# The published recipe for videos (`--preset paper`) needs a GPU. It has 73,274,003 parameters, batches of 2, 55 epochs, and a learning rate of 1e-4 that falls twice. We did not have the videos, so we never trained it and could not check the published word error rate on CE-CSL, 41.9%:
 #
 # ```bash
 # mshnet train --task signs --preset paper --dataset-dir data/CE-CSL --weight-path start.pt
