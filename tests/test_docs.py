@@ -231,10 +231,10 @@ def test_an_address_is_everywhere_or_nowhere(tmp_path, user):
     assert [bad for page, text in pages.items() for bad in docs.broken(tmp_path, page, text)] == []
     text = "\n".join(pages.values())
     repo, branch = nbs.settings(tmp_path)["repo"], nbs.settings(tmp_path)["branch"]
-    named = [f"git clone https://github.com/{repo}", f"git+https://github.com/{repo}"]
+    named = ["its badge", f"git clone https://github.com/{repo}", f"git+https://github.com/{repo}"]
     named += [f"github/{repo}/blob/{branch}/nbs/run/tpu_setup.ipynb"]
     named += [f"src=https://github.com/{repo}/blob/{branch}/nbs/run/kaggle_gpu.ipynb"]
-    assert [line in text for line in named] == [user == "alice"] * 4
+    assert [line in text for line in named] == [user == "alice"] * 5
     assert (f"{nbs.PLACEHOLDER}/" in text, "git clone" in text) == (False, user == "alice")
     assert len(words("| a |\n[b c](d e)\n```bash\ng\n```\n**h**")) == 3
     assert len(words(pages["README.md"])) <= 900

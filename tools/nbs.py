@@ -49,6 +49,7 @@ UNPUBLISHED = {  # prose that would lead to a stranger's page as long as the pla
     r"git clone https://github\.com/\{\{repo\}\}\ncd mshnet": "# in the folder of setup.py:",
     r'"mshnet @ git\+https://github\.com/\{\{repo\}\}"': ".",
 }
+PUBLISHED = re.compile(r"\{\{published: (.+?)\}\}")  # prose that needs a published address
 KERNEL = {"display_name": "python3", "language": "python", "name": "python3"}
 PERCENT = {"extension": ".py", "format_name": "percent", "notebook_metadata_filter": "-all"}
 OUTPUTS_OF = "outputs_of"  # metadata of a page: the digest of the cells that made its outputs
@@ -188,6 +189,8 @@ def fill_cells(nb: Notebook, values: dict[str, str], where: str) -> None:
     for cell in nb.cells:
         for pattern, text in unpublished.items() if cell.cell_type == "markdown" else ():
             cell.source = re.sub(pattern, text, cell.source)
+        if cell.cell_type == "markdown":
+            cell.source = PUBLISHED.sub("" if unpublished else r"\1", cell.source)
         if cell.cell_type == "markdown" or "install" in tags(cell):
             cell.source = fill(cell.source, values, where)
 

@@ -6,35 +6,43 @@
 # %% [markdown]
 # [中文](cloud.zh-CN.ipynb)
 #
-# We never ran these notebooks on a real Colab or Kaggle session, only on a CPU: two processes stood for two T4s, XLA's CPU runtime for a TPU, and mock objects for Drive and for Kaggle's folders.
+# **Not verified:** these notebooks never ran in a real Colab or Kaggle session. We tested them on a CPU, with two processes instead of two T4s, XLA's CPU runtime instead of a TPU, and mock objects for Drive and Kaggle's folders.
 #
 # ## 1. Choose a notebook
 #
-# | service | notebook | accelerator to choose | open |
-# |---|---|---|---|
-# | Colab, GPU (T4, L4, A100) | [a100_setup](../run/a100_setup.ipynb) | Runtime, Change runtime type: any GPU, also the free T4 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/{{repo}}/blob/{{branch}}/nbs/run/a100_setup.ipynb) |
-# | Colab, TPU | [tpu_setup](../run/tpu_setup.ipynb) | v5e-1 TPU | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/{{repo}}/blob/{{branch}}/nbs/run/tpu_setup.ipynb) |
-# | Kaggle, GPU | [kaggle_gpu](../run/kaggle_gpu.ipynb) | Session options: GPU T4 x2; one is fine too | [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/kaggle_gpu.ipynb) |
-# | Kaggle, TPU | [kaggle_tpu](../run/kaggle_tpu.ipynb) | Session options: TPU v5e-8 | [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/kaggle_tpu.ipynb) |
+# | service | notebook | accelerator to choose |
+# |---|---|---|
+# | Colab, GPU (T4, L4, A100) | [a100_setup](../run/a100_setup.ipynb) [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/{{repo}}/blob/{{branch}}/nbs/run/a100_setup.ipynb) | Runtime, Change runtime type: any GPU, also the free T4 |
+# | Colab, TPU | [tpu_setup](../run/tpu_setup.ipynb) [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/{{repo}}/blob/{{branch}}/nbs/run/tpu_setup.ipynb) | v5e-1 TPU |
+# | Kaggle, GPU | [kaggle_gpu](../run/kaggle_gpu.ipynb) [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/kaggle_gpu.ipynb) | Session options: GPU T4 x2; one is fine too |
+# | Kaggle, TPU | [kaggle_tpu](../run/kaggle_tpu.ipynb) [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/kaggle_tpu.ipynb) | Session options: TPU v5e-8 |
 #
-# A TPU has its own page for problems: [TPU](tpu.ipynb).
+# For problems with a TPU, see [TPU](tpu.ipynb).
 #
-# ## 2. Open it: two files
+# ## 2. Open it
 #
-# If the project is published, click the badge. Otherwise you need the notebook and a wheel, which is the whole library in one file. On your own machine, in the folder of this project:
+# {{published: Click its badge: the first cell installs the library from GitHub. If you changed the library, open your own copy instead. }}You need two files: the notebook, and a wheel, which is the whole library in one file. Make the wheel on your own machine, in the folder of this project:
 #
 # ```bash
 # make wheel    # without make: python -m pip wheel --no-deps --wheel-dir dist .
 # ```
 #
-# | step | Colab | Kaggle |
-# |---|---|---|
-# | account | Google | Kaggle, with a verified phone number for Internet and accelerators |
-# | notebook | File, Upload notebook: a file of `nbs/run/` | Create, New Notebook, then File, Import Notebook: a file of `nbs/run/` |
-# | wheel | drag `dist/mshnet-*.whl` into the panel Files (`/content`, deleted with the session), or keep it in `MyDrive` and click Mount Drive before you run the notebook | Add Input, Upload: a private data set of this one file; it stays attached |
-# | machine | see the table above | see the table above, and switch Internet on |
+# **Colab**
 #
-# The first cell installs `mshnet` and prints the place from which it was installed. If there are several wheels, it installs the latest version. It keeps the service's PyTorch and numpy: never run `pip install torch` there. On Kaggle this cell needs Internet, because Kaggle's image lacks some requirements. If `mshnet` is already installed, the cell installs nothing. So after you upload a new wheel in Colab, choose Runtime, Disconnect and delete runtime.
+# 1. File, Upload notebook: choose a file of `nbs/run/`.
+# 2. Choose the accelerator of the table above.
+# 3. Drag `dist/mshnet-*.whl` into the panel Files. It is deleted with the session. To keep it, put it into `MyDrive` instead, and click Mount Drive before you run the notebook.
+#
+# **Kaggle** requires a verified phone number for Internet and accelerators.
+#
+# 1. Create, New Notebook, then File, Import Notebook: choose a file of `nbs/run/`.
+# 2. Choose the accelerator of the table above, and switch Internet on.
+# 3. Add Input, Upload: upload the wheel as a private data set. It stays attached.
+#
+# The first cell installs `mshnet` and prints from where. If there are several wheels, it installs the latest version.
+#
+# - Never run `pip install torch` there: the cell keeps the service's PyTorch and numpy.
+# - If `mshnet` is already installed, the cell installs nothing. So after you upload a new wheel in Colab, choose Runtime, Disconnect and delete runtime.
 #
 # ## 3. Run all
 #
@@ -44,7 +52,7 @@
 # |---|---|---|
 # | A100, L4, T4 or TPU in Colab; TPU on Kaggle | `epochs = 20` | 20 epochs; without this line 200 |
 # | GPU on Kaggle | nothing | 9 epochs (preset `quick`) |
-# | no GPU | `preset = ""`; leave `epochs` as it is | 9 epochs (preset `quick`) |
+# | no GPU | `preset = "quick"` | 9 epochs |
 #
 # For a real run on your data use 200 epochs, the default. We have not measured how long that takes on these machines: measure it with `!mshnet bench --dataset-dir NAME` in a cell. If you change the number of epochs, a new run starts, because the learning rate of every epoch depends on it.
 #
@@ -59,7 +67,7 @@
 # | upload | one `.zip` on your Drive | Add Input: choose or upload a data set |
 # | in the settings cell | `dataset_dir = "/content/drive/MyDrive/NUAA-SIRST.zip"` | `dataset_dir = "nuaa-sirst"`, its name |
 # | what happens | unpacked once to the session's disk | searched in `/kaggle/input` and two levels below; an archive is unpacked once |
-# | note | never train from loose files on Drive: they are read one by one, slowly, in every session | attached data are read-only |
+# | note | do not train from single files on Drive, because reading them is slow | attached data are read-only |
 #
 # To try it without an upload, set `dataset_dir = "NUAA-SIRST"`, which downloads a published data set ([data sets](datasets.ipynb) explains its lists).
 #
@@ -73,10 +81,10 @@
 # |---|---|---|
 # | the service ends a session | after at most 12 hours, and earlier when nobody uses it | after 12 hours, with a TPU after 9 |
 # | training stops cleanly, with everything saved | after 11.5 hours | after 11.5 hours, with a TPU after 8.5 |
-# | what can be lost | what was not yet copied to Drive | what an interactive session wrote, unless you save a version |
+# | what can be lost | what was not yet copied to Drive | everything that an interactive session wrote, unless you save a version |
 # | to resume | open the same notebook and run all: the run is restored from `MyDrive/mshnet` | Add Input: the last output of the same notebook; then run all |
 #
-# Do not change the settings. The hours count from the last start of the kernel. If you restarted the kernel, set `max_hours` to the hours that the session has left.
+# Do not change the settings: other settings start a new run. The limit is counted from the last start of the kernel. If you restarted the kernel, set `max_hours` to the hours that the session has left.
 #
 # On Kaggle, Save Version, Save & Run All runs the notebook without you; `/kaggle/working` becomes its output.
 #
@@ -85,7 +93,7 @@
 # | | Colab | Kaggle |
 # |---|---|---|
 # | the run folder: weights, scores, figures, log | `MyDrive/mshnet` | the version's output, in `runs/` |
-# | as one file | the cell "Take the run along" (download) | the same cell |
+# | as one file | the cell "Download the run" | the same cell |
 #
 # ## Commands
 #

@@ -6,35 +6,43 @@
 # %% [markdown]
 # [English](cloud.ipynb)
 #
-# 我们从未在真实的 Colab 或 Kaggle 会话中运行过这些 notebook，只在 CPU 上运行过：用两个进程代替两块 T4，用 XLA 的 CPU 运行时代替 TPU，用模拟对象（mock）代替 Drive 和 Kaggle 的文件夹。
+# **未验证：** 这些 notebook 从未在真实的 Colab 或 Kaggle 会话中运行。我们在 CPU 上测试过它们：用两个进程代替两块 T4，用 XLA 的 CPU 运行时代替 TPU，用模拟对象（mock）代替 Drive 和 Kaggle 的文件夹。
 #
 # ## 1. 选一个 notebook
 #
-# | 服务 | notebook | 要选的加速器 | 打开 |
-# |---|---|---|---|
-# | Colab，GPU（T4、L4、A100） | [a100_setup](../run/a100_setup.ipynb) | Runtime，Change runtime type：任何 GPU，免费的 T4 也可以 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/{{repo}}/blob/{{branch}}/nbs/run/a100_setup.ipynb) |
-# | Colab，TPU | [tpu_setup](../run/tpu_setup.ipynb) | v5e-1 TPU | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/{{repo}}/blob/{{branch}}/nbs/run/tpu_setup.ipynb) |
-# | Kaggle，GPU | [kaggle_gpu](../run/kaggle_gpu.ipynb) | Session options：GPU T4 x2；一块也可以 | [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/kaggle_gpu.ipynb) |
-# | Kaggle，TPU | [kaggle_tpu](../run/kaggle_tpu.ipynb) | Session options：TPU v5e-8 | [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/kaggle_tpu.ipynb) |
+# | 服务 | notebook | 要选的加速器 |
+# |---|---|---|
+# | Colab，GPU（T4、L4、A100） | [a100_setup](../run/a100_setup.ipynb) [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/{{repo}}/blob/{{branch}}/nbs/run/a100_setup.ipynb) | Runtime，Change runtime type：任何 GPU，免费的 T4 也可以 |
+# | Colab，TPU | [tpu_setup](../run/tpu_setup.ipynb) [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/{{repo}}/blob/{{branch}}/nbs/run/tpu_setup.ipynb) | v5e-1 TPU |
+# | Kaggle，GPU | [kaggle_gpu](../run/kaggle_gpu.ipynb) [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/kaggle_gpu.ipynb) | Session options：GPU T4 x2；一块也可以 |
+# | Kaggle，TPU | [kaggle_tpu](../run/kaggle_tpu.ipynb) [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/kaggle_tpu.ipynb) | Session options：TPU v5e-8 |
 #
-# TPU 的问题另有一页：[TPU](tpu.zh-CN.ipynb)。
+# TPU 的问题见 [TPU](tpu.zh-CN.ipynb)。
 #
-# ## 2. 打开它：两个文件
+# ## 2. 打开它
 #
-# 如果项目已经发布，点击徽章即可。否则需要 notebook 和一个 wheel 文件，后者就是整个库。在自己的机器上，在本项目的文件夹中执行：
+# {{published: 点击它的徽章：第一个单元格从 GitHub 安装本库。如果你修改过本库，请打开自己的副本。}}需要两个文件：notebook 和一个 wheel，后者就是整个库。在自己的机器上，在本项目的文件夹中生成 wheel：
 #
 # ```bash
 # make wheel    # 没有 make 时：python -m pip wheel --no-deps --wheel-dir dist .
 # ```
 #
-# | 步骤 | Colab | Kaggle |
-# |---|---|---|
-# | 账户 | Google | Kaggle；要使用网络和加速器，须验证手机号 |
-# | notebook | File，Upload notebook：`nbs/run/` 中的一个文件 | Create，New Notebook，再选 File，Import Notebook：`nbs/run/` 中的一个文件 |
-# | wheel | 把 `dist/mshnet-*.whl` 拖进 Files 面板（`/content`，会话结束时删除），或放在 `MyDrive` 中，并在运行之前点击 Mount Drive | Add Input，Upload：只含这一个文件的私有数据集；它会一直附加着 |
-# | 机器 | 见上表 | 见上表，并打开 Internet |
+# **Colab**
 #
-# 第一个单元格安装 `mshnet`，并打印安装的来源。有多个 wheel 时，安装版本最高的。它保留服务自带的 PyTorch 和 numpy：请不要在那里执行 `pip install torch`。在 Kaggle 上这个单元格需要网络，因为 Kaggle 的镜像缺少一些依赖。如果已经装有 `mshnet`，它什么都不安装。所以在 Colab 中上传新的 wheel 之后，请选择 Runtime，Disconnect and delete runtime。
+# 1. File，Upload notebook：选择 `nbs/run/` 中的一个文件。
+# 2. 选择上表中的加速器。
+# 3. 把 `dist/mshnet-*.whl` 拖进 Files 面板。它会随会话一起删除。要保留它，请放在 `MyDrive` 中，并在运行之前点击 Mount Drive。
+#
+# **Kaggle** 要求验证手机号，才能使用 Internet 和加速器。
+#
+# 1. Create，New Notebook，再选 File，Import Notebook：选择 `nbs/run/` 中的一个文件。
+# 2. 选择上表中的加速器，并打开 Internet。
+# 3. Add Input，Upload：把 wheel 上传为私有数据集。它会一直附加着。
+#
+# 第一个单元格安装 `mshnet`，并打印安装的来源。有多个 wheel 时，安装版本最高的。
+#
+# - 请不要在那里执行 `pip install torch`：单元格保留服务自带的 PyTorch 和 numpy。
+# - 如果已经装有 `mshnet`，单元格什么都不安装。所以在 Colab 中上传新的 wheel 之后，请选择 Runtime，Disconnect and delete runtime。
 #
 # ## 3. 全部运行
 #
@@ -44,7 +52,7 @@
 # |---|---|---|
 # | Colab 的 A100、L4、T4 或 TPU；Kaggle 的 TPU | `epochs = 20` | 20 个 epoch；不写这一行则为 200 |
 # | Kaggle 的 GPU | 什么都不写 | 9 个 epoch（预设 `quick`） |
-# | 没有 GPU | `preset = ""`；`epochs` 保持原样 | 9 个 epoch（预设 `quick`） |
+# | 没有 GPU | `preset = "quick"` | 9 个 epoch |
 #
 # 用自己的数据正式训练时用 200 个 epoch，即默认值。在这些机器上需要多久，我们没有测过：在单元格中执行 `!mshnet bench --dataset-dir NAME` 即可测出。如果改变 epoch 数，就会开始一次新的训练，因为每个 epoch 的学习率都取决于它。
 #
@@ -59,7 +67,7 @@
 # | 上传 | Drive 上的一个 `.zip` | Add Input：选择或上传一个数据集 |
 # | 在设置单元格中 | `dataset_dir = "/content/drive/MyDrive/NUAA-SIRST.zip"` | `dataset_dir = "nuaa-sirst"`，即它的名称 |
 # | 会发生什么 | 向会话的磁盘解压一次 | 在 `/kaggle/input` 及其下两级中查找；压缩包解压一次 |
-# | 注意 | Drive 上的散文件在每次会话中逐个读取，很慢 | 附加的内容是只读的 |
+# | 注意 | 不要用 Drive 上的零散文件训练，因为读取很慢 | 附加的内容是只读的 |
 #
 # 想不上传就试用，请设 `dataset_dir = "NUAA-SIRST"`，它会下载一个公开的数据集（[数据集](datasets.zh-CN.ipynb)说明用的是哪些列表）。
 #
@@ -73,10 +81,10 @@
 # |---|---|---|
 # | 服务何时结束会话 | 最长 12 小时，无人使用时更早 | 12 小时，使用 TPU 时 9 小时 |
 # | 训练正常停止，一切都已保存 | 11.5 小时后 | 11.5 小时后，使用 TPU 时 8.5 小时后 |
-# | 可能丢失什么 | 还没有复制到 Drive 的内容 | 交互会话写下的内容，除非保存一个版本 |
+# | 可能丢失什么 | 还没有复制到 Drive 的内容 | 交互会话写下的全部内容，除非保存一个版本 |
 # | 怎样恢复 | 打开同一个 notebook 并全部运行：训练从 `MyDrive/mshnet` 恢复 | Add Input：同一个 notebook 上次的输出；然后全部运行 |
 #
-# 不要改变设置。小时数从内核最近一次启动算起。如果重启过内核，请把 `max_hours` 设为会话剩余的小时数。
+# 不要改变设置：设置不同就会开始一次新的训练。时间限制从内核最近一次启动算起。如果重启过内核，请把 `max_hours` 设为会话剩余的小时数。
 #
 # 在 Kaggle 上，Save Version，Save & Run All 在你离开后运行 notebook；`/kaggle/working` 成为它的输出。
 #
@@ -85,7 +93,7 @@
 # | | Colab | Kaggle |
 # |---|---|---|
 # | 训练的文件夹：权重、分数、图、日志 | `MyDrive/mshnet` | 版本的输出，在 `runs/` 中 |
-# | 作为一个文件 | “带走结果”一节的单元格（下载） | 同一个单元格 |
+# | 作为一个文件 | “下载结果”一节的单元格 | 同一个单元格 |
 #
 # ## 命令
 #

@@ -15,10 +15,10 @@
 # | [NUAA-SIRST](https://github.com/YimianDai/sirst) (Dai et al., WACV 2021) | 427, of many sizes; real | yes | none stated | `--dataset-dir NUAA-SIRST` downloads it |
 # | [NUDT-SIRST](https://github.com/YeRen123455/Infrared-Small-Target-Detection) (Li et al., IEEE TIP 2023) | 1,327 of 256x256; real backgrounds, targets partly synthetic | yes | none stated | `--dataset-dir NUDT-SIRST` downloads it |
 # | [IRSTD-1k](https://github.com/RuiZhang97/ISNet) (Zhang et al., CVPR 2022) | 1,001 of 512x512; real | yes | MIT (the repository) | `--dataset-dir IRSTD-1k` downloads it |
-# | [open-sirst-v2](https://github.com/YimianDai/open-sirst-v2) | 59 frames of 1280x1024 without a target were used for the pretrained weights | black | none stated | by hand |
-# | [Drone-detection dataset](https://github.com/DroneDetectionThesis/Drone-detection-dataset) (Svanström et al., Data in Brief 2021, [Zenodo 5500576](https://zenodo.org/records/5500576)) | 161 infrared clips of 320x256 | boxes only | CC0 | by hand |
+# | [open-sirst-v2](https://github.com/YimianDai/open-sirst-v2) | 59 frames of 1280x1024 without a target were used for the pretrained weights | black | none stated | download it yourself |
+# | [Drone-detection dataset](https://github.com/DroneDetectionThesis/Drone-detection-dataset) (Svanström et al., Data in Brief 2021, [Zenodo 5500576](https://zenodo.org/records/5500576)) | 161 infrared clips of 320x256 | boxes only | CC0 | download it yourself |
 #
-# The download reads archives of public repositories at fixed commits. It checks that the pixels of images and masks are the published ones. The lists come with the library. We have not tried the addresses. If one fails, the message names the page from which you can download the data manually; put the folder into `data/`.
+# The download reads archives of public repositories at fixed commits. It checks that the pixels of images and masks are the published ones. The lists come with the library. We have not tried these addresses. If one fails, the message names the page from which you can download the data manually; put the folder into `data/`.
 #
 # ## Which list?
 #
@@ -55,23 +55,26 @@
 # | data set | content | terms | get it |
 # |---|---|---|---|
 # | simulated | made by the library, no download | ours | `mshnet data --task eit --write mine --tanks 3000` |
-# | UEF 2017 ([paper](https://arxiv.org/abs/1704.01178)), 22 tanks | real saline tanks, 16 electrodes | "can be freely used for scientific purposes with appropriate references" | folder `data/test2017` of [shuaikaishi/CDEIT](https://github.com/shuaikaishi/CDEIT) |
+# | UEF 2017 ([page](http://fips.fi/EIT_dataset.php), [report](https://arxiv.org/abs/1704.01178)), 22 tanks | real saline tanks, 16 electrodes | "can be freely used for scientific purposes with appropriate references" | folder `data/test2017` of [shuaikaishi/CDEIT](https://github.com/shuaikaishi/CDEIT) |
 # | KTC 2023 ([Zenodo 8252370](https://zenodo.org/records/8252370)), 25 tanks | real saline tanks | see that page; not checked here | folder `data/test2023` of the same repository |
+# | training tanks of CDEIT | simulated | none stated | [shuaikaishi/CDEIT](https://github.com/shuaikaishi/CDEIT) |
 #
 # ## Event cameras (`--task events`)
 #
 # | `--dataset` | content | terms | get it |
 # |---|---|---|---|
 # | none | a simulated camera that looks at digits, no download | ours | `mshnet train --task events` |
-# | `nmnist` | [N-MNIST](https://www.garrickorchard.com/datasets/n-mnist) (Orchard et al., 2015), 34x34 pixels, ten digits | CC BY-SA 4.0 | by hand |
-# | `dvsgesture`, `cifar10dvs`, `ntidigits` | eleven gestures; ten objects; spoken digits of a silicon cochlea | see their pages; not checked here | by hand; [events](events.ipynb) has the expected files |
+# | `nmnist` | [N-MNIST](https://www.garrickorchard.com/datasets/n-mnist) (Orchard et al., 2015), 34x34 pixels, ten digits | CC BY-SA 4.0 | download it yourself |
+# | `dvsgesture` | [DVS128 Gesture](https://www.research.ibm.com/dvsgesture/), 128x128 pixels, eleven gestures | CC BY 4.0 | download it yourself; [events](events.ipynb) converts it |
+# | `cifar10dvs` | [CIFAR10-DVS](https://figshare.com/articles/dataset/CIFAR10-DVS_New/4724671/2), ten objects | see that page; not checked here | download it yourself |
+# | `ntidigits` | N-TIDIGITS, spoken digits of a silicon cochlea | not checked here | ask its authors; [events](events.ipynb) converts it |
 #
 # ## Sign language (`--task signs`)
 #
 # | data set | content | terms | get it |
 # |---|---|---|---|
 # | simulated | made by the library, no download | ours | `mshnet data --task signs --write set` |
-# | RWTH-BOSTON-104 ([page](http://www-i6.informatik.rwth-aachen.de/~dreuw/database-rwth-boston-104.php)) | 201 sentences of American Sign Language; hand positions of all frames | "freely available for download" | tables of [udacity/AIND-Recognizer](https://github.com/udacity/AIND-Recognizer), folder `data` |
-# | CE-CSL ([TFNet](https://github.com/woshisad159/TFNet), [paper](https://arxiv.org/abs/2409.11960)) | Chinese Sign Language; 4,973, 515 and 500 sentences | none stated | by hand |
+# | RWTH-BOSTON-104 ([page](http://www-i6.informatik.rwth-aachen.de/~dreuw/database-rwth-boston-104.php)) | 201 sentences of American Sign Language; hand positions of all frames | videos: "freely available for download"; tables: MIT (the repository) | tables of [udacity/AIND-Recognizer](https://github.com/udacity/AIND-Recognizer), folder `data` |
+# | CE-CSL ([TFNet](https://github.com/woshisad159/TFNet), [paper](https://arxiv.org/abs/2409.11960)) | Chinese Sign Language; 4,973, 515 and 500 sentences | none stated | download it yourself |
 #
-# 26 of the 40 test sentences of RWTH-BOSTON-104 occur word for word in its training list: a score on it flatters a network that memorises sentences.
+# 26 of the 40 test sentences of RWTH-BOSTON-104 occur word for word in its training list: a network that memorises sentences scores well on it.

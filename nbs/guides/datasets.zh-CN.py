@@ -15,8 +15,8 @@
 # | [NUAA-SIRST](https://github.com/YimianDai/sirst)（Dai 等，WACV 2021） | 427 幅，大小各异；真实 | 有 | 未说明 | `--dataset-dir NUAA-SIRST` 会下载 |
 # | [NUDT-SIRST](https://github.com/YeRen123455/Infrared-Small-Target-Detection)（Li 等，IEEE TIP 2023） | 1,327 幅 256x256；背景真实，目标部分合成 | 有 | 未说明 | `--dataset-dir NUDT-SIRST` 会下载 |
 # | [IRSTD-1k](https://github.com/RuiZhang97/ISNet)（Zhang 等，CVPR 2022） | 1,001 幅 512x512；真实 | 有 | MIT（该仓库） | `--dataset-dir IRSTD-1k` 会下载 |
-# | [open-sirst-v2](https://github.com/YimianDai/open-sirst-v2) | 其中 59 帧没有目标的 1280x1024 图像用于预训练权重 | 全黑 | 未说明 | 手动 |
-# | [Drone-detection dataset](https://github.com/DroneDetectionThesis/Drone-detection-dataset)（Svanström 等，Data in Brief 2021，[Zenodo 5500576](https://zenodo.org/records/5500576)） | 161 段 320x256 的红外视频 | 只有边框 | CC0 | 手动 |
+# | [open-sirst-v2](https://github.com/YimianDai/open-sirst-v2) | 其中 59 帧没有目标的 1280x1024 图像用于预训练权重 | 全黑 | 未说明 | 自行下载 |
+# | [Drone-detection dataset](https://github.com/DroneDetectionThesis/Drone-detection-dataset)（Svanström 等，Data in Brief 2021，[Zenodo 5500576](https://zenodo.org/records/5500576)） | 161 段 320x256 的红外视频 | 只有边框 | CC0 | 自行下载 |
 #
 # 下载读取公开仓库在固定提交上的压缩包，并检查图像和掩膜的像素与已发布的相同。列表由本库提供。我们没有试过这些网址。如果失败，提示会给出可以手动下载数据的页面；请把文件夹放到 `data/` 中。
 #
@@ -55,23 +55,26 @@
 # | 数据集 | 内容 | 许可 | 获取 |
 # |---|---|---|---|
 # | 模拟 | 由本库生成，不用下载 | 我们的 | `mshnet data --task eit --write mine --tanks 3000` |
-# | UEF 2017（[论文](https://arxiv.org/abs/1704.01178)），22 个水槽 | 真实的盐水槽，16 个电极 | "can be freely used for scientific purposes with appropriate references" | [shuaikaishi/CDEIT](https://github.com/shuaikaishi/CDEIT) 的文件夹 `data/test2017` |
+# | UEF 2017（[页面](http://fips.fi/EIT_dataset.php)、[报告](https://arxiv.org/abs/1704.01178)），22 个水槽 | 真实的盐水槽，16 个电极 | "can be freely used for scientific purposes with appropriate references" | [shuaikaishi/CDEIT](https://github.com/shuaikaishi/CDEIT) 的文件夹 `data/test2017` |
 # | KTC 2023（[Zenodo 8252370](https://zenodo.org/records/8252370)），25 个水槽 | 真实的盐水槽 | 见该页面；这里没有核对 | 同一仓库的文件夹 `data/test2023` |
+# | CDEIT 的训练水槽 | 模拟 | 未说明 | [shuaikaishi/CDEIT](https://github.com/shuaikaishi/CDEIT) |
 #
 # ## 事件相机（`--task events`）
 #
 # | `--dataset` | 内容 | 许可 | 获取 |
 # |---|---|---|---|
 # | 无 | 模拟的看数字的相机，不用下载 | 我们的 | `mshnet train --task events` |
-# | `nmnist` | [N-MNIST](https://www.garrickorchard.com/datasets/n-mnist)（Orchard 等，2015），34x34 像素，十个数字 | CC BY-SA 4.0 | 手动 |
-# | `dvsgesture`、`cifar10dvs`、`ntidigits` | 十一种手势；十种物体；硅耳蜗录下的数字读音 | 见各自页面；这里没有核对 | 手动；[events](events.ipynb) 列出所需的文件 |
+# | `nmnist` | [N-MNIST](https://www.garrickorchard.com/datasets/n-mnist)（Orchard 等，2015），34x34 像素，十个数字 | CC BY-SA 4.0 | 自行下载 |
+# | `dvsgesture` | [DVS128 Gesture](https://www.research.ibm.com/dvsgesture/)，128x128 像素，十一种手势 | CC BY 4.0 | 自行下载；[events](events.ipynb) 说明怎样转换 |
+# | `cifar10dvs` | [CIFAR10-DVS](https://figshare.com/articles/dataset/CIFAR10-DVS_New/4724671/2)，十种物体 | 见该页面；这里没有核对 | 自行下载 |
+# | `ntidigits` | N-TIDIGITS，硅耳蜗录下的数字读音 | 这里没有核对 | 询问作者；[events](events.ipynb) 说明怎样转换 |
 #
 # ## 手语（`--task signs`）
 #
 # | 数据集 | 内容 | 许可 | 获取 |
 # |---|---|---|---|
 # | 模拟 | 由本库生成，不用下载 | 我们的 | `mshnet data --task signs --write set` |
-# | RWTH-BOSTON-104（[页面](http://www-i6.informatik.rwth-aachen.de/~dreuw/database-rwth-boston-104.php)） | 201 句美国手语；所有帧的手部位置 | "freely available for download" | [udacity/AIND-Recognizer](https://github.com/udacity/AIND-Recognizer) 的文件夹 `data` 中的表格 |
-# | CE-CSL（[TFNet](https://github.com/woshisad159/TFNet)、[论文](https://arxiv.org/abs/2409.11960)） | 中国手语；4,973、515 和 500 句 | 未说明 | 手动 |
+# | RWTH-BOSTON-104（[页面](http://www-i6.informatik.rwth-aachen.de/~dreuw/database-rwth-boston-104.php)） | 201 句美国手语；所有帧的手部位置 | 视频："freely available for download"；表格：MIT（该仓库） | [udacity/AIND-Recognizer](https://github.com/udacity/AIND-Recognizer) 的文件夹 `data` 中的表格 |
+# | CE-CSL（[TFNet](https://github.com/woshisad159/TFNet)、[论文](https://arxiv.org/abs/2409.11960)） | 中国手语；4,973、515 和 500 句 | 未说明 | 自行下载 |
 #
-# RWTH-BOSTON-104 的 40 句测试句子中有 26 句逐字出现在训练列表中：它的分数偏向死记句子的网络。
+# RWTH-BOSTON-104 的 40 句测试句子中有 26 句逐字出现在训练列表中：死记句子的网络在它上面得分很高。

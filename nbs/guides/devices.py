@@ -4,19 +4,21 @@
 # > For somebody who must choose a machine or tune a run. At the end you know which device to use, what was measured on it, and which settings change speed and memory.
 
 # %% [markdown]
-# Begin with what you have: a run that began on one device can resume on another.
+# Begin with what you have: a run that began on one device can resume on another. `mshnet train` finds the device by itself. Flags in the table are added to `mshnet train --dataset-dir data/NUAA-SIRST`:
 #
-# | you have | use | with | what is known |
-# |---|---|---|---|
-# | only a browser | Colab or Kaggle | [Colab and Kaggle](cloud.ipynb) | simulated: their notebooks were executed on a CPU |
-# | a laptop without an NVIDIA GPU, for a trial | its CPU and synthetic scenes | [the first run](first_run.ipynb) | measured on 2 cores |
-# | one CPU core and ten minutes | your CPU and NUAA-SIRST | `mshnet train --dataset-dir data/NUAA-SIRST --batch-size 16 --lr 0.002 --epochs 60 --eval-every 60` | measured in bf16: test IoU 0.69 to 0.70 ([results](results.ipynb)). A CPU without native bf16 takes longer |
-# | one CPU core and a good hour | the same | `mshnet train --dataset-dir data/NUAA-SIRST --eval-every 200` | measured in bf16: 200 epochs of the default recipe |
-# | two CPU cores and a night | the same, with the paper's recipe | `mshnet train --dataset-dir data/NUAA-SIRST --preset paper --precision auto` | projected from measured steps in bf16: 400 epochs in 3 h 12 min |
-# | an NVIDIA GPU | the GPU | `mshnet train --dataset-dir data/NUAA-SIRST` finds it | training ran on one H200; no time was measured |
-# | two or more NVIDIA GPUs | all of them; each batch is split across them | `--num-devices 2` for two | simulated: processes on a CPU |
-# | an Apple chip (M1 and later) | its GPU, in float32 | the same command finds it | never run |
-# | a TPU | all chips, with batches of 16 and more | [the TPU page](tpu.ipynb) | simulated: XLA's CPU runtime |
+# | you have | do this | tested? |
+# |---|---|---|
+# | only a browser | [Colab and Kaggle](cloud.ipynb) | only on a CPU |
+# | a CPU, for a trial | [the first run](first_run.ipynb), on synthetic scenes | yes, on 2 cores |
+# | a CPU core and ten minutes | add `--batch-size 16 --lr 0.002 --epochs 60 --eval-every 60` | yes: test IoU 0.69 to 0.70 ([results](results.ipynb)) |
+# | a CPU core and a good hour | add `--eval-every 200` (200 epochs of the default recipe) | yes |
+# | two CPU cores and 3 to 4 hours | add `--preset paper --precision auto` (400 epochs of the paper's recipe) | 3 h 12 min, projected from measured steps |
+# | an NVIDIA GPU | add nothing | on one H200; no time was measured |
+# | two or more NVIDIA GPUs | add `--num-devices 2` for two: each batch is split across them | only with processes on a CPU |
+# | an Apple chip (M1 and later) | add nothing: its GPU is used, in float32 | no |
+# | a TPU | [the TPU page](tpu.ipynb): all chips, batches of 16 or more | only with XLA's CPU runtime |
+#
+# The CPU times are in bf16, those of one core with one thread on a 2-core CPU. A CPU without native bf16 takes longer.
 #
 # Before you pay:
 #
@@ -40,16 +42,16 @@
 # mshnet bench --dataset-dir data/NUAA-SIRST
 # ```
 #
-# This takes some minutes. It measures training and evaluation with your settings, on a sample of the data set: `--preset paper` or `--precision fp32` gives other times. Memory is measured for the batch and for one four times as large. With `--output-dir results/bench-mine` the result is stored, and in a clone the cell below shows it.
+# This takes some minutes. It measures training and evaluation with your settings, on a sample of the data set. Add `--preset paper` or `--precision fp32` to measure those. Memory is measured for the batch and for one four times as large. With `--output-dir results/bench-mine` the result is stored, and in a clone the cell below shows it.
 #
 # | row | meaning |
 # |---|---|
 # | `train` | whole training steps: read, augment, copy, forward, loss, backward, update |
 # | `data alone` | the part of a training step that reads, augments and copies |
 # | `score` | the forward pass and all scores |
-# | `peak memory` | of a training in a new process: on a GPU what PyTorch has allocated; on a CPU the whole process (some 500 MiB before the first step) |
+# | `peak memory` | of training in a new process: on a GPU, what PyTorch allocated; on a CPU, the whole process (some 500 MiB before the first step) |
 #
-# Devices that are missing here were not measured.
+# Devices that are not listed below were not measured.
 
 # %%
 import json
@@ -63,6 +65,8 @@ for file in files:
     print(f"{file.parent.name}\n\n{table(json.loads(file.read_text()))}\n")
 
 # %% [markdown]
+# The run `bench-cpu` held out a fifth of the 213 training images for validation, so it has 170.
+#
 # [The first run](first_run.ipynb) shows how to compute the hours of a run from these times. An epoch of the default recipe (crops of 128x128) is faster than one of the paper's recipe (crops of 256x256): on one CPU thread it takes a third of the time on NUDT-SIRST, and half on NUAA-SIRST.
 #
 # ## Compared with a plain script
@@ -85,7 +89,7 @@ for file in files:
 #
 # PyTorch's convolutions take 62% of a training step ([log](../../experiments/speed.md)).
 #
-# **Accelerators were not timed.** On one NVIDIA H200 (PyTorch 2.11), 21 trainings finished in bf16 ([folder](../../results/ladder)). One epoch ran in float32, and two in float16. `--compile on` failed there. No TPU was available.
+# **Accelerators were not timed.** On one NVIDIA H200 (PyTorch 2.11), 21 trainings finished in bf16 ([folder](../../results/ladder)). One epoch ran in float32, and two in float16. `torch.compile` gave a NaN loss there and is not used. No TPU was available.
 #
 # **Other programs on the same CPU** slow training down, because PyTorch's threads wait for each other. With one busy program on two cores, a training step took 10 s instead of 0.16 s. This library reduces that to 0.25 s: it limits busy-waiting, and uses one thread less next to a busy program ([measurements](../../results/busy-machine/README.md)).
 #
@@ -95,14 +99,14 @@ for file in files:
 #
 # | setting | what it does | when to change it |
 # |---|---|---|
-# | `--precision` | `auto`: bf16 where the chip supports it natively, fp16 with a scaled loss on a T4 or V100, float32 elsewhere | `fp32` for the arithmetic of the paper's code |
+# | `--precision` | `auto`: bf16 where the device supports it natively, fp16 with a scaled loss on a T4 or V100, float32 elsewhere | `fp32` for the arithmetic of the paper's code |
 # | `--batch-size`, `--lr` | a larger batch is faster on a fast device, but changes the recipe and the scores. For four times the batch, double the learning rate: `--batch-size 16 --lr 0.002` | on a GPU or TPU |
 # | `--micro-batch` | computes a batch in parts of so many images | if memory runs out. It seldom does: batch 16 at 256x256 has a peak of 2895 MiB on a CPU in bf16 |
 # | `--cache` | where decoded pixels are kept: `host` (in memory) or `stream` (not kept; read from the files again). `auto`: in memory, if half of the free memory is enough | `stream`, if other programs need the memory |
 # | `--num-workers` | threads that prepare batches: by default none on a CPU, elsewhere one per core, at most 8 | if `mshnet bench` shows that data take a large part of a step |
 # | `--deterministic` | the same run gives the same bits again, on the same type of machine, with the same PyTorch and number of threads (`OMP_NUM_THREADS`) | to compare two changes |
 #
-# **Does bf16 cost accuracy?** We trained three seeds each with the paper's recipe at 160x160 for 13 epochs. IoU was 0.495, 0.515 and 0.473 in bf16, and 0.438, 0.478 and 0.507 in float32 ([history](../../results/history.csv): `bf16-beside-fp32`). The means differ less than two seeds of one precision do.
+# **Does bf16 cost accuracy?** We trained three seeds each with the paper's recipe at 160x160 for 13 epochs. IoU was 0.495, 0.515 and 0.473 in bf16, and 0.438, 0.478 and 0.507 in float32 ([history](../../results/history.csv): `bf16-beside-fp32`). The two means differ less than the seeds of one precision.
 
 # %%
 #| hide

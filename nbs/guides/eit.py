@@ -18,9 +18,9 @@ from mshnet.task import trained_task
 task, model = trained_task("", EitConfig())  # the weights in the package
 test = load_tanks(task.config, ["test"])["test"]
 batch = task.batch(test, [1, 5], None)
-drawn = task.predict(model.eval(), batch, "full").detach()
+samples = task.predict(model.eval(), batch, "full").detach()
 figure, axes = plt.subplots(2, 4, figsize=(8, 4.2), layout="constrained")
-for row, name, images, truth in zip(axes, [1, 5], drawn, batch.image, strict=True):
+for row, name, images, truth in zip(axes, [1, 5], samples, batch.image, strict=True):
     shown = {"208 voltages": tank_map(test.voltages[name]), "ground truth": truth[0]}
     shown |= {"mean of four": images.mean(0), "standard deviation": images.std(0)}
     for axis, (title, image) in zip(row, shown.items(), strict=True):
@@ -61,25 +61,21 @@ for row, name, images, truth in zip(axes, [1, 5], drawn, batch.image, strict=Tru
 #
 # The first command checks a data set: it simulates the voltages of the true images and compares them with the stored ones. The second command reconstructs your measurements. If their unit is different, it rescales them by one factor and prints it.
 #
-# | data set | where | terms |
-# |---|---|---|
-# | 47 real tanks, and simulated training tanks | [shuaikaishi/CDEIT](https://github.com/shuaikaishi/CDEIT); below, `simdata-cdeit` is the folder of the latter | no licence file |
-# | UEF 2017, the source of 22 of them | [fips.fi](http://fips.fi/EIT_dataset.php), [report](https://arxiv.org/abs/1704.01178) | free for scientific use with references |
-# | KTC 2023, the source of 25 | [Zenodo](https://zenodo.org/records/8252370) | see there; not checked by us |
+# [Data sets](datasets.ipynb) lists the published tanks, real and simulated, with their terms. In the commands, `simdata-cdeit` is the folder of the simulated ones.
 #
-# A wrong file is refused, and the error names it:
+# A wrong file is rejected, and the error names it:
 #
 # | message | cause | what to do |
 # |---|---|---|
 # | `... voltages; a measurement of 16 electrodes has ...` | not 208 values | 16 electrodes, adjacent drive and adjacent sense, without the pairs that carry current |
-# | `a voltage is NaN, infinite or not a number` | a damaged or unfinished recording | leave the file out |
+# | `a voltage is NaN, infinite or not a number` | a damaged or unfinished recording | leave out the file |
 # | `the 208 voltages are in another order` | reciprocity is violated: swapping drive and sense pairs must not change a voltage | sort the sensed pairs of each driven pair by their number |
 # | `the electrodes are counted in another order` | the voltages fit the images only if the tank is turned or mirrored | turn the images or reorder the voltages as the message says |
 # | `the sign of the voltages is reversed` | `ys` is plain water minus the measurement | change the sign of `ys` |
 # | `fit the pictures in no orientation` | `xs` has labels 0, 1, 2, or belongs to other voltages | save the change of the conductivity: -1, 0, 1 |
 # | `these are the statistics of another set, or the voltages have another unit` | `mean.pth` and `std.pth` of other data | copy the files of this set |
 # | `refused, it would run code when loaded` | a file with a pickle | save arrays of numbers only |
-# | `holds other data; use a new or an empty folder` | `--write` found files that it did not write | name a different folder |
+# | `holds other data; use a new or an empty folder` | `--write` found files that it did not write | use a different folder |
 #
 # ## Train
 #
@@ -87,7 +83,7 @@ for row, name, images, truth in zip(axes, [1, 5], drawn, batch.image, strict=Tru
 # mshnet train --task eit
 # ```
 #
-# Without a data set, 2,048 tanks are simulated. This small model trains in three and a half minutes on one CPU core. Its correlation with the true image is 0.88 on simulated test tanks and 0.82 on the real UEF tanks ([runs](../../results/eit-small/seed0)). `--preset quick` is a trial run. After an interruption, the same command resumes.
+# Without a data set, 2,048 tanks are simulated. This small model trains in 3 min 21 s on a CPU (133 to 137 s of processor time). Its correlation with the true image is 0.88 on simulated test tanks and 0.82 on the real UEF tanks ([runs](../../results/eit-small/seed0)). `--preset quick` is a shorter trial. After an interruption, the same command resumes.
 #
 # The published model needs an accelerator and the published data set. We have not trained it:
 #
@@ -95,11 +91,11 @@ for row, name, images, truth in zip(axes, [1, 5], drawn, batch.image, strict=Tru
 # mshnet train --task eit --preset tpu --device xla --dataset-dir simdata-cdeit --batch-size 64 --micro-batch 16
 # ```
 #
-# `--preset paper` is the published recipe: Adam, a constant learning rate of 1e-5, the published average of the weights. `--micro-batch` computes a batch in parts and adds their gradients, so that `--batch-size 64` also fits into small chips.
+# `--preset paper` is the published recipe: Adam, a constant learning rate of 1e-5, the published average of the weights. `--micro-batch` computes a batch in parts and adds their gradients, so that `--batch-size 64` also fits into the memory of a small device.
 #
 # ## How good is it?
 #
-# The table has 47 real tanks at 32x32 pixels, evaluated once. CC is the correlation with the ground truth, RMSE the root mean square error:
+# The table has the 47 real tanks, 22 of UEF and 25 of KTC, at 32x32 pixels, evaluated once. CC is the correlation with the ground truth, RMSE the root mean square error:
 #
 # | method | UEF CC | UEF RMSE | KTC CC | KTC RMSE |
 # |---|---|---|---|---|
@@ -111,7 +107,7 @@ for row, name, images, truth in zip(axes, [1, 5], drawn, batch.image, strict=Tru
 # | this model, seed 1 | 0.817 | 0.137 | 0.797 | 0.167 |
 # | this model, seed 2 | 0.819 | 0.137 | 0.786 | 0.171 |
 #
-# - The model was trained on simulations only. On KTC its lead over Gauss-Newton is small.
+# - The model was trained on simulations only. On KTC it is only slightly better than Gauss-Newton.
 # - Its standard deviation is too small. On simulated tanks, 34% of the true pixels are within one standard deviation and 56% within two; it should be 68% and 95%. So it shows where errors are, but not how large they are.
 # - At 128x128 pixels the reconstructions published with the tanks have a CC of 0.699 and 0.640 (Tikhonov) and of 0.633 and 0.733 (Gauss-Newton); our ridge regression has 0.723 and 0.743 ([classical methods](../../results/eit-yardsticks)).
 # - SSIM is not in the table, because the image of plain water has the highest SSIM. [Scores](../eit/03_scores.ipynb) explains each number.
@@ -120,7 +116,7 @@ for row, name, images, truth in zip(axes, [1, 5], drawn, batch.image, strict=Tru
 #
 # | option | effect |
 # |---|---|
-# | `--samples 16` | more images for each measurement: a smoother mean, a better standard deviation |
+# | `--samples 16` | more images for each measurement: a smoother mean, a more precise standard deviation |
 # | `--sampling-steps 10` | more steps from noise to an image |
 # | `--data uef2017`, `ktc2023` | score real tanks of `--dataset-dir` |
 # | `--tanks 8192` | more simulated training tanks |
@@ -144,10 +140,10 @@ for row, name, images, truth in zip(axes, [1, 5], drawn, batch.image, strict=Tru
 # | `--mode test` | `mshnet test --task eit` |
 # | `--data-path DIR` | the same, or `--dataset-dir DIR` |
 # | `--global-batch-size 64` | the same, or `--batch-size 64`: over all devices |
-# | `--epochs`, `--log-every`, `--num-workers` | the same; `--epochs` is respected |
+# | `--epochs`, `--log-every`, `--num-workers` | the same |
 # | `--ckpt-every` | not needed: each epoch is saved |
 # | `--global-seed`, `--results-dir` | the same, or `--seed`, `--output-dir` |
 # | `--data simulated`, `uef2017`, `ktc2023` | the same |
 # | `--samplingsteps 5` | the same, or `--sampling-steps 5` |
 #
-# One process drives all chips of a TPU. (The published script requests eight processes but uses one core.) [TPU](tpu.ipynb) explains how to check and repair an installation.
+# One process drives all chips of a TPU. [TPU](tpu.ipynb) explains how to check and repair an installation.

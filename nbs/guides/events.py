@@ -29,7 +29,7 @@ for i, step in enumerate((1, 7, 12)):
 #
 # ## Try it in one minute
 #
-# No weights are included. Without a data set, a camera that looks at digits is simulated, so this command needs nothing else. It trains for 37 s on one CPU core and recognises all of 200 simulated test recordings ([run](../../results/events-simulated/seed0)). These are easy:
+# No weights are included. Without a data set, the command below simulates a camera that looks at digits. It trains for 37 s of processor time and recognises all of 200 simulated test recordings ([run](../../results/events-simulated/seed0)), which are easy:
 #
 # ```bash
 # mshnet train --task events --preset quick
@@ -39,34 +39,98 @@ for i, step in enumerate((1, 7, 12)):
 #
 # ## Your data
 #
-# | `--dataset` | files | classes | where | licence |
-# |---|---|---|---|---|
-# | `nmnist` | `Train/0/*.bin` to `Test/9/*.bin` | ten digits | [N-MNIST](https://www.garrickorchard.com/datasets/n-mnist) | CC BY-SA 4.0 |
-# | `dvsgesture` | `train/arm_roll/*.npz`, converted as below | eleven gestures | [DVS128 Gesture](https://www.research.ibm.com/dvsgesture/) | CC BY 4.0 |
-# | `cifar10dvs` | a folder for each class, with `*.aedat` | ten objects | [CIFAR10-DVS](https://figshare.com/articles/dataset/CIFAR10-DVS_New/4724671/2) | see there |
-# | `ntidigits` | `train/3/*.npz`, converted as below | eleven spoken digits | N-TIDIGITS, by its authors | ask them |
+# | `--dataset` | data set | classes | files |
+# |---|---|---|---|
+# | `nmnist` | N-MNIST | ten digits | `Train/0/*.bin` to `Test/9/*.bin` |
+# | `dvsgesture` | DVS128 Gesture | eleven gestures | `train/arm_roll/*.npz`, [converted](#convert-recordings) |
+# | `cifar10dvs` | CIFAR10-DVS | ten objects | a folder for each class, with `*.aedat` |
+# | `ntidigits` | N-TIDIGITS | eleven spoken digits | `train/3/*.npz`, [converted](#convert-recordings) |
 #
-# Download the data yourself, because addresses change and some require a form. The library also reads folders that the package tonic made. Save your own recordings as `.npz` files with `x`, `y`, `t` (whole microseconds) and `p` (1 brighter, 0 or -1 darker), in the folders of one of these data sets.
+# [Data sets](datasets.ipynb) has the addresses and terms. Download the data yourself, because addresses change and some require a form. The library also reads the folders of the Python package tonic. Save your own recordings as `.npz` files with `x`, `y`, `t` (whole microseconds) and `p` (1 brighter, 0 or -1 darker), in the folders of one of these data sets.
 #
 # ```bash
 # mshnet data --task events --dataset nmnist data/NMNIST
 # ```
 #
-# This reports what the data set contains. **Times need a unit:** `--dt 10ms` is the width of a bin; a number without a unit is refused.
+# This reports what the data set contains. **Times need a unit:** `--dt 10ms` is the width of a bin; a number without a unit is an error.
 #
 # | message | cause | what to do |
 # |---|---|---|
-# | `... is outside of the sensor, which has ... pixels; ...` | a damaged file, or another `--dataset` | name the data set; leave damaged files out |
+# | `... is outside of the sensor, which has ... pixels; ...` | a damaged file, or a wrong `--dataset` | pass the right `--dataset`; leave out damaged files |
 # | `...: times fall, from ... to ... microseconds at event ...; ...` | files that were joined or sorted by pixel | sort the events by time |
 # | `...: ... events at times from ... to ..., which cannot be whole microseconds; ...` | times in seconds, milliseconds or nanoseconds | save whole microseconds |
 # | `...: the polarities are ...; use 1 for brighter, ...` | polarities such as 1 and 2 | save 1 and 0 |
 # | `...: holds no event; leave it out` | an empty recording | remove it |
-# | `...: holds no recordings of ... in train/<class> and test/<class>...` | a folder of another data set, or another layout | pass its `--dataset`; arrange the files so |
+# | `...: holds no recordings of ... in train/<class> and test/<class>...` | a folder of another data set, or another layout | pass its `--dataset`, or arrange the files in this way |
 # | `dt=... is not possible: use a bin above 0 and at most time_window=...` | a bin longer than the window | a shorter `--dt`, or a longer `--time-window` |
 # | `dataset=...: these weights were trained on another data set or with another network; ...` | weights of another data set | leave out `--dataset` |
 # | `...: not a readable recording (...)` | a damaged file or another format | download it again, or leave it out |
 #
-# These lines convert the HDF5 file of N-TIDIGITS, the recordings of DVS128 Gesture (AEDAT 3), and AEDAT4 files:
+# ## Train
+#
+# ```bash
+# mshnet train --task events --dataset nmnist --dataset-dir data/NMNIST
+# ```
+#
+# On 1,000 recordings of N-MNIST, 20 epochs take 123 to 149 s of processor time and reach an accuracy of 0.96 to 0.99 ([runs](../../results/nmnist-small/seed0)). The whole training list has 60 times as many recordings. After the first epoch the run prints how long it took. After an interruption, the same command resumes.
+#
+# Larger sensors and the published network need a GPU. We never trained them:
+#
+# ```bash
+# mshnet train --task events --dataset dvsgesture --dataset-dir data --preset sensor-128
+# mshnet train --task events --dataset nmnist --dataset-dir data/NMNIST --preset paper --precision auto
+# ```
+#
+# ## How good is it?
+#
+# | method, N-MNIST: 1,000 recordings to train on, 100 to test | right of 100 | 95% interval |
+# |---|---|---|
+# | 3 nearest neighbours on counts of events | 85 | 77 to 91 |
+# | logistic regression on counts of events | 90 | 83 to 94 |
+# | this network, seed 0 | 98 | 93 to 99 |
+# | this network, seed 1 | 99 | 95 to 100 |
+# | this network, seed 2 | 96 | 90 to 98 |
+# | this network, five-fold cross-validation over all 1,100 recordings | 0.967 of all | 0.955 to 0.976 |
+#
+# - Trust the last row most. The 100 test recordings had already been used to compare three recipes (281, 280 and 293 of 300 right, over three seeds). In the five folds 1,064 of 1,100 are right ([folder](../../results/events-folds)).
+# - With 100 recordings a difference of a few points may be chance. Compare methods on the same recordings (McNemar's test).
+# - The simple methods were chosen on folds of the training list ([folder](../../results/events-yardsticks)).
+# - What helped, on held-out recordings: a gentler slope of the surrogate gradient (`--slope 2`; published 25), warped training recordings (`--warp 0.16`), and 20 epochs.
+#
+# The published accuracies (in percent) differ between paper and code, and no log or checkpoint was published with them. N-MNIST has 60,000 training recordings there:
+#
+# | data set | table of the paper | scripts of the code | evaluation in the code |
+# |---|---|---|---|
+# | N-MNIST | - | 99.5 | - |
+# | Sequential MNIST | 99.4 | - | - |
+# | DVS Gesture | 97.8 | 96.8 | - |
+# | CIFAR10-DVS | 92.5 | 78.9 | 78.1 |
+# | TIDIGITS | 99.2 | - | - |
+#
+# ## Options
+#
+# | option | effect |
+# |---|---|
+# | `--dt 10ms`, `--time-window 300ms` | width of a bin; how much of a recording is read |
+# | `--tau 60ms` | time constant of the neurons |
+# | `--denoise 10ms` | drop events without a neighbouring event in this time |
+# | `--pool 4` | average the spike rates on a 4x4 grid. The published network has 36,249,802 weights; 33,554,432 of them are in the layer that reads single pixels, and pooling leaves 262,144 of these |
+# | `--choose val` | select the epoch on recordings held out of the training list, not the last |
+# | `--batch-size 32 --lr 0.00424 --precision auto` | a GPU with 16 GB; the learning rate grows with the root of the batch size |
+# | `--device mps` | an Apple chip |
+#
+# ```bash
+# mshnet test --task events --weight-path runs/NAME --dataset-dir data/NMNIST
+# mshnet predict --task events --weight-path runs/NAME recording.bin
+# mshnet compare runs/NAME runs/OTHER
+# mshnet doctor --task events
+# ```
+#
+# `predict` writes `recordings.csv` and the probability of each class after each bin. `scores.json` has the spike rate of each layer: near 0 a layer is inactive, above 0.5 it is saturated. The details are in these notebooks: [recordings](../events/00_recordings.ipynb), [networks](../events/03_networks.ipynb), [the task](../events/04_recognition.ipynb), [figures](../events/05_pictures.ipynb).
+#
+# ## Convert recordings
+#
+# N-TIDIGITS, an HDF5 file:
 #
 # ```python
 # import h5py
@@ -84,6 +148,8 @@ for i, step in enumerate((1, 7, 12)):
 #                 out.parent.mkdir(parents=True, exist_ok=True)
 #                 np.savez(out, x=0 * channel, y=channel, t=time, p=0 * channel)
 # ```
+#
+# DVS128 Gesture, AEDAT 3 files:
 #
 # ```python
 # import csv
@@ -113,6 +179,8 @@ for i, step in enumerate((1, 7, 12)):
 #             np.savez(out, x=w >> 17, y=w >> 2 & 0x7FFF, t=time[inside], p=w >> 1 & 1)
 # ```
 #
+# AEDAT4 files, here of CIFAR10-DVS:
+#
 # ```python
 # import aedat  # pip install aedat
 # import numpy as np
@@ -124,76 +192,15 @@ for i, step in enumerate((1, 7, 12)):
 #     np.savez(path.with_suffix(".npz"), x=x, y=y, t=t, p=p)
 # ```
 #
-# ## Train
-#
-# ```bash
-# mshnet train --task events --dataset nmnist --dataset-dir data/NMNIST
-# ```
-#
-# On 1,000 recordings of N-MNIST, 20 epochs take 123 to 149 s on one CPU core and reach an accuracy of 0.96 to 0.99 ([runs](../../results/nmnist-small/seed0)). The whole training list has 60 times as many recordings. After the first epoch the run prints how long it took. After an interruption, the same command resumes.
-#
-# Larger sensors and the published network need a GPU. We never trained them:
-#
-# ```bash
-# mshnet train --task events --dataset dvsgesture --dataset-dir data --preset sensor-128
-# mshnet train --task events --dataset nmnist --dataset-dir data/NMNIST --preset paper --precision auto
-# ```
-#
-# ## How good is it?
-#
-# | method, N-MNIST: 1,000 recordings to train on, 100 to test | right of 100 | 95% interval |
-# |---|---|---|
-# | 3 nearest neighbours on counts of events | 85 | 77 to 91 |
-# | logistic regression on counts of events | 90 | 83 to 94 |
-# | this network, seed 0 | 98 | 93 to 99 |
-# | this network, seed 1 | 99 | 95 to 100 |
-# | this network, seed 2 | 96 | 90 to 98 |
-# | this network, five folds over all 1,100 recordings | 0.967 | 0.955 to 0.976 |
-#
-# - Trust the last row most, because the 100 test recordings were used before: two earlier recipes had 281 and 280 of 300 right on them, summed over three seeds, and this one has 293. In the five folds 1,064 of 1,100 are right ([folder](../../results/events-folds)).
-# - With 100 recordings a difference of a few points may be chance. Compare methods on the same recordings (McNemar's test).
-# - The simple methods were chosen on folds of the training list ([folder](../../results/events-yardsticks)).
-# - What helped, on held-out recordings: a gentler slope of the surrogate gradient (`--slope 2`; published 25), warped training recordings (`--warp 0.16`), and 20 epochs.
-#
-# The published accuracies (in percent) differ between paper and code, and no log or checkpoint was published with them. N-MNIST has 60,000 training recordings there:
-#
-# | data set | table of the paper | scripts of the code | evaluation in the code |
-# |---|---|---|---|
-# | N-MNIST | - | 99.5 | - |
-# | Sequential MNIST | 99.4 | - | - |
-# | DVS Gesture | 97.8 | 96.8 | - |
-# | CIFAR10-DVS | 92.5 | 78.9 | 78.1 |
-# | TIDIGITS | 99.2 | - | - |
-#
-# ## Options
-#
-# | option | effect |
-# |---|---|
-# | `--dt 10ms`, `--time-window 300ms` | width of a bin; how much of a recording is read |
-# | `--tau 60ms` | time constant of the neurons |
-# | `--denoise 10ms` | drop events without a neighbour in this time |
-# | `--pool 4` | average the spike rates on a 4x4 grid. The published network has 36,249,802 weights; 33,554,432 of them are in the layer that reads single pixels, and pooling leaves 262,144 of these |
-# | `--choose val` | select the epoch on recordings held out of the training list, not the last |
-# | `--batch-size 32 --lr 0.00424 --precision auto` | a GPU with 16 GB; the learning rate grows with the root of the batch size |
-# | `--device mps` | an Apple chip |
-#
-# ```bash
-# mshnet test --task events --weight-path runs/NAME --dataset-dir data/NMNIST
-# mshnet predict --task events --weight-path runs/NAME recording.bin
-# mshnet compare runs/NAME runs/OTHER
-# mshnet doctor --task events
-# ```
-#
-# `predict` writes `recordings.csv` and the probability of each class after each bin. `scores.json` has the spike rate of each layer: near 0 a layer is dead, above 0.5 it is saturated. The details are in these notebooks: [recordings](../events/00_recordings.ipynb), [networks](../events/03_networks.ipynb), [the task](../events/04_recognition.ipynb), [figures](../events/05_pictures.ipynb).
-#
 # ## On a rented machine
 #
-# [Colab and Kaggle](cloud.ipynb) have ready notebooks. The commands below follow each provider's documentation; we have not run them. SageMaker Studio Lab keeps the home folder, and a session ends after some hours:
+# [Colab and Kaggle](cloud.ipynb) have ready notebooks. The commands below follow each provider's documentation; we have not run them. On SageMaker Studio Lab a session ends after some hours, but the home folder remains:
 #
 # ```bash
 # conda create -y -n mshnet python=3.11 && conda activate mshnet
 # git clone https://github.com/{{repo}}
-# pip install ./mshnet
+# cd mshnet
+# pip install .
 # mshnet train --task events --max-hours 3.5
 # ```
 #
@@ -226,7 +233,7 @@ for i, step in enumerate((1, 7, 12)):
 # | `--analyze-temporal` | not needed: `figures/` has the class probability over time |
 # | `simple_train.py`, `test_setup.py` | `--preset quick`, `mshnet doctor --task events` |
 #
-# The script divides each recording into a fixed number of bins. A 6 s gesture cut into 500 bins has 12 ms bins, so `beta` = 0.97 gives a time constant of 0.4 s instead of 33 ms. Here a bin has a fixed width, and `beta` follows from `--tau`. `A_log` and `D` get no weight decay. (The published code marks them as exempt, but its optimizer ignores the mark.) The published code selects the epoch on the test list; here the last epoch is kept. To evaluate published weights, name their network with `--preset`:
+# The script divides each recording into a fixed number of bins. A 6 s gesture cut into 500 bins has 12 ms bins, so `beta` = 0.97 gives a time constant of 0.4 s instead of 33 ms. Here a bin has a fixed width, and `beta` follows from `--tau`. `A_log` and `D` get no weight decay; in the published code they do, although they are marked as exempt. The published code selects the epoch on the test list; here the last epoch is kept. To evaluate published weights, name their network with `--preset`:
 #
 # ```bash
 # mshnet test --task events --preset paper --weight-path checkpoint_best.pth --dataset-dir data/NMNIST

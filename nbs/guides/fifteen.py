@@ -19,9 +19,9 @@ from PIL import Image
 from mshnet.recipe import Config
 from mshnet.scenes import scene
 
-root = Path(tempfile.mkdtemp())
+root = Path(tempfile.mkdtemp()) / "scenes"
 for folder in ("images", "masks"):
-    (root / folder).mkdir()
+    (root / folder).mkdir(parents=True)
 for i in range(4):
     image, mask = scene(np.random.default_rng(i), 200)
     Image.fromarray(image).save(root / f"images/scene_{i}.png")
@@ -34,7 +34,7 @@ config = Config(dataset_dir=str(root), batch_size=4, device="cpu", precision="fp
 #
 # ### 1. `load`: a folder becomes pairs ([data](../21_data.ipynb))
 #
-# `load` reads the requested splits and caches them for the process. It returns each `Split` (the names, and a sequence of pairs of image and mask) and its findings: everything that is wrong with the files.
+# `load` reads the requested splits and caches them for the process. It returns two things: each `Split` (the names, and the pairs of image and mask), and its findings (everything that is wrong with the files).
 
 # %%
 from mshnet.data import load
@@ -81,7 +81,7 @@ pairs = [resize_square(*pair, config.base_size) for pair in split.pairs]
 # %% [markdown]
 # ### 6. `collate`: one batch ([augment](../22_augment.ipynb))
 #
-# Arrays become tensors of bytes. Grey images get their three equal channels only here, because until now one channel is cheaper. A batch always has the same shape: the last one is padded, and `real` is False for its padding.
+# Arrays become tensors of bytes. Grey images get their three equal channels only here, because one channel needs less memory. A batch always has the same shape: the last one is padded, and `real` is False for its padding.
 
 # %%
 from mshnet.augment import collate
@@ -90,9 +90,9 @@ batch = collate(pairs, real=[True] * len(pairs))
 print({name: (tuple(x.shape), x.dtype) for name, x in batch._asdict().items()})
 
 # %% [markdown]
-# ### 7. `Device.transfer_batch`: to the chip ([device](../30_device.ipynb))
+# ### 7. `Device.transfer_batch`: to the device ([device](../30_device.ipynb))
 #
-# We send bytes, which take a quarter of the size of floats. On a CPU only the memory layout changes.
+# We send bytes, which need a quarter of the memory of floats. On a CPU only the memory layout changes.
 
 # %%
 from mshnet.device import open_device
@@ -105,7 +105,7 @@ sent = device.transfer_batch(batch)
 #
 # ### 8. `infer` ([device](../30_device.ipynb)) and 9. `Detection.predict` ([detection](../41_detection.ipynb))
 #
-# `infer` runs a forward pass without gradients in the device's precision, and copies the result back. Only then does the CPU wait for the chip. The method `predict` of the task returns the logits that are scored: those of the fused output, or, in the warm-up of a run, those of the full-size head.
+# `infer` runs a forward pass without gradients in the device's precision, and copies the result back. Only then does the CPU wait for the device. The method `predict` of the task returns the logits that are scored: those of the fused output, or, in the warm-up of a run, those of the full-size head.
 
 # %%
 from mshnet.device import infer
@@ -118,7 +118,7 @@ logits = infer(device, lambda: task.predict(model, sent, trained.phase))  # [4,1
 # %% [markdown]
 # ### 10. `normalise` ([detection](../41_detection.ipynb)), 11. `MSHNet.forward` and 12. `attend` ([model](../00_model.ipynb))
 #
-# `predict` uses three functions. `normalise` subtracts ImageNet's mean and divides by its standard deviation. `MSHNet.forward` halves the resolution four times and doubles it four times; it has a head at each of the four resolutions, and one convolution fuses them. Each of its blocks ends with `attend`, which weights first the channels, then the pixels. If we call the network directly, we get the same logits:
+# `predict` uses three functions. `normalise` subtracts ImageNet's mean and divides by its standard deviation. `MSHNet.forward` halves the resolution four times and doubles it four times. Four heads predict at four resolutions, and one convolution fuses them. Each of its blocks ends with `attend`, which weights first the channels, then the pixels. If we call the network directly, we get the same logits:
 
 # %%
 import torch
@@ -135,7 +135,7 @@ print("heads:", [tuple(head.shape[2:]) for head in masks], "fused:", tuple(fused
 #
 # ### 13. `objects`: targets and detections ([metrics](../02_metrics.ipynb))
 #
-# A pixel is predicted as target if its logit is above 0, so its probability is above one half. Pixels that touch, also at a corner, are one object.
+# A pixel is predicted as target if its logit is above 0, that is, if its probability is above one half. Pixels that touch, also at a corner, form one object.
 
 # %%
 from mshnet.metrics import objects
@@ -167,7 +167,7 @@ for row, col in detections.centroid:
 # %% [markdown]
 # ### 15. `Tally.scores`: the line ([metrics](../02_metrics.ipynb))
 #
-# A `Tally` adds up counts image by image, and divides only at the end. IoU is over all pixels together, nIoU is the mean over images, Pd is the fraction of targets found, and Fa the number of false pixels per million.
+# A `Tally` does steps 13 and 14 for every image, adds up the counts, and divides only at the end. IoU is over all pixels together, nIoU is the mean over images, Pd is the fraction of targets found, and Fa the number of false pixels per million.
 
 # %%
 from mshnet.metrics import Tally
@@ -178,7 +178,7 @@ by_hand = tally.scores()
 print(by_hand)
 
 # %% [markdown]
-# `evaluate` does these steps batch by batch. It also records the protocol, which tells you with which scores this one may be compared.
+# `evaluate` does these steps batch by batch. It also records the protocol, which shows with which scores this one may be compared.
 
 # %%
 from mshnet.evaluate import evaluate

@@ -10,7 +10,7 @@
 #
 # ## 1. Install
 #
-# You need Python 3.11 or newer, and git for the first line. We install into a virtual environment, which keeps PyTorch apart from your other projects.
+# You need Python 3.11 or newer{{published:  and git}}. We install into a virtual environment, which keeps PyTorch apart from your other projects.
 #
 # **Linux and macOS:**
 #

@@ -10,7 +10,7 @@
 #
 # ## 1. 安装
 #
-# 需要 git 和 Python 3.11 或更新的版本。我们安装到一个虚拟环境中，使 PyTorch 不影响你的其他项目。
+# 需要 Python 3.11 或更新的版本{{published: 和 git}}。我们安装到一个虚拟环境中，使 PyTorch 不影响你的其他项目。
 #
 # **Linux 与 macOS：**
 #

@@ -4,7 +4,7 @@
 # > For somebody who has used the official MSHNet scripts. At the end you can run the same commands here, know what differs and why, and can evaluate published weights.
 
 # %% [markdown]
-# The method and the official code are by Liu et al. (CVPR 2024). This library shares no code with theirs. But with `--preset paper` and `--rule reference` its forward pass, losses, gradients, transforms and scores are the same: counts exactly, other numbers up to float32 rounding ([tests](../../tests/test_golden.py)).
+# The method and the official code are by Liu et al. (CVPR 2024). This library shares no code with theirs. But with `--preset paper` and `--rule reference` its forward pass, losses, gradients, transforms and scores are the same: counts are equal, other numbers agree up to float32 rounding ([tests](../../tests/test_golden.py)).
 #
 # ## Commands and flags
 #
@@ -37,15 +37,15 @@
 #
 # | | official | the default here | why |
 # |---|---|---|---|
-# | optimiser | Adagrad, rate 0.05 | AdamW, rate 0.001, linear warm-up, cosine to a hundredth, gradients clipped at 1, averaged weights (EMA 0.999) | Adagrad's first steps are so large that predictions collapse |
-# | loss | SLS, after six epochs of IoU | soft IoU plus binary cross-entropy, each image by itself | their gradient does not vanish where nothing or everything is predicted ([loss](../01_loss.ipynb)) |
+# | optimizer | Adagrad at 0.05 | AdamW at 0.001 with a linear warm-up and a cosine schedule; gradients clipped at 1; averaged weights (EMA 0.999) | Adagrad's first steps are very large, and predictions can collapse |
+# | loss | SLS, after six epochs of IoU | soft IoU of each image, plus binary cross-entropy | their gradient does not vanish where nothing or everything is predicted ([loss](../01_loss.ipynb)) |
 # | outputs that are supervised | the full-size head for six epochs, then all five | all five from the first step; at the start the fused output equals the full-size head, and head biases are -4 | a random fusing layer, added after six epochs, can make the prediction all-positive |
-# | training crops | long side resized to 0.5x to 2x of 256, crops of 256x256 | crops of 128x128, cut from the image at the size at which it is evaluated, flipped and rotated; at least half of them hold a target, a quarter are partly covered by a large occluder | targets have the same size in training and evaluation; a crop has a quarter of the pixels |
-# | selected epoch | the best on the **test** list | the last one | a score that was chosen on the test list looks better than it is. `--choose test` does so, and records it with the score |
-# | matching for Pd and Fa | the first free prediction in label order | best pairs (`--rule exact`) | the order of labels must not matter. `--rule reference` does as the script |
+# | training crops | long side resized to 0.5x to 2x of 256, crops of 256x256 | crops of 128x128 from the image at its evaluated size, flipped and rotated; at least half of them contain a target, if the image has one; a large occluder covers part of a quarter of them | targets have the same size in training and evaluation; a crop has a quarter of the pixels |
+# | selected epoch | the best on the **test** list | the last one | a score that was chosen on the test list looks better than it is. `--choose test` does this, and the score records it |
+# | matching for Pd and Fa | the first free prediction in label order | best pairs (`--rule exact`) | the order of labels must not matter. `--rule reference` does the same as the script |
 # | Fa | a false alarm with the same area as some hit is not counted | all are counted | see [how the scores are defined](scores.ipynb) |
-# | arithmetic | float32 | bfloat16 if the chip supports it, float16 on a T4 or V100 | faster; `--precision fp32` gives float32 |
-# | a run | weights in a folder by date | a folder named after its settings, with everything to resume | the same command can resume it |
+# | arithmetic | float32 | bfloat16 if the device supports it, float16 on a T4 or V100 | faster; `--precision fp32` gives float32 |
+# | run folder | named by date, with weights | named after the settings, with all that is needed to resume | the same command resumes the run |
 #
 # The evaluated images are the same: both sides are resized to 256.
 #
@@ -65,7 +65,7 @@
 # mshnet test --weight-path MSHNet.tar --dataset-dir data/IRSTD-1k --rule reference
 # ```
 #
-# **Tested** with files of the same form and with the parameter names of the official network. **Not tested** with the published files, which were not available to us. Loading a file never runs code from it: a file that contains code is refused.
+# **Tested** with files of the same form and with the parameter names of the official network. **Not tested** with the published files, which were not available to us. Loading a file never runs code from it: a file that contains code is rejected.
 #
 # In Python:
 

@@ -8,7 +8,7 @@
 #
 # | word | meaning here |
 # |---|---|
-# | target | a small bright object; in a mask, a set of target pixels that touch, also at a corner (8-connected) |
+# | target | a small bright object of up to a few dozen pixels; in a mask, a set of target pixels that touch, also at a corner (8-connected) |
 # | mask | the label image that belongs to an image: 255 = target, 0 = background. In figures it is called *ground truth* |
 # | split | a part of the data: training, validation or test |
 # | list | the file with the names of a split (`trainval.txt`, `test.txt`) |
@@ -19,7 +19,7 @@
 # | crop | the rectangle of an image that one training step sees |
 # | occluder (`--clutter-share`) | a large shape that is pasted over part of a crop and is not a target |
 # | padding | rows, columns or samples that only fill up a batch and are not scored |
-# | hash | a few digits computed from names and pixels; if two hashes are equal, the data are equal |
+# | hash | a few digits computed from names and pixels: equal hashes mean equal data |
 #
 # ## Network and loss
 #
@@ -33,7 +33,7 @@
 # | head learning-rate multiplier (`--join-rate`) | factor on the learning rate of the coarse heads and the fusing layer |
 # | SLS | the scale and location sensitive loss of the paper |
 # | logit | the network's output for a pixel; its sigmoid is the *probability*, from 0 to 1 |
-# | collapse | the prediction becomes all-negative or all-positive, and training does not recover |
+# | collapse | the prediction becomes all-negative or all-positive, and usually stays so |
 # | EMA | exponential moving average of the weights; the averaged weights are evaluated and stored |
 #
 # ## Training
@@ -41,7 +41,7 @@
 # | word | meaning here |
 # |---|---|
 # | recipe | all settings that change the result |
-# | preset (`--preset`) | a named recipe: `steady` (the default), `paper`, `quick`, `a100`, `tpu` |
+# | preset (`--preset`) | a named recipe: `steady` (the default), `paper` (the original one), `quick` (a trial at 128x128, and the default without a data set), `a100` and `tpu` (batches of 16) |
 # | run | one training; its *run folder* has the settings, log, checkpoints, scores and figures |
 # | checkpoint | a file from which training resumes (`last.pt`, `previous.pt`) |
 # | `best.pt` | the weights of the selected epoch, by default the **last** one |
@@ -50,9 +50,13 @@
 # | backup (`--mirror-dir`) | a copy of the run folder on another disk; a new machine restores the run from it |
 # | fine-tune | to train on new data, starting from trained weights |
 # | micro-batch | the part of a batch that is computed at once; the gradients are summed |
-# | augmentation `turns`, `flips`, `robust` (`--augment`) | the eight flips and rotations; the same with a random scale; the same with sensor effects, for images of other cameras |
+# | augmentation (`--augment`) | random changes of the training crops |
+# | `turns` (the default) | flips, rotations by 90 degrees, and blur |
+# | `flips` | as `turns`; native crops are also scaled |
+# | `paper` | as `flips`, but flipped only left to right |
+# | `robust` | as `flips`, with a larger range of scales, and with contrast, brightness, noise and sensor faults, for images of other cameras |
 # | seed | the number that decides initial weights, order and augmentation |
-# | bf16, fp16, fp32 | formats of numbers with 16 or 32 bits; `auto` chooses by the chip |
+# | bf16, fp16, fp32 | number formats with 16 or 32 bits; `auto` chooses by the device |
 #
 # ## Evaluation
 #
@@ -64,17 +68,22 @@
 # | Pd | probability of detection: found targets / targets |
 # | Fa | false pixels per million pixels |
 # | false alarm | a detection that matches no target |
-# | matching rule (`--rule`) | how detections are paired with targets: `exact` (as many pairs as possible) or `reference` (as the official scripts do, faults included) |
-# | threshold | the probability above which a pixel is predicted |
-# | detection | predicted pixels that touch |
+# | baseline | a simple method that a network should beat |
+# | matching rule (`--rule`) | how detections are paired with targets: `exact` (as many pairs as possible) or `reference` (as in the official scripts) |
+# | threshold | the probability above which a pixel is predicted as target |
+# | detection | predicted pixels that touch, also at a corner |
+# | tile (`--tile`) | the part of a large frame that is predicted at once |
+# | `multiscale` | three numbers in the weights that combine the predictions of a frame at full and at half size |
+# | track (`--tracks`) | detections of one object in successive frames |
 #
 # ## Devices
 #
 # | word | meaning here |
 # |---|---|
 # | XLA | the compiler for TPUs. It compiles the operations of a step (a *graph*) into a program, once for each shape of the tensors |
-# | runtime settings | settings that do not change the result, such as the device or the number of threads |
-# | baseline | a simple method that a network should beat |
+# | runtime settings | settings that are not part of the recipe, such as the device or the number of threads |
+# | doctor | the command `mshnet doctor`, which checks the machine, the data and the settings |
+# | wheel | the library in one file, which pip installs |
 #
 # ## Other tasks
 #

@@ -6,7 +6,7 @@
 # %% [markdown]
 # ## What to expect
 #
-# Weights know the cameras they were trained on. On two cameras that they never saw, the pretrained weights find 0.874 and 0.861 of the targets, with 0.39 and 0.19 false alarms per frame ([folder](../../results/pretrained/two-sizes)). Your camera may differ in either direction.
+# Weights work best on images like those they were trained on. On two other data sets, the pretrained weights find 0.874 and 0.861 of the targets, with 0.39 and 0.19 false alarms per frame ([folder](../../results/pretrained/two-sizes)). This is slightly optimistic, because three numbers of the detector were chosen on some of these images. Your camera may give better or worse scores.
 #
 # ## Look at the results
 #
@@ -16,15 +16,17 @@
 #
 # | what you see | cause | what to do |
 # |---|---|---|
-# | nothing | the target looks different: cold instead of hot, larger than about 20 pixels, or blurred | invert the images of a camera that shows heat as black; make large targets smaller (resize the frames to half their size before you predict); otherwise fine-tune |
-# | the targets, which the default threshold does not find | the threshold is too high | `--threshold 0.2` |
-# | single bright pixels everywhere | sensor noise or hot pixels | `--min-area 3` drops smaller detections; better, correct the sensor |
-# | detections on lamps, roofs, edges of clouds | they look like targets; a single frame does not tell them apart | collect such frames and retrain, see below |
-# | detections at the borders of large frames, more than before | `--tile` is too small: the network's attention sees one tile at a time | the default of 1024, or larger if the memory allows |
+# | nothing | the targets look different: cold instead of hot, more than about 20 pixels across, or blurred | cold: invert the images (255 - value); large: resize the frames to half their size before you predict; otherwise fine-tune |
+# | targets that the default threshold misses | the threshold is too high | `--threshold 0.2` |
+# | single bright pixels everywhere | sensor noise or hot pixels | `--min-area 3` drops detections of fewer than 3 pixels; it is better to correct the sensor |
+# | detections on lamps, roofs, edges of clouds | they look like targets; one frame is not enough to tell them apart | collect such frames and retrain (see below) |
+# | detections at the borders of large frames, more than before | `--tile` is too small: the network's attention sees one tile at a time | use the default of 1024, or more if the memory allows |
 #
-# ## The threshold and the smallest area
+# ## The threshold and the minimum area
 #
-# A lower threshold finds more targets and raises more false alarms. The [card](../../mshnet/pretrained.md) has both by threshold, on two new cameras: below 0.2 the false alarms grow fast, above 0.9 targets are lost. The smallest area removes detections, too, and also every target that is smaller. In this scene with little contrast, only a low threshold finds the third target. At a high threshold detections shrink, and a smallest area of four pixels drops one of the two that are left:
+# A lower threshold finds more targets and causes more false alarms. The [card](../../mshnet/pretrained.md) lists both by threshold, on the two data sets above: below 0.2 the false alarms grow fast, above 0.9 targets are lost. A minimum area removes small false alarms, but also small targets.
+#
+# The scene below has three targets and little contrast. Only the threshold 0.1 finds all three. At 0.9 the detections shrink, and `--min-area 4` drops one of the two that remain:
 
 # %%
 import numpy as np
@@ -48,9 +50,9 @@ for threshold in (0.1, 0.5, 0.9):
 # %% [markdown]
 # ## 16 bits and hot pixels
 #
-# A frame of 16 bits, or of floats such as degrees, becomes one of 8 bits by stretching its range of values. Single hot or dead pixels are left out of that range, so that they do not hide a target ([frames](../23_frames.ipynb)). Here a hot pixel changes nothing about the targets, but it may be a detection itself. Replace such pixels by a list of your camera's bad pixels, if you have one.
+# Frames of 16 bits, or of floats such as degrees, are scaled to 8 bits. Single hot or dead pixels do not count for the range of values, so they do not hide a target ([frames](../23_frames.ipynb)). In the example below a hot pixel changes nothing, but in other frames it may be a detection itself. If you have a list of your camera's bad pixels, replace them before you predict.
 #
-# A JPEG of a FLIR camera holds temperatures beside its coloured picture. After `pip install flyr` they are read instead of the colours. **Not tried** with a real file, only with files made for the tests.
+# A JPEG of a FLIR camera also stores the temperatures. These are read instead of the colours, which needs `pip install flyr`; without it the file is skipped. To use the colours instead, save the image as PNG. **Not tried** with a real file, only with files made for the tests.
 
 # %%
 frame = 30000 + 10 * image.astype(np.uint16)
@@ -65,23 +67,16 @@ for name, pixels in (("good frame", frame), ("hot pixel", bad)):
 # No setting separates a lamp from a target. Show the network what it must ignore:
 #
 # 1. Collect frames of your camera **without a target** in which it raised false alarms. Give each a black mask of its size.
-# 2. Add frames **with** targets and their masks, some dozens if you have them ([how to draw masks](own_images.ipynb)).
-# 3. Write the names into the training list, and keep some frames of both kinds for the test list. Frames of one video belong into one list.
-# 4. Fine-tune:
+# 2. Add frames **with** targets and their masks, a few dozen if you have them ([how to draw masks](own_images.ipynb)). From empty frames alone the network learns to detect nothing.
+# 3. Write the names into the training list, and some frames of both kinds into the test list. All frames of one video belong in one list.
+# 4. Fine-tune, then compare with the old weights on your test list:
 #
 # ```bash
 # mshnet train data/mycamera --weight-path pretrained --augment robust --lr 0.0003 --epochs 40
-# ```
-#
-# 5. Compare both weights on your test list. The scores of the old ones come from:
-#
-# ```bash
 # mshnet test --weight-path pretrained --dataset-dir data/mycamera
 # ```
 #
-# Add frames with targets, too: with empty frames alone the network learns to detect nothing. [Your own images](own_images.ipynb) has more on fine-tuning.
-#
-# Half of the crops of an image with targets hold a target (`--target-share`), and a quarter get a large occluder (`--clutter-share`), which teaches that the edge of a wall or a cloud is no target. Both defaults also suit background frames.
+# Training prints the scores of the new weights, the second command those of the old ones. [Your own images](own_images.ipynb) has more on fine-tuning. You can keep the defaults of `--target-share` and `--clutter-share` when you add frames without targets.
 #
 # ## When there is video
 #

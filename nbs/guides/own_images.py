@@ -10,7 +10,7 @@
 # mshnet predict images --output-dir predictions/first
 # ```
 #
-# If the detections are good enough, you need no labels. If not, use `predictions/first/masks` as a first draft of your masks. Correcting a draft is faster than drawing. Look carefully for missed targets: they are the ones that training must learn.
+# If the detections are good enough, you need no labels. If not, use `predictions/first/masks` as a first draft of your masks. Correcting a draft is faster than drawing. Look carefully for missed targets, because training must learn exactly these.
 #
 # ## 2. Draw the masks
 #
@@ -56,12 +56,12 @@ for column, (image, mask) in zip(panels.T, pairs[1:4], strict=True):
 #
 # | question | answer |
 # |---|---|
-# | Which pixels? | Those brighter than halfway between the background and the brightest pixel of the target. Draw no box and no ring: one pixel too much on each side nearly triples the area of a target of 3x3 pixels |
+# | Which pixels? | Those brighter than halfway between the background and the brightest pixel of the target. Mark no box and no ring: one extra pixel on each side nearly triples the area of a target of 3x3 pixels |
 # | At which size? | At the original size. Draw with a hard pencil, zoomed in, without anti-aliasing; never resize a mask |
 # | Two targets that touch? | They count as one object, also if they touch at a corner. Leave a row of 0 between them |
 # | A target of one pixel? | Mark that pixel. A target is found if the detection's centre is less than 3 pixels away |
-# | Lamps, hot roofs, clouds, birds? | Leave them black, unless you want to find them. They are what the network must learn to ignore |
-# | An image without a target? | Keep it, with a black mask. Without such images a network raises false alarms on empty frames |
+# | Lamps, hot roofs, clouds, birds? | Leave them black, unless you want to find them: the network must learn to ignore them |
+# | An image without a target? | Keep it, with a black mask. From such images a network learns not to raise false alarms on empty frames |
 # | Only boxes from a label tool? | Do not fill boxes to make masks: the network would learn to predict boxes |
 # | Which file format? | PNG or BMP. JPEG changes the values at the edges of a mask |
 # | Dark targets? | The pretrained weights know only bright targets. If your camera shows heat as black, invert the images (255 - value) |
@@ -86,9 +86,9 @@ for column, (image, mask) in zip(panels.T, pairs[1:4], strict=True):
 # mshnet data data/mine --split 0.5 --seed 0
 # ```
 #
-# This writes `train.txt` and `test.txt`. It never overwrites lists that exist. Half of the images are for training; the seed decides which. With few images, check the counts. Above, both frames without a target fell into the test list, so the network would never train on an empty frame. In such a case use a different seed. Every score records the command that made its lists, and whether the lists were edited later.
+# This writes `train.txt` and `test.txt`. It never overwrites lists that exist. Half of the images are for training; the seed decides which. With few images, check the counts. Above, both frames without a target fell into the test list, so the network would never train on an empty frame. In such a case delete both lists and use a different seed. Every score stores a hash of its test images, so you can tell later whether two scores used the same images.
 #
-# The split is by image. If your images are frames of videos, write the lists yourself, with one name per line and without suffixes. Put all frames of a video into the same list. Otherwise the test images are almost copies of training images, and the scores are too good.
+# The split is by image. If your images are frames of videos, write the lists yourself, with one name per line and without suffixes. Put all frames of a video into the same list. Otherwise the test images are almost copies of training images, and the scores are too high.
 #
 # ## 4. Check
 #
@@ -125,7 +125,7 @@ for column, (image, mask) in zip(panels.T, pairs[1:4], strict=True):
 # | you have only a few dozen images | fine-tune instead (section 7) |
 # | most of your images have no target | use `--target-share 0.9`: nine of ten crops from an image with targets hold one |
 # | your images come from several cameras | use `--augment robust`: it also varies contrast, brightness, noise, sensor faults and scale |
-# | you want to compare two settings | use `--choose val`, which holds out images of the training list. Look at the test list once, at the end |
+# | you want to compare two settings | use `--choose val`, which holds out images of the training list. Compare the `val` scores of the epoch lines, and ignore the test scores until you have chosen |
 #
 # ## 7. Fine-tune the pretrained weights
 #
@@ -133,9 +133,9 @@ for column, (image, mask) in zip(panels.T, pairs[1:4], strict=True):
 # mshnet train data/mine --weight-path pretrained --lr 0.0003 --epochs 40
 # ```
 #
-# Training then starts from the pretrained weights instead of random ones. Everything else stays the same.
+# Training then starts from the pretrained weights instead of random ones.
 #
-# Does it help? We trained on 40 images of IRSTD-1k, a data set that the weights were not trained on, and evaluated 100 other images of it at 256x256 ([folder](../../results/cross-camera/fine-tune)):
+# Does it help? We fine-tuned on 40 images of IRSTD-1k and evaluated 100 other images of it, at 256x256 ([folder](../../results/cross-camera/fine-tune)). The pretrained weights had not been trained on this data set.
 #
 # | weights | IoU | Pd | Fa |
 # |---|---|---|---|
@@ -143,10 +143,10 @@ for column, (image, mask) in zip(panels.T, pairs[1:4], strict=True):
 # | pretrained, fine-tuned for 9 epochs, learning rate 0.0003 | 0.541 | 0.799 | 31.9 |
 # | random start, 9 epochs, learning rate 0.001 | 0.122 | 0.283 | 0.3 |
 #
-# With few images, the pretrained weights are a far better start than random ones. Fine-tuning found more targets than the pretrained weights, with more false pixels. This small run cannot show whether that is an improvement: it is one seed and 90 steps, and it was stopped before the end of its schedule. More epochs, more images and other learning rates were not measured.
+# With few images, the pretrained weights are a far better start than random ones. Fine-tuning found more targets than the pretrained weights, with more false pixels. One seed and 90 steps, stopped before the end of the schedule, cannot show whether that is an improvement. More epochs, more images and other learning rates were not measured.
 #
 # - **Learning rate:** start below the default of 0.001, so that the first steps do not destroy what the weights have learnt. The best value depends on your images: try two on held-out training images (`--choose val`).
-# - **Epochs:** an epoch of 40 images is only ten steps, so use dozens of epochs.
+# - **Epochs:** an epoch of 40 images is only ten steps, so train for dozens of epochs.
 # - **Several cameras:** add `--augment robust`, so that the weights remain useful for other cameras.
 # - **Your own run as the start:** `--weight-path runs/NAME`. [Published weights](from_official.ipynb) of MSHNet work, too.
 #

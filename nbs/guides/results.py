@@ -4,7 +4,11 @@
 # > For somebody who wants to know how good the recipes are, and how that was measured. Each score links the folder with its settings, machine, log and protocol.
 
 # %% [markdown]
-# All tables have the same protocol: test images at 256x256, the last epoch, threshold 0.5, optimal matching (`--rule exact`). No seed was excluded or selected. We trained on one thread of a 2-core CPU in bf16, with batches of 4 unless a row names another size. A run has *collapsed* if its test IoU is below 0.05, because it predicts nothing or everything. [How the scores are defined](scores.ipynb) explains the columns. [SCORES](../../results/SCORES.md) lists every seed. *History* means a row of [history.csv](../../results/history.csv), which keeps the scores of runs whose folders were deleted.
+# All tables have the same protocol: test images at 256x256, the last epoch, threshold 0.5, optimal matching (`--rule exact`). No seed was excluded or selected. We trained on one thread of a 2-core CPU in bf16, with batches of 4 unless a row names another size.
+#
+# - A run has *collapsed* if its test IoU is below 0.05: it predicts nothing or everything. Mean IoU includes collapsed seeds; Pd and Fa are means over the others.
+# - [How the scores are defined](scores.ipynb) explains the columns. [SCORES](../../results/SCORES.md) lists every seed.
+# - [history.csv](../../results/history.csv) keeps the scores of runs whose folders were deleted. A name such as `nuaa-sirst-flips` means its rows; they also have Pd and Fa.
 #
 # ## NUAA-SIRST, split 213/214
 #
@@ -12,14 +16,14 @@
 # |---|---|---|---|---|---|---|
 # | `steady` with `--crop native` ([runs](../../results/nuaa-sirst-steady)) | 200 | 0.711, 0.740, 0.735 | 0.729 | 0.940 | 15.4 | 0 of 3 |
 # | preset `tpu`: batch 16, learning rate 0.002 ([runs](../../results/nuaa-sirst-tpu-60)) | 60 | 0.696, 0.696, 0.688 | 0.693 | 0.918 | 19.5 | 0 of 3 |
-# | `paper` ([runs](../../results/nuaa-sirst-paper-60)) | 60 | 0.001, 0.475, 0.399 | - | - | - | 1 of 3 |
+# | `paper` ([runs](../../results/nuaa-sirst-paper-60)) | 60 | 0.001, 0.475, 0.399 | 0.291 | 0.922 | 413.8 | 1 of 3 |
 # | `paper --fusion-start full_size --join-rate 0.1 --head-bias -4` ([runs](../../results/nuaa-sirst-remedy-bias)) | 30 | 0.554, 0.650, 0.431 | 0.545 | 0.911 | 170.2 | 0 of 3 |
-# | an earlier default: scaled crops, no occluders (history: `nuaa-sirst-flips`) | 200 | 0.703, 0.730, 0.739 | - | - | - | 0 of 3 |
+# | an earlier default: scaled crops, no occluders (`nuaa-sirst-flips`) | 200 | 0.703, 0.730, 0.739 | - | - | - | 0 of 3 |
 #
-# - **`steady` today** cuts crops from the image at the size at which it is evaluated. These runs used `--crop native`, the default at that time. On NUAA-SIRST the two differ, and today's default has not been run there.
-# - **How the recipe was chosen:** on held-out parts of the training lists. But three earlier versions were also evaluated on this test list ([log](../../experiments/steady.md)), so it has been opened four times.
-# - **A bug that helped?** Earlier versions of the occlusion augmentation pasted unlabelled copies of targets (now fixed). With this bug the three seeds had IoU 0.744, 0.738 and 0.750 (history: `nuaa-sirst-copies`). The difference may be chance.
-# - **Few epochs:** after four epochs the test IoU of `steady` is 0.593, 0.511 and 0.465 (history: `nuaa-sirst-four-epochs`), and that of the earlier default without occluders 0.519, 0.572 and 0.585 (history: `nuaa-sirst-flips-four-epochs`).
+# - **Crops:** these runs of `steady` used `--crop native`, the default at that time. Today's default cuts crops from the image at the size at which it is evaluated. On NUAA-SIRST the two differ, and today's default was not run there.
+# - **How the recipe was chosen:** on held-out parts of the training lists. But three earlier versions were also evaluated on this test list ([log](../../experiments/steady.md)), so its score may be slightly too high.
+# - **A bug that helped?** Earlier versions of the occlusion augmentation pasted unlabelled copies of targets (now fixed). With this bug the three seeds had IoU 0.744, 0.738 and 0.750 (`nuaa-sirst-copies`). The difference may be chance.
+# - **Few epochs:** after four epochs the test IoU of `steady` is 0.593, 0.511 and 0.465 (`nuaa-sirst-four-epochs`), and that of the earlier default without occluders 0.519, 0.572 and 0.585 (`nuaa-sirst-flips-four-epochs`).
 # - **The preset `tpu`** took ten minutes for these 60 epochs on one CPU thread. The preset `a100` has the same recipe.
 # - **Which split?** `--dataset-dir NUAA-SIRST` uses the same 213/214 lists. The data set's authors published other splits, 341/86 and 224/96 ([data sets](datasets.ipynb)). Never compare scores of two splits.
 #
@@ -28,13 +32,13 @@
 # | recipe | epochs | IoU of seeds 0, 1, 2 | mean IoU | mean Pd | mean Fa | collapsed | without near-duplicates |
 # |---|---|---|---|---|---|---|---|
 # | `steady` ([runs](../../results/nudt-sirst-steady)) | 200 | 0.817, 0.826, 0.811 | 0.818 | 0.968 | 10.8 | 0 of 3 | 0.814, 0.825, 0.811 |
-# | `paper` ([runs](../../results/nudt-sirst-paper-60)) | 60 | 0.676, 0.544, 0.001 | - | - | - | 1 of 3 | 0.680, 0.543, 0.001 |
-# | an earlier default (history: `nudt-sirst-flips`) | 60 | 0.746, 0.733, 0.741 | - | - | - | 0 of 3 | within 0.01 of that |
-# | the [paper](https://arxiv.org/abs/2403.19366), published | 400 | 0.8055 | | | | | |
+# | `paper` ([runs](../../results/nudt-sirst-paper-60)) | 60 | 0.676, 0.544, 0.001 | 0.407 | 0.908 | 75.6 | 1 of 3 | 0.680, 0.543, 0.001 |
+# | an earlier default (`nudt-sirst-flips`) | 60 | 0.746, 0.733, 0.741 | - | - | - | 0 of 3 | within 0.01 of that |
+# | the [paper](https://arxiv.org/abs/2403.19366), published | 400 | 0.8055 (one score) | - | - | - | - | - |
 #
 # - **Near-duplicates:** 43 of the 664 test images are almost equal to a training image. The last column leaves them out.
-# - **`paper` for 60 epochs, not 400:** we had only a CPU. Every fifth epoch was evaluated. In epoch 9, seeds 1 and 2 predict targets nearly everywhere. Seed 1 has recovered by epoch 14; seed 2 never recovers.
-# - **Without occluders** (`--clutter-share 0`) seed 0 of `steady` had IoU 0.822 (history: `nudt-sirst-turns`).
+# - **`paper` for 60 epochs, not 400:** these runs used a CPU. Every fifth epoch was evaluated. In epoch 9, seeds 1 and 2 predict targets nearly everywhere. Seed 1 has recovered by epoch 14; seed 2 never recovers.
+# - **Without occluders** (`--clutter-share 0`) seed 0 of `steady` had IoU 0.822 (`nudt-sirst-turns`).
 #
 # ## IRSTD-1k
 #
@@ -45,7 +49,7 @@
 # | weights | data | IoU | Pd | Fa |
 # |---|---|---|---|---|
 # | preset `quick` (`make demo`), mean of five seeds ([runs](../../results/scenes-quick)) | synthetic scenes, 128x128 | 0.835 | 0.983 | 5.1 |
-# | `pretrained` | two public test lists, one unseen camera | see the [card](../../mshnet/pretrained.md) | | |
+# | `pretrained` | two public test lists, two data sets that were not trained on | see the [card](../../mshnet/pretrained.md) | | |
 #
 # **Other tasks:** [tomography](eit.ipynb), [event cameras](events.ipynb) and [sign language](signs.ipynb) have their own tables.
 #
@@ -53,18 +57,18 @@
 #
 # Training with the paper's recipe can collapse. After the warm-up, which trains only one head, the fused prediction may become all-negative or all-positive and stay so ([the loss](../01_loss.ipynb) explains the mechanism). On NUAA-SIRST, seed 0 predicts targets nearly everywhere from epoch 9 to the end. Seed 2 does so in epochs 9 and 14 and then recovers. Its IoU still changes much at the end: in epoch 59 it is 0.399, but in epoch 54 it was 0.628.
 #
-# Floating-point rounding decides which seeds collapse. In float32, seed 0 (history: `nuaa-sirst-paper-fp32`) covers 93% of the pixels in epoch 6, predicts nothing from epoch 7 to 22, and has IoU 0.431 after 30 epochs.
+# Which seeds collapse may depend on floating-point rounding. In float32, seed 0 (`nuaa-sirst-paper-fp32`) covers 93% of the pixels in epoch 6, predicts nothing from epoch 7 to 22, and has IoU 0.431 after 30 epochs.
 #
 # The figure shows a [run](../../results/nuaa-sirst-paper) that did not collapse and reached IoU 0.61. Its seed was **selected** after the first epochs, so it is not in the table:
 #
 # ![Loss and scores by epoch of a selected run of the paper's recipe](../../results/nuaa-sirst-paper/figures/learning.png)
 #
-# If the prediction collapses, the program suggests `--preset steady`. There are three more settings, which change neither the network nor the loss. Test IoU after 30 epochs:
+# If the prediction collapses, the program suggests `--preset steady`. Three settings make collapse rarer without changing the network or the loss. Test IoU after 30 epochs:
 #
 # | recipe | seed 0 | seed 1 | seed 2 |
 # |---|---|---|---|
 # | `paper` (the runs above, epoch 29) | 0.00 | 0.47 | 0.52 |
-# | `--fusion-start full_size --join-rate 0.1` (history: `nuaa-sirst-remedy`) | 0.457 | 0.315 | 0.003 |
+# | `--fusion-start full_size --join-rate 0.1` (`nuaa-sirst-remedy`) | 0.457 | 0.315 | 0.003 |
 # | the same with `--head-bias -4` | [0.55](../../results/nuaa-sirst-remedy-bias/seed0) | [0.65](../../results/nuaa-sirst-remedy-bias/seed1) | [0.43](../../results/nuaa-sirst-remedy-bias/seed2) |
 #
 # With all three settings no run became all-positive in the warm-up. But seed 2 marked some whole images as target in epochs 14 and 19 before it recovered, so other seeds may still collapse.
@@ -82,7 +86,7 @@
 #
 # 1. Choose on held-out training images (`--choose val`), not on the test list.
 # 2. Train at least three seeds of each, and report all of them.
-# 3. `mshnet compare RUN RUN` checks that the protocols agree, and prints scores and Pd by target size with 95% intervals. It refuses scores that cannot be compared. `trade_offs("RUN", "RUN")` of `mshnet.show` plots Pd against Fa of several runs.
-# 4. If two recipes differ less than two seeds of one recipe do, do not claim a difference.
+# 3. `mshnet compare RUN RUN` checks that the protocols agree, and prints scores and Pd by target size with 95% intervals. If the protocols differ, it reports an error. `trade_offs("RUN", "RUN")` of `mshnet.show` plots Pd against Fa of several runs.
+# 4. If two recipes differ less than the seeds of one recipe, do not claim a difference.
 #
 # ![Two runs compared: Pd against Fa](../../results/scenes-five-epochs/figures/trade_offs.png)

@@ -4,19 +4,19 @@
 # > For somebody who compares our scores with a paper's. At the end you know what each number counts, and which two numbers may stand in one table.
 
 # %% [markdown]
-# Papers in this field use the same metric names for different definitions. So here every stored score has its **protocol**: data, size, resize, mirror images, threshold, matching rule, choice of the epoch, seed, device and precision. You may compare two scores if the first seven agree; seed, device and precision may differ.
+# Papers in this field use the same metric names for different definitions. So here every stored score has its **protocol**. You may compare two scores if these parts of it agree: data, size, resize, mirror images, threshold, matching rule and choice of the epoch. Seed, device and precision may differ.
 #
 # ## The five scores
 #
 # | score | what it is | range | what to know |
 # |---|---|---|---|
-# | IoU | overlap / union of all pixels of the set, divided once at the end | 0..1 | dominated by large targets |
+# | IoU | overlap / union, over all pixels of the split | 0..1 | dominated by large targets |
 # | nIoU | mean IoU of the images | 0..1 | images with an empty union are left out |
 # | F1 | harmonic mean of the pixels' precision and recall | 0..1 | follows from IoU: 2 IoU / (1 + IoU) |
 # | Pd | found targets / targets | 0..1 | depends on what "found" means |
 # | Fa | pixels of false alarms per **million** pixels | 0 and up | other papers count per image, or multiply by another power of ten |
 #
-# A pixel is predicted as target if its probability is above 0.5. An object is a set of predicted pixels that touch, also at a corner (8-connected). It finds a target if their centroids are less than 3 pixels apart, and it finds at most one target. If an image set has no target, Pd is undefined and printed as a dash.
+# A pixel is predicted as target if its probability is above 0.5. Predicted pixels that touch, also at a corner (8-connected), form one detection. It finds a target if their centroids are less than 3 pixels apart, and it finds at most one target. If a split has no target, Pd is undefined and printed as a dash.
 
 # %%
 import torch
@@ -31,13 +31,13 @@ found[0, 0, 10:12, 28:30] = 1  # a false alarm, as large as the hit
 print(score(found - 0.5, truth))
 
 # %% [markdown]
-# One of two targets was found. Four of 1,024 pixels are a false alarm. The overlap is 4 pixels and the union 12, so IoU is 4/12.
+# One of two targets was found, so Pd is 1/2. Four of 1,024 pixels are a false alarm. The overlap is 4 pixels and the union 12, so IoU is 4/12.
 #
 # ## Two matching rules
 #
-# `--rule exact`, the default, pairs predictions and targets so that as many targets as possible are found; of several such pairings it uses the one with the smallest distances. All false alarms count.
+# `--rule exact`, the default, pairs detections and targets so that as many targets as possible are found. Of several such pairings it uses the one with the smallest total distance. All false alarms count.
 #
-# `--rule reference` does what the published scripts do, faults included. Each target takes the first free prediction in the order of labels. A false alarm is not counted if it has the same area as some hit. Published tables were made with this rule. With it, the image above has no false alarm:
+# `--rule reference` does what the published scripts do, including their faults. Each target takes the first free detection in the order of labels. A false alarm is not counted if it has the same area as some hit. Published tables were made with this rule. With it, the image above has no false alarm:
 
 # %%
 print(score(found - 0.5, truth, rule="reference"))
@@ -53,10 +53,10 @@ print(score(found - 0.5, truth, rule="reference"))
 #
 # ## Why published scores differ
 #
-# - **The epoch is chosen on the test list.** The best of 400 test scores is higher than the score of a typical epoch, by roughly the epoch-to-epoch variation. Here the default is the last epoch. `--choose test` chooses on the test list, too, and the protocol then reports "the TEST list itself".
+# - **The epoch is chosen on the test list.** The best of 400 test scores is higher than that of a typical epoch. Here the default is the last epoch. `--choose test` chooses on the test list, too, and the protocol then reports "the TEST list itself".
 # - **One seed.** After 60 epochs, three seeds of the paper's recipe had IoU [0.001](../../results/nuaa-sirst-paper-60/seed0), [0.475](../../results/nuaa-sirst-paper-60/seed1) and [0.399](../../results/nuaa-sirst-paper-60/seed2). The first one had collapsed: it marks nearly every pixel.
 # - **Other lists.** The authors of NUAA-SIRST list 341 and 86 images, and most papers use 213 and 214. Both come with `mshnet`: the second is the default, the first is `--train-list nuaa-sirst-authors427-trainval --test-list nuaa-sirst-authors427-test`. The protocol has a hash of the names and pixels of the list.
-# - **A different size.** Resizing changes masks: at 256x256 a target of 2 pixels may become 1 pixel, or 6. About half of the field's tables use images at their original size. For that, use `mshnet test --base-size native`. It pads each image to multiples of 16 pixels, and does not score the padding. To find the size behind a published Pd, multiply it by the number of targets: the result must be a whole number. IRSTD-1k's test list has 294 targets at 256x256 and 297 at the original size.
+# - **A different size.** Resizing changes masks: at 256x256 a target of 2 pixels may become 1 pixel, or 6. About half of the field's tables use images at their original size. For that, use `mshnet test --base-size native`. It pads each image to multiples of 16 pixels, and does not score the padding. To find out which size a published Pd belongs to, multiply it by the number of targets: the result must be a whole number. IRSTD-1k's test list has 294 targets at 256x256 and 297 at the original size.
 # - **Averaged predictions.** `--mirrored true` scores the mean of the predictions of an image and its three mirror images, at four times the cost. The protocol records it.
 # - **Other definitions.** nIoU may be a mean over images or over targets; Fa may be per million pixels or per image.
 # - **The threshold.** A lower threshold raises Fa, and mostly Pd. `trade_offs` plots the curve of a run.

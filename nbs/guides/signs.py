@@ -32,13 +32,13 @@ plt.show()
 #
 # ## Try it in one minute
 #
-# No weights are included. Without a data set, signing is simulated, so this command needs nothing else:
+# No weights are included. Without a data set, this command simulates signing:
 #
 # ```bash
 # mshnet train --task signs --preset quick
 # ```
 #
-# A small TFNet learns twelve signs in a minute and a half on one CPU core. On 80 simulated test sentences this recipe has a word error rate of 0.014, 0.021 and 0.046 (seeds [0](../../results/signs-simulated/seed0), [1](../../results/signs-simulated/seed1) and [2](../../results/signs-simulated/seed2)). The run folder then has `figures/`: the probability of each gloss over the frames.
+# A small TFNet learns twelve signs in 86 to 93 s of processor time. On 80 simulated test sentences this recipe has a word error rate of 0.014, 0.021 and 0.046 (seeds [0](../../results/signs-simulated/seed0), [1](../../results/signs-simulated/seed1) and [2](../../results/signs-simulated/seed2)). The run folder then has `figures/`: the probability of each gloss over the frames.
 #
 # ## Your data
 #
@@ -47,28 +47,23 @@ plt.show()
 # | videos | `label/train.csv` with the columns Number, Translator, Gloss (separated by `/`), and `video/train/A/train-00001.mp4`, or a folder of jpg frames for each video; the same for `dev` and `test` |
 # | hand tracks | `hands_condensed.csv` (video, frame, left-x ... nose-y), `train_words.csv` and `test_words.csv` (video, speaker, word, startframe, endframe) |
 #
-# | data set | where | terms |
-# |---|---|---|
-# | CE-CSL: Chinese, 5,988 videos | [woshisad159/TFNet](https://github.com/woshisad159/TFNet) | no licence file |
-# | RWTH-BOSTON-104: American, 201 sentences, hand tracks | [udacity/AIND-Recognizer](https://github.com/udacity/AIND-Recognizer), `data/` | MIT (of that repository) |
-#
-# The first command reports what a folder holds, the second writes simulated videos in the layout of CE-CSL. [Clips](../signs/03_clips.ipynb) explains both layouts:
+# These are the layouts of CE-CSL (Chinese, 5,988 videos) and of RWTH-BOSTON-104 (American, 201 sentences, hand tracks). [Data sets](datasets.ipynb) has their addresses and terms, [clips](../signs/03_clips.ipynb) the details. The first command reports what a folder contains, the second writes simulated videos in the layout of CE-CSL:
 #
 # ```bash
 # mshnet data --task signs data/CE-CSL
 # mshnet data --task signs --write mine --signs 20
 # ```
 #
-# The vocabulary is the set of glosses in the training list. In CE-CSL, notes in brackets and numbers of variants are dropped, as published; 3,515 glosses are left. The program never replaces a missing video by zeros and never drops a bad label silently:
+# The vocabulary is the set of glosses in the training list. In CE-CSL, notes in brackets and numbers of variants are dropped, as in the published code; 3,515 glosses remain. The program never replaces a missing video by zeros and never drops a bad label silently:
 #
 # | message | cause | what to do |
 # |---|---|---|
-# | `frames, and its ... glosses need ...` | the network has one step for four frames, and a label needs a step for each gloss | the video is cut too short, or the label belongs to another video |
-# | `no video (... is missing or empty)` | a label without its file | complete the data, or use `--on-bad-image skip`: all of them are counted and left out |
+# | `frames, and its ... glosses need ...` | the network predicts once for four frames, and a label needs one prediction for each gloss | the video is cut too short, or the label belongs to another video |
+# | `no video (... is missing or empty)` | a label without its file | complete the data, or use `--on-bad-image skip`: such clips are counted and left out |
 # | `an empty gloss` | a label of slashes or notes only | repair the label |
 # | `glosses are separated by ...` | labels with spaces, commas or a full-width slash | put `/` between the glosses |
-# | `... (it is not UTF-8; save a text of another encoding, such as GBK, as UTF-8)` | a table of a Chinese Windows | save it as UTF-8 |
-# | `the vocabulary of another set` | weights and data have no gloss in common | take the weights of this data set |
+# | `... (it is not UTF-8; save a text of another encoding, such as GBK, as UTF-8)` | a table that was saved in another encoding | save it as UTF-8 |
+# | `the vocabulary of another set` | weights and data have no gloss in common | use weights of this data set |
 #
 # ## Train
 #
@@ -78,7 +73,7 @@ plt.show()
 #
 # On the 161 training sentences of RWTH-BOSTON-104 this takes 98 s with two threads, and reaches a word error rate of 0.17 to 0.20. After an interruption, the same command resumes.
 #
-# The published recipe for videos needs a GPU. It has 73,274,003 parameters, a batch size of 2, 55 epochs, and a learning rate of 1e-4 that falls twice. We had neither the videos nor a GPU, so we never trained it. We could not check the published word error rate on CE-CSL, 41.9%:
+# The published recipe for videos (`--preset paper`) needs a GPU. It has 73,274,003 parameters, batches of 2, 55 epochs, and a learning rate of 1e-4 that falls twice. We did not have the videos, so we never trained it and could not check the published word error rate on CE-CSL, 41.9%:
 #
 # ```bash
 # mshnet train --task signs --preset paper --dataset-dir data/CE-CSL --weight-path start.pt
@@ -91,9 +86,11 @@ plt.show()
 # from mshnet.signs.networks import Frames, TwoBranch
 #
 # network = TwoBranch(Frames(), 3516)  # glosses of CE-CSL, and the blank
-# known, own = torch.load("resnet34.pth", weights_only=True), network.conv2d.state_dict()
-# own |= {k: v.unsqueeze(2) if v.ndim == 4 else v for k, v in known.items() if k in own}
-# network.conv2d.load_state_dict(own)
+# imagenet, target = torch.load("resnet34.pth", weights_only=True), network.conv2d.state_dict()
+# for name in imagenet.keys() & target.keys():
+#     value = imagenet[name]
+#     target[name] = value.unsqueeze(2) if value.ndim == 4 else value  # a kernel of 1 frame
+# network.conv2d.load_state_dict(target)
 # torch.save(network.state_dict(), "start.pt")
 # ```
 #
@@ -110,7 +107,7 @@ plt.show()
 # | this network, seed 2 | 0.197 | 0.144 | 0.284 |
 #
 # - Most test sentences occur word for word in the training list, so memorised sentences score well. Read the last column.
-# - The input is hand positions without hand shapes, so no published number is comparable.
+# - The input is hand positions without hand shapes, so published scores cannot be compared.
 # - All settings were chosen on a held-out part of the training sentences. The runs are in [boston104](../../results/boston104/seed0), the simple methods in [their folder](../../results/signs-yardsticks).
 # - For TFNet itself, we compared outputs, losses, gradients and labels with the published code, and trained it on simulated videos.
 #
@@ -121,12 +118,12 @@ plt.show()
 # | option | effect |
 # |---|---|
 # | `--network vac` | the lighter baseline of one branch |
-# | `--decoder greedy`, `--bigram-weight 0` | without the beam search; without the frequencies of gloss pairs in the training list |
+# | `--decoder greedy`, `--bigram-weight 0` | no beam search; no frequencies of gloss pairs from the training list |
 # | `--micro-batch 1` | compute a batch clip by clip, so only one clip has to fit into memory |
-# | `--distil published` | gradients also flow into the teacher, which can end in NaN; the default of `paper` stops them |
+# | `--distil published` | gradients also flow into the teacher, which can give a NaN loss; the default of `paper` stops them |
 # | `--buckets 4` | on a TPU: batches have one of four lengths, so four programs are compiled; spliced clips can cost one more |
 #
-# For a GPU, add the flags for its memory to `--preset paper --micro-batch 1 --warmup-steps -1 --clip-grad 1 --choose val --patience 10`. For four times the batch, they double the learning rate:
+# For a GPU, use `--preset paper --micro-batch 1 --warmup-steps -1 --clip-grad 1 --choose val --patience 10`, and add the flags for its memory. They replace the published batch of 2; the learning rate grows with the square root of the batch size:
 #
 # | memory | flags |
 # |---|---|
@@ -163,7 +160,7 @@ plt.show()
 # | `training.eval_interval`, `early_stopping_patience` | `--eval-every`, `--choose val --patience` |
 # | `loss.kd_weight` | `--distil-weight` |
 # | `paths.output_dir`, `logging.print_interval` | `--output-dir`, `--log-every` |
-# | `gpu_optimization.enable_graph_mode` | leave it out; nothing is compiled on a GPU |
+# | `gpu_optimization.enable_graph_mode` | not needed |
 # | `logs_gpu`, `best_model`, `current_model` | `train.log`, `best.pt`, `last.pt` of the run folder |
 #
 # In the MindSpore version the blank had the same number as the last gloss, so that gloss could never be predicted, and a NaN loss was replaced by 1. Here the blank is 0, and a NaN loss stops the run.

@@ -45,7 +45,7 @@ run = train(Config(**settings, output_dir=f"{folder.name}/plain"))
 print("\n".join(f"epoch {e['epoch']}: loss {e['loss']:.3f}, {e['line']}" for e in run.history))
 
 # %% [markdown]
-# Four epochs are too few for a detector, but the loss falls. The run has its folder and its protocol, as every run. In your own program, register the network before you call `train`, `evaluate`, `predict` or `export`.
+# After four epochs this network still predicts nothing (IoU 0.00), but its loss falls. The run has a folder and a protocol, like every run. In your own program, register the network before you call `train`, `evaluate`, `predict` or `export`.
 #
 # ## Your own loss
 #
@@ -58,10 +58,10 @@ from mshnet.detection import normalise
 
 
 class Weighted(Detection):
-    "Every pixel by itself; pixels of targets are rare, so each weighs as much as a hundred others."
+    "Cross-entropy in which a target pixel counts a hundred times."
 
     def loss(self, model, batch, phase):
-        "Cross-entropy, and a little for every probability."
+        "The mean over pixels, and a small penalty on every probability."
         _, logits = model(normalise(batch.image))
         mask = batch.mask.float()
         each = F.binary_cross_entropy_with_logits(logits, mask, reduction="none")
@@ -75,14 +75,14 @@ run.history[-1]["losses"]
 # %% [markdown]
 # ## A different problem
 #
-# For a different problem, write a subclass of [`Task`](../36_task.ipynb): the training loop calls nothing else. Six methods have no default:
+# For a different problem, write a subclass of [`Task`](../36_task.ipynb). The training loop calls only its methods. Six of them have no default:
 #
 # | method | returns |
 # |---|---|
 # | `splits(names)` | the splits of the data: `len`, `names`, `name`, `source`, `hash` |
-# | `batch(data, rows, epoch)` | a `NamedTuple` of tensors for these rows; row -1 means padding, and `epoch` is None in an evaluation |
+# | `batch(data, rows, epoch)` | a `NamedTuple` of tensors for these rows; row -1 means padding, and `epoch` is None during evaluation |
 # | `model()` | the network with the weights of the seed |
-# | `loss(model, batch, phase)` | the mean loss, or named parts of it |
+# | `loss(model, batch, phase)` | the mean loss, or named parts of it; `phase` is the name of the training phase, such as a warm-up |
 # | `predict(model, batch, phase)` | what is evaluated: a tensor, or tensors in a tuple or dictionary |
 # | `tally()` | an object with `add(prediction, batch)`, `gather(ranks)` and `scores()` |
 #
@@ -169,7 +169,7 @@ class Tones(Task):
         return {n: Sounds(n, "tones", np.arange(sizes[n]) % self.config.tones) for n in names}
 
     def batch(self, data, rows, epoch):
-        "New noise in every epoch, the same noise in every scoring."
+        "New noise in every epoch, the same noise in every evaluation."
         tone = data.tone[[max(row, 0) for row in rows]]
         clean = np.sin(np.outer(tone + 1, np.arange(64) / 4))
         noise = np.stack([self.rng(row, epoch).normal(size=64) for row in rows])
@@ -200,8 +200,7 @@ config = ToneSettings(epochs=10, device="cpu", output_dir=f"{folder.name}/tones"
 print(train(config))
 
 # %% [markdown]
-# In your own module, use its name instead of `__main__`. `evaluate` evaluates the run again, `compare` compares such runs, and `export` writes their weights as safetensors. The shell command knows only built-in tasks. To use yours, register it in Python and call `mshnet.cli.main([...])`.
-#
+# If your task is in a module, write the module's name instead of `__main__`. `evaluate` evaluates the run again, `compare` compares such runs, and `export` writes their weights as safetensors. The shell command knows only built-in tasks. To use yours, register it in Python and call `mshnet.cli.main([...])`.
 
 # %% [markdown]
 # ## What to keep in mind
@@ -209,7 +208,7 @@ print(train(config))
 # - **The same operations in every step.** On a TPU a step is compiled. If a shape or a Python number changes between steps, it is compiled again. A call of `.item()` makes the device wait. Make constants with `torch.full` on the batch's device.
 # - **The seed.** `model()` must give the same weights for the same seed. Use `self.rng(row, epoch)` for the random numbers of a sample, on the CPU.
 # - **The batch.** The first dimension of all its tensors is the batch dimension, which is split across devices. Pad sequences to one length, or to a few.
-# - **Special values.** A prediction may contain -inf (a log-probability). NaN and +inf end the run, because the weights are then unusable.
+# - **Special values.** A prediction may contain -inf (a log-probability). NaN and +inf end the run, because they mean that the weights are unusable.
 # - **Figures.** Define `report(folder)` to save your own figures in the run folder.
 # - **Several GPUs.** Start your script with `torchrun`; `--num-devices` works only for the commands of the library.
 

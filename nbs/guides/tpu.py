@@ -5,9 +5,9 @@
 #
 # [中文](tpu.zh-CN.ipynb)
 #
-# Open [tpu_setup](../run/tpu_setup.ipynb) in Colab (one v5e chip) or [kaggle_tpu](../run/kaggle_tpu.ipynb) on Kaggle (eight chips), and run it from top to bottom. If that works, you do not need this page. It covers all tasks, also `--task eit`, `events` and `signs`.
+# Open [tpu_setup](../run/tpu_setup.ipynb) in Colab (one v5e chip) or [kaggle_tpu](../run/kaggle_tpu.ipynb) on Kaggle (eight chips), and run it from top to bottom. If that works, you do not need this page.
 #
-# **Not verified:** no real TPU was available. Everything here ran on torch_xla's CPU runtime, with one and with eight virtual devices (`make test-xla`). This shows that the programs are correct, compiled once and shared by all devices. It does not show the speed, memory or rounding of a real chip, and it does not test Colab and Kaggle.
+# **Not verified:** no real TPU was available. Everything here ran on torch_xla's CPU runtime, with one and with eight virtual devices (`make test-xla`). This shows that the programs are correct, compiled once and shared by all devices. It does not show the speed, memory or rounding of a real TPU, and it does not test Colab and Kaggle.
 #
 # ## What to check first
 #
@@ -31,20 +31,22 @@
 #
 # ## How many chips, and which batch size
 #
-# `batch_size` is the number of images per step over *all* chips. It must be a multiple of the number of chips; otherwise an error names the nearest possible sizes. The preset `tpu` uses four times the default batch size and twice the default learning rate: 16 and 0.002. On a CPU, three seeds of it have a test IoU of 0.69 to 0.70 on NUAA-SIRST after 60 epochs ([results](results.ipynb)). Batch norm averages over all chips, so the result does not depend on their number.
+# Colab gives one chip, Kaggle eight. A run uses all of them, and its line `device` shows how many.
 #
-# Colab gives one chip, Kaggle eight. A run uses all of them. (The flags of older guides, `--use-tpu --num-cores 8 --global-batch-size 64`, are now `--device xla --num-devices 8 --batch-size 64`.) For the number of chips, look at the line `device` at the start of a run: `xr.world_size()` is always 1 here (SPMD).
+# - **Batch size:** `batch_size` is the number of images per step over *all* chips. It must be a multiple of their number; otherwise an error names the nearest possible sizes. Batch norm averages over all chips, so the result does not depend on their number.
+# - **Preset:** `tpu` uses batches of 16 and a learning rate of 0.002 (the defaults are 4 and 0.001). On a CPU, three seeds of it have a test IoU of 0.69 to 0.70 on NUAA-SIRST after 60 epochs ([results](results.ipynb)).
+# - **Older guides:** `--use-tpu --num-cores 8 --global-batch-size 64` is now `--device xla --num-devices 8 --batch-size 64`. `xr.world_size()` is always 1 here (SPMD).
 #
 # ## The first step takes a minute
 #
-# A TPU runs compiled programs. Two of them take long to compile: the training step and the evaluation step. The preset `paper` has a third, because its warm-up trains only one head. Each program is compiled when it is first needed, and the run reports it. This log is from a CPU; expect longer times on a TPU:
+# A TPU runs compiled programs. The training step and the evaluation step take long to compile. With the preset `paper` there are two training steps, because its warm-up trains only one head. Each program is compiled when it is first needed, and the run reports it. This log is from a CPU; expect longer times on a TPU:
 #
 # ```
 #   compiling the full step, which happens once: 5 s so far
 #   compiled the full step in 20 s
 # ```
 #
-# So the first epoch is slow, and with `paper` also the first one after the warm-up. Later epochs should not be slow. If a program is compiled again, a warning gives the reason, if it is known. (The final count also includes a few small programs that place tensors on the chips.)
+# So the first epoch is slow, and with `paper` also the first one after the warm-up. Later epochs should not be slow. If a program is compiled again, a warning gives the reason, if it is known. The final count also includes a few small programs, which place tensors on the chips.
 #
 # Evaluation at the original size (`--base-size native`) compiles a program for each padded size: 1 for NUDT-SIRST, 1 for IRSTD-1k, and 69 for the test list of NUAA-SIRST.
 #
@@ -52,7 +54,10 @@
 #
 # ## Out of memory
 #
-# On each chip a step needs memory for two things: (1) the weights, their gradients and the optimizer's state, with four bytes for each number, and a copy of the weights in bfloat16; (2) the activations that the backward pass needs. The second part grows with the batch and with the area of the crop. On a CPU in bfloat16 we counted about 1,540 bytes per pixel. That is 0.1 GB for a crop of 256x256, and a quarter of that for the default crop of 128x128.
+# On each chip a step needs memory for two things:
+#
+# 1. the weights, their gradients and the optimizer's state, with four bytes for each number, and a copy of the weights in bfloat16;
+# 2. the activations that the backward pass needs. They grow with the batch and with the area of the crop. On a CPU in bfloat16 we counted about 1,540 bytes per pixel: 0.1 GB for a crop of 256x256, and a quarter of that for the default crop of 128x128.
 
 # %%
 from mshnet.xla import TPU_CHIPS
@@ -60,19 +65,21 @@ from mshnet.xla import TPU_CHIPS
 print("a chip has:", ", ".join(f"{name} {gb} GB" for name, gb in TPU_CHIPS.values() if gb))
 
 # %% [markdown]
-# A real chip may need less or more; we could not measure it. XLA may keep fewer activations and compute some of them twice. But a TPU stores tensors in tiles of 8 by 128 numbers, so it may pad the layers with only 16 channels. If memory runs out, halve `batch_size`, or use a smaller `crop_size`: memory grows with its square.
+# If memory runs out, halve `batch_size`, or use a smaller `crop_size`: memory grows with its square. A real TPU may need less or more; we could not measure it. XLA may recompute some activations instead of keeping them. But a TPU stores tensors in tiles of 8 by 128 numbers, so it may pad layers with only 16 channels.
 #
 # ## Loading is slow
 #
-# CPU threads prepare the batches (`--num-workers`). A crop of 128x128 takes about a millisecond. Whether a chip has to wait for its batches was not measured. Never train from a mounted Drive: copy the data set to the session's disk first.
+# CPU threads prepare the batches (`--num-workers`). A crop of 128x128 takes about a millisecond. Whether a TPU has to wait for its batches was not measured. Do not train from single files on Drive: copy the data set to the session's disk first.
 #
 # ## Saving fails
 #
-# Checkpoints (`last.pt`, `previous.pt` and `best.pt`) are plain CPU tensors in the run folder, 65 MB each (33 MB with the preset `paper`). You can lose the disk: Kaggle keeps only `/kaggle/working`, and Colab keeps nothing after the session. A run that began on a TPU can resume on a GPU or a CPU, and the other way round: name it with `--resume`, or copy its folder. It keeps its precision.
+# Checkpoints (`last.pt`, `previous.pt` and `best.pt`) are plain CPU tensors in the run folder, 65 MB each (33 MB with the preset `paper`). After the session, Kaggle keeps only `/kaggle/working`, and Colab keeps nothing.
 #
-# ## Watching it
+# A run that began on a TPU can resume on a GPU or a CPU, and the other way round: name it with `--resume`, or copy its folder. It keeps its precision.
 #
-# Each epoch prints one line. `log.jsonl` has the same numbers, and the number of compilations under `xla`. TensorBoard files are written if TensorBoard is installed, and `status.json` is for programs. Results are copied from the device only at log lines and evaluations, so a smaller `log_every` makes the device wait more often.
+# ## Follow the progress
+#
+# Each epoch prints one line. `log.jsonl` has the same numbers, and the number of compilations under `xla`. TensorBoard files are written if TensorBoard is installed. A script can read `status.json`. Results are copied from the device only at log lines and evaluations, so a smaller `log_every` slows training down.
 #
 # For experts: with `XLA_FLAGS=--xla_dump_to=DIR` in the environment, XLA writes every compiled program to DIR.
 #

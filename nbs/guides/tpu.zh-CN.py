@@ -5,9 +5,9 @@
 #
 # [English](tpu.ipynb)
 #
-# 在 Colab 中打开 [tpu_setup](../run/tpu_setup.ipynb)（一块 v5e 芯片），或在 Kaggle 上打开 [kaggle_tpu](../run/kaggle_tpu.ipynb)（八块），从头运行到尾。如果一切正常，就不需要本页。本页适用于所有任务，包括 `--task eit`、`events` 和 `signs`。
+# 在 Colab 中打开 [tpu_setup](../run/tpu_setup.ipynb)（一块 v5e 芯片），或在 Kaggle 上打开 [kaggle_tpu](../run/kaggle_tpu.ipynb)（八块），从头运行到尾。如果一切正常，就不需要本页。
 #
-# **未验证：** 我们没有条件使用真实的 TPU。这里的一切都在 torch_xla 自己的 CPU 运行时上运行，使用一个和八个虚拟设备（`make test-xla`）。这说明程序是正确的、只编译一次、由所有设备共享；但不能说明真实芯片的速度、内存或舍入，也不能说明 Colab 和 Kaggle 本身。
+# **未验证：** 我们没有条件使用真实的 TPU。这里的一切都在 torch_xla 自己的 CPU 运行时上运行，使用一个和八个虚拟设备（`make test-xla`）。这说明程序是正确的、只编译一次、由所有设备共享；但不能说明真实 TPU 的速度、内存或舍入，也不能说明 Colab 和 Kaggle 本身。
 #
 # ## 先检查什么
 #
@@ -31,20 +31,22 @@
 #
 # ## 几块芯片，多大的批次
 #
-# `batch_size` 始终是一步中*所有*芯片上图像的总数。它必须是芯片数的整数倍；否则错误信息会给出最接近的大小。预设 `tpu` 使用默认批大小的四倍和默认学习率的两倍，即 16 和 0.002。在 CPU 上，它的三个种子在 NUAA-SIRST 上训练 60 个 epoch 后测试 IoU 为 0.69 到 0.70（[结果](results.ipynb)）。批归一化对所有芯片求均值，所以结果与芯片数无关。
+# Colab 提供一块芯片，Kaggle 八块。一次训练使用全部芯片，`device` 一行给出芯片数。
 #
-# Colab 提供一块芯片，Kaggle 八块。一次训练使用全部芯片。（旧教程的参数 `--use-tpu --num-cores 8 --global-batch-size 64` 现在是 `--device xla --num-devices 8 --batch-size 64`。）芯片数请看训练开始时的 `device` 一行：这里 `xr.world_size()` 始终是 1（SPMD）。
+# - **批大小：** `batch_size` 是一步中*所有*芯片上图像的总数。它必须是芯片数的整数倍；否则错误信息会给出最接近的大小。批归一化对所有芯片求均值，所以结果与芯片数无关。
+# - **预设：** `tpu` 使用 16 的批大小和 0.002 的学习率（默认为 4 和 0.001）。在 CPU 上，它的三个种子在 NUAA-SIRST 上训练 60 个 epoch 后测试 IoU 为 0.69 到 0.70（[结果](results.ipynb)）。
+# - **旧教程：** `--use-tpu --num-cores 8 --global-batch-size 64` 现在是 `--device xla --num-devices 8 --batch-size 64`。这里 `xr.world_size()` 始终是 1（SPMD）。
 #
 # ## 第一步需要一分钟
 #
-# TPU 运行的是编译好的程序。其中两个编译较久：训练的一步和评测的一步。预设 `paper` 有第三个，因为它在预热阶段只训练一个输出头。每个程序在第一次用到时编译，训练会报告。下面的日志来自 CPU；在 TPU 上预计更久：
+# TPU 运行的是编译好的程序。训练的一步和评测的一步编译较久。预设 `paper` 有两种训练步，因为它在预热阶段只训练一个输出头。每个程序在第一次用到时编译，训练会报告。下面的日志来自 CPU；在 TPU 上预计更久：
 #
 # ```
 #   compiling the full step, which happens once: 5 s so far
 #   compiled the full step in 20 s
 # ```
 #
-# 所以第一个 epoch 慢；使用 `paper` 时，预热之后的第一个 epoch 也慢。之后的 epoch 不应该慢。如果某个程序被再次编译，会有警告，并在可能时说明原因。（结尾的计数还包括几个把张量放到芯片上的小程序。）
+# 所以第一个 epoch 慢；使用 `paper` 时，预热之后的第一个 epoch 也慢。之后的 epoch 不应该慢。如果某个程序被再次编译，会有警告，并在可能时说明原因。结尾的计数还包括几个把张量放到芯片上的小程序。
 #
 # 按原始尺寸评测（`--base-size native`）时，每种补齐后的尺寸编译一个程序：NUDT-SIRST 1 个，IRSTD-1k 1 个，NUAA-SIRST 的测试列表 69 个。
 #
@@ -52,7 +54,10 @@
 #
 # ## 内存不足
 #
-# 一步在每块芯片上需要两部分内存：(1) 权重、梯度和优化器的状态，每个数四字节，再加上一份 bfloat16 的权重；(2) 反向传播需要的激活值。第二部分随批大小和裁剪的面积增长。在 CPU 上以 bfloat16 统计，每个像素约 1,540 字节。256x256 的裁剪为 0.1 GB，默认的 128x128 裁剪为它的四分之一。
+# 一步在每块芯片上需要两部分内存：
+#
+# 1. 权重、梯度和优化器的状态，每个数四字节，再加上一份 bfloat16 的权重；
+# 2. 反向传播需要的激活值，随批大小和裁剪的面积增长。在 CPU 上以 bfloat16 统计，每个像素约 1,540 字节：256x256 的裁剪为 0.1 GB，默认的 128x128 裁剪为它的四分之一。
 
 # %%
 from mshnet.xla import TPU_CHIPS
@@ -60,19 +65,21 @@ from mshnet.xla import TPU_CHIPS
 print("a chip has:", ", ".join(f"{name} {gb} GB" for name, gb in TPU_CHIPS.values() if gb))
 
 # %% [markdown]
-# 真实的芯片可能需要得更少或更多；我们未能测量。XLA 可能保留较少的激活值，并把其中一些计算两次。但 TPU 按 8 乘 128 个数的块存放张量，所以可能会填充只有 16 个通道的层。如果内存不够，把 `batch_size` 减半，或取较小的 `crop_size`：内存随它的平方增长。
+# 如果内存不够，把 `batch_size` 减半，或取较小的 `crop_size`：内存随它的平方增长。真实的 TPU 可能需要得更少或更多；我们未能测量。XLA 可能重新计算一些激活值，而不保留它们。但 TPU 按 8 乘 128 个数的块存放张量，所以可能会填充只有 16 个通道的层。
 #
 # ## 数据加载慢
 #
-# 批次由 CPU 的线程准备（`--num-workers`）。128x128 的裁剪约需一毫秒。芯片是否要等待批次，没有测量过。切勿从挂载的 Drive 上训练：先把数据集复制到会话的磁盘。
+# 批次由 CPU 的线程准备（`--num-workers`）。128x128 的裁剪约需一毫秒。TPU 是否要等待批次，没有测量过。不要用 Drive 上的零散文件训练：先把数据集复制到会话的磁盘。
 #
 # ## 保存失败
 #
-# 检查点（`last.pt`、`previous.pt` 和 `best.pt`）是训练文件夹中普通的 CPU 张量，各 65 MB（使用预设 `paper` 时为 33 MB）。磁盘可能丢失：在 Kaggle 上只有 `/kaggle/working` 会保留，在 Colab 上会话之后什么都不保留。在 TPU 上开始的训练可以在 GPU 或 CPU 上恢复，反之亦然：用 `--resume` 指定它，或复制整个文件夹。精度保持不变。
+# 检查点（`last.pt`、`previous.pt` 和 `best.pt`）是训练文件夹中普通的 CPU 张量，各 65 MB（使用预设 `paper` 时为 33 MB）。会话结束后，Kaggle 只保留 `/kaggle/working`，Colab 什么都不保留。
 #
-# ## 观察训练
+# 在 TPU 上开始的训练可以在 GPU 或 CPU 上恢复，反之亦然：用 `--resume` 指定它，或复制整个文件夹。精度保持不变。
 #
-# 每个 epoch 打印一行。`log.jsonl` 中有同样的数字，编译次数在 `xla` 之下。安装了 TensorBoard 时也写它的文件；`status.json` 供程序读取。只有在日志行和评测时才从设备复制结果，所以 `log_every` 越小，设备等待越频繁。
+# ## 查看进度
+#
+# 每个 epoch 打印一行。`log.jsonl` 中有同样的数字，编译次数在 `xla` 之下。安装了 TensorBoard 时也写它的文件。脚本可以读取 `status.json`。只有在日志行和评测时才从设备复制结果，所以较小的 `log_every` 会使训练变慢。
 #
 # 供专家使用：环境变量 `XLA_FLAGS=--xla_dump_to=DIR` 让 XLA 把每个编译好的程序写入 DIR。
 #

@@ -12,21 +12,21 @@
 # mshnet doctor --dataset-dir data/NUAA-SIRST
 # ```
 #
-# If you can correct an error, the program prints one line with the value and the remedy, and ends with status 2. A traceback is a bug: please report it. In the tables, `...` stands for names and numbers. Messages that already contain the whole remedy are not listed. [TPU](tpu.ipynb) has the messages that begin with `device=xla`.
+# For an error that you can correct, the program prints one line with the value and the remedy, and ends with status 2. A traceback is a bug: please report it. In the tables, `...` stands for names and numbers. Messages that already contain the whole remedy are not listed. [TPU](tpu.ipynb) has the messages that begin with `device=xla`.
 #
 # ## A setting is rejected
 #
 # | message | what to do |
 # |---|---|
-# | `unknown setting ...; did you mean ...?` | a misspelt name. `mshnet train --help` lists all names; a notebook's settings cell and papermill's `-p` take the same ones |
-# | `...=... is not possible: use ...` | the value is outside its range, which the line names |
-# | `... is retired: use ...` | a flag of the official script; the line names the flag of today |
-# | `unexpected argument ...; see mshnet ... --help` | a pattern such as `runs/NUAA-SIRST-*` matches several runs: pass the name of one. Or a path needs a flag before it: the line names the flag |
-# | papermill prints "Passed unknown parameter" | the setting works, although papermill does not see it in the settings cell. An unknown name raises an error in the next cell |
-# | the first cell of a notebook stops: mshnet has no address yet | the project is not published, and the cell found no wheel. Build a wheel with `make wheel`, and upload it, attach it ([Colab and Kaggle](cloud.ipynb)) or put it next to the notebook. If it is in `MyDrive`, mount the Drive first. Or publish your copy ([CONTRIBUTING](../../CONTRIBUTING.md)) |
+# | `unknown setting ...; did you mean ...?` | a misspelt name. `mshnet train --help-all` lists all names; a notebook's settings cell and papermill's `-p` use the same names |
+# | `...=... is not possible: use ...` | the value is outside its range; the line names the range |
+# | `... is retired: use ...` | a flag of the official script; the line names its replacement |
+# | `unexpected argument ...; see mshnet ... --help` | a pattern such as `runs/NUAA-SIRST-*` matches several runs: name one. Or a path needs a flag before it: the line names the flag |
+# | papermill prints "Passed unknown parameter" | the setting works, although the settings cell does not list it. An unknown name raises an error in the next cell |
+# | the first cell of a notebook stops: mshnet has no address yet | the project is not published, and the cell found no wheel. Make one with `make wheel`. Upload or attach it ([Colab and Kaggle](cloud.ipynb)), or put it next to the notebook. If it is in `MyDrive`, mount the Drive first |
 # | the shell does not know `mshnet` | activate the environment in which it is installed ([install](first_run.ipynb)) |
-# | `mshnet ... has no option ...; leave it out` | the flag is for another command, such as `--epochs` for `mshnet test` |
-# | `preset=... is not known` | there are steady (the default), paper, quick, a100 and tpu |
+# | `mshnet ... has no option ...; leave it out` | the flag belongs to another command: `mshnet test` has no `--epochs`, for example |
+# | `preset=... is not known` | use steady (the default), paper, quick, a100 or tpu |
 # | `settings of type ... are not possible: use Config(epochs=50)` | `train` takes a `Config`, as in `mshnet.train(mshnet.Config(epochs=50))` |
 # | `weights of type ... are not possible: use a run, ...` | the weights come first, then the images: `mshnet.predict("pretrained", "frame.png")` |
 #
@@ -38,50 +38,50 @@
 # | `dataset_dir=...: has no ...` | the folder needs `images/` and `masks/`. If they are one folder deeper, the line names that folder |
 # | `...; name one with --...-list` | no list of names, or several: choose one with `--train-list` or `--test-list`. A data set of your own without lists: `mshnet data DIR --split 0.5` |
 # | `split=...: there is a list, ...; leave out --split` | lists are never overwritten: delete them first if you want others |
-# | `...: damaged, or not an archive ...; copy or download it again` | often a web page saved as `.zip`, or an upload that broke off |
+# | `...: damaged, or not an archive ...; copy or download it again` | often a web page saved as `.zip`, or an incomplete upload |
 # | `...: cannot be downloaded ...` | no network, or the address has changed. On Kaggle switch Internet on; elsewhere download the data manually ([data sets](datasets.ipynb)) |
 # | `...: cannot be downloaded: ... files are missing or have other pixels (...)` | the archive at that address has changed or is damaged: the line names the first files. Download the data manually |
 # | `..._list=...: there is no such file in ..., and none of the lists that come with mshnet has this name: ...` | pass one of the names in the line, or the path of a file in the data set |
-# | `...: cannot be unpacked to ... (...); make room, permit it, or mount the disk again` | the disk is too small for the data set, or cannot be written |
+# | `...: cannot be unpacked to ... (...); make room, permit it, or mount the disk again` | the disk is full or read-only |
 #
 # ## The data are wrong
 #
 # | message | what to do |
 # |---|---|
 # | `unreadable ...: ...`, `name without ...: ...` | `mshnet data DIR` lists all of them; `--on-bad-image skip` leaves them out |
-# | `name in both lists, remove it from one: ...` | an image cannot train and test: scores would look too good. Write two lists of one origin |
+# | `name in both lists, remove it from one: ...` | an image must not be in both lists: the scores would be too high. Use two lists of the same source |
 # | `targets cover more than a fifth of the image (is the mask inverted?): ...` | targets must be white on black. Inverted masks train to a high IoU that means nothing |
-# | `list of grey masks without a target (save targets as 255): ...` | no value in these masks reaches half of the largest one of the data set: the scales of two sources were mixed. Save targets as 255 in all masks |
-# | `mask with the numbers of objects, in which all above 0 is target: ...`, `coloured mask, in which every colour but black is target: ...` | nothing, if your masks are made so |
+# | `list of grey masks without a target (save targets as 255): ...` | these masks use smaller values for targets than the other masks. Save targets as 255 in all masks |
+# | `mask with the numbers of objects, in which all above 0 is target: ...`, `coloured mask, in which every colour but black is target: ...` | nothing to do, if your masks are made this way |
 # | `image of more than ... pixels at its own size (use --base-size 256): ...` | use `--base-size 256`, or crop these images |
 # | `no target in any mask of a list, so Pd is undefined: ...` | look at the masks: are they black, or do they belong to other images? |
-# | `... of ... targets vanish or merge at ...` | they are too small for that size: a larger `--base-size` |
-# | no message, but the marks are offset from the targets | the masks have a different size or belong to other images: look at `mshnet data` and at the figure `samples` |
+# | `... of ... targets vanish or merge at ...` | the targets are too small for that size: use a larger `--base-size` |
+# | no message, but the marks are offset from the targets | the masks have a different size, or belong to other images: check the output of `mshnet data` and the figure `samples` |
 #
 # ## The device
 #
 # | message | what to do |
 # |---|---|
-# | `device=cuda: torch finds no NVIDIA GPU...; use --device cpu` | the doctor's line `build` has the reason: a torch without CUDA, an old driver, a hidden GPU |
+# | `device=cuda: torch finds no NVIDIA GPU...; use --device cpu` | the doctor's line `build` names the reason: PyTorch without CUDA, an old driver, or a hidden GPU |
 # | `device=cuda: ...; see mshnet doctor, or use --device cpu` | this build of PyTorch does not support this GPU (recent builds on a P100): the doctor's line `accelerator` names the build to install |
-# | `device=mps: this machine has no Apple GPU that torch can use; use --device cpu` | an Intel Mac, or a Python translated by Rosetta |
+# | `device=mps: this machine has no Apple GPU that torch can use; use --device cpu` | the Mac has an Intel processor, or Python runs under Rosetta: install Python for arm64 |
 # | `this machine has a TPU, but torch_xla is not installed` | use the service's own TPU image; see [TPU](tpu.ipynb) |
 # | `precision=...: not on ...; use ...` | leave it at `auto` |
-# | `this chip only emulates bf16; use --precision fp32 (or auto)` | `--precision bf16` on a T4, say: leave it out |
-# | `...=...: does not fit into the memory of ...; use ...` | a smaller batch, or `--micro-batch N`; `mshnet bench` measures the memory of a batch and of one four times as large |
-# | `batch_size=... cannot be shared by ... devices: use ...` | a multiple of their number |
+# | `this chip only emulates bf16; use --precision fp32 (or auto)` | leave out `--precision bf16`; a T4 uses fp16 |
+# | `...=...: does not fit into the memory of ...; use ...` | use a smaller `--batch-size`, or `--micro-batch N`; `mshnet bench` measures the memory that a batch needs |
+# | `batch_size=... cannot be shared by ... devices: use ...` | use a multiple of the number of devices |
 #
 # ## It trains, but
 #
 # | what you see | what to do |
 # |---|---|
 # | `the prediction ..., which the SLS loss may not leave; begin a new run with --preset steady` | the prediction has collapsed. The page on the [loss](../01_loss.ipynb) explains why, the page on [detection](../41_detection.ipynb) has a second remedy |
-# | `the prediction ...: try a smaller --lr, and look at the masks with ...` | this recipe does not collapse by itself, so an all-empty or all-positive prediction points to the data: are the masks empty, inverted, or of other images? |
+# | `the prediction ...: try a smaller --lr, and look at the masks with ...` | with this recipe the cause is usually in the data: are the masks empty, inverted, or of other images? |
 # | `epoch ..., step ...: the loss is NaN or infinite; ...` | `--clip-grad 1` (the default), a smaller `--lr`, or `--precision fp32`. Good weights were not overwritten |
 # | `the run ends within the warm-up, so the fused head is never trained` | the warm-up is longer than the run: `--warm-epoch 0`, or -1 for none (the default) |
-# | scores are far below the paper's | are the list, the rule and the selected epoch the same? See [how the scores are defined](scores.ipynb). Seeds also differ: compare three |
-# | the first epoch is slow | on a TPU every step is compiled once |
-# | every epoch is slow | does the doctor's line `accelerator` name the device that you want? Are the data on a network disk or on Drive? `mshnet bench` shows how much of the time the data take |
+# | scores are far below the paper's | are the test list, the matching rule and the selected epoch the same ([how the scores are defined](scores.ipynb))? Seeds also differ: compare three |
+# | the first epoch is slow | on a TPU the training and evaluation steps are compiled once |
+# | every epoch is slow | does the doctor's line `accelerator` name the right device? Are the data on a network disk or on Drive? `mshnet bench` shows how much of the time goes into loading data |
 # | many false alarms, or nothing, on your own camera | [a new camera](new_camera.ipynb) |
 # | Chinese names are boxes in figures | install a font, such as Noto Sans CJK or WenQuanYi Zen Hei, delete matplotlib's cache (`matplotlib.get_cachedir()`) and start Python again |
 # | the score differs from the last time | two runs with the same seed agree to the last bit only on the same type of CPU, with the same torch and number of threads; on a GPU also use `--deterministic` |
@@ -90,11 +90,11 @@
 #
 # | message | what to do |
 # |---|---|
-# | `... holds another run (...); use its settings... or another --output-dir` | a setting that changes the result differs; the line names it with both values |
-# | `...: another process works in this folder; wait for it or stop it` | a second terminal or kernel still trains or predicts in this folder |
+# | `... holds another run (...); use its settings... or another --output-dir` | a setting that affects the result differs; the line names it with both values |
+# | `...: another process works in this folder; wait for it or stop it` | another terminal or kernel still trains or predicts in this folder |
 # | `...: not a checkpoint to resume from (weights go to --weight-path)` | published weights are not a run: start from them with `--weight-path` |
 # | `...: cannot be written (...); the old file is unchanged` | the disk is full or read-only. Repair that, then run the same command again to resume |
-# | `...: ..., and previous.pt cannot replace it; begin again with another --output-dir` | both checkpoints are damaged; the line has the flags |
+# | `...: ..., and previous.pt cannot replace it; begin again with another --output-dir` | both checkpoints are damaged: start a new run; the line names the flags |
 # | status 75 | the time limit was reached before the last epoch: run the same command again |
 # | `stopped  ...; nothing is lost. Resume with the same command, or with` | no error: somebody stopped the run, or it reached its time limit |
 #
@@ -103,32 +103,32 @@
 # | message | what to do |
 # |---|---|
 # | `Google Drive is mounted in Colab only: results stay in ...` | elsewhere use a folder: `--mirror-dir DIR` |
-# | `Google Drive is not mounted: results stay in ...` | training continues without copies; to get them, stop it, run `from mshnet.places import mount_drive; mount_drive()` in a cell, allow it, and run the training cell again |
-# | `mirror  ...: ...; tried again later, the run continues` | the Drive is full or not reachable. Free space; you need not restart anything |
-# | `mirror  ... of ... files are in ...; missing: ...` | the session ended before the copy was complete: copy the named files by hand, or run again |
+# | `Google Drive is not mounted: results stay in ...`, `Google Drive is not mounted (...): no data or results there` | training continues without a backup. To get one, stop it, run `from mshnet.places import mount_drive; mount_drive()` in a cell, allow access, and run the training cell again |
+# | `mirror  ...: ...; tried again later, the run continues` | the Drive is full or cannot be reached. Free space; no restart is needed |
+# | `mirror  ... of ... files are in ...; missing: ...` | the session ended before the backup was complete: copy the named files yourself, or run again |
 #
 # ## Weights
 #
 # | message | what to do |
 # |---|---|
 # | `weight_path is empty: name the weights to export, such as runs/NAME/best.pt, or pretrained` | `mshnet export --weight-path runs/NAME` |
-# | `...: there is no such file` | is it the right folder? Each run has its own, and `best.pt` appears with the first scored epoch |
-# | `...: weights of another model: ...` | not MSHNet's, or another version of it; the first differences are named |
-# | `...: not a torch file of weights, or a damaged one` | often a download that broke off, or a web page |
+# | `...: there is no such file` | is it the right folder? Each run has its own folder, and `best.pt` appears after the first evaluated epoch |
+# | `...: weights of another model: ...` | the weights of another network, or of another version; the line names the first differences |
+# | `...: not a torch file of weights, or a damaged one` | often an incomplete download, or a web page |
 # | `...; it comes with mshnet: install it again (...), or name other weights` | the file of the pretrained weights is missing or damaged: run the command that installed mshnet again, with `--force-reinstall --no-deps` |
-# | `...: refused, it would run code when loaded` | it is not plain weights. Do not load it by other means unless you know who made it |
+# | `...: refused, it would run code when loaded` | the file contains more than weights. Do not load it in another way unless you trust its author |
 #
 # ## Predicting, comparing, exporting
 #
 # | message | what to do |
 # |---|---|
-# | `...: name files that end in ..., or their folders` | no input has one of these types. Of a folder the files in it are used, those of folders below by a pattern such as `"DIR/**"`, but never the results of an earlier prediction |
-# | `output_dir=...: holds something else than this prediction; use another --output-dir` | other images, weights or settings, or files of yours: use another folder, or leave out `--output-dir`: the results then go to `predictions/NAME-2` |
+# | `...: name files that end in ..., or their folders` | no input has one of these types. A folder means the files directly in it; `"DIR/**"` also means those in its subfolders. Results of an earlier prediction are never used as input |
+# | `output_dir=...: holds something else than this prediction; use another --output-dir` | the folder has files of yours, or the images, weights or settings differ. Use another folder, or leave out `--output-dir`: the results then go to `predictions/NAME-2` |
 # | `no memory for a piece of ...: use a smaller --tile` | `--tile 512` needs a quarter of the memory |
-# | `explore` shows a still figure | widgets need a live notebook and `pip install ipywidgets`; then restart the kernel |
-# | status 1, and files are counted as skipped | these files could not be read: `skipped.csv` has each with its reason; the others are done |
-# | `these scores cannot be compared: ...` | the test sets or the metrics differ; the line says how. Evaluate both in the same way |
-# | `task ... has no option ...; leave it out` | an option of detection, such as `--tile`, was used with weights of another task |
+# | `explore` shows a still figure | widgets need a running notebook and `pip install ipywidgets`; then restart the kernel |
+# | status 1, and files are counted as skipped | these files could not be read: `skipped.csv` lists each with its reason; the others are done |
+# | `these scores cannot be compared: ...` | the test sets or the definitions of the scores differ; the line names the difference. Evaluate both in the same way |
+# | `task ... has no option ...; leave it out` | an option of the task `detect`, such as `--tile`, was used with weights of another task |
 #
 # ## Tomography
 #
@@ -136,16 +136,16 @@
 # |---|---|
 # | `...: ... voltages; a measurement of 16 electrodes has ...` | leave out the three sensed pairs that carry current; the [page of tanks](../eit/02_tanks.ipynb) has the order |
 # | `...: a voltage is NaN, infinite or not a number` | a broken electrode: measure again; a missing voltage cannot be left out |
-# | `...: the 208 voltages are in another order (...); ...` | sort the voltages as the line says: reciprocity demands that swapping drive and sense pairs does not change a voltage |
+# | `...: the 208 voltages are in another order (...); ...` | sort the voltages as the line says: by reciprocity, swapping drive and sense pairs does not change a voltage |
 # | `...: the electrodes are counted in another order: ...` | rotate the images, or number the electrodes as the line says |
-# | `...: the voltages are ... times what mean.pth and std.pth promise: ...` | use the statistics of this set, or convert the voltages to their unit |
+# | `...: the voltages are ... times what mean.pth and std.pth promise: ...` | use the statistics of this data set, or convert the voltages to their unit |
 # | `data=... needs dataset_dir: use the folder that has ...` | real tanks need a data set: `--dataset-dir DIR` |
 #
 # ## Event cameras
 #
 # | message | what to do |
 # |---|---|
-# | `dt=... is not possible: use ...` | a time needs a unit: `--dt 10ms` ([events](events.ipynb) explains the number of the published script) |
+# | `dt=... is not possible: use ...` | a time needs a unit: `--dt 10ms` ([events](events.ipynb) explains the numbers of the published scripts) |
 # | `dt=... is not possible: use a bin above 0 and at most time_window=...` | a shorter `--dt`, or a longer `--time-window` |
 # | `...: holds no recordings of ... in train/<class> and test/<class>...` | the folder holds another data set (pass its `--dataset`), or has another layout |
 # | `...: event ... is outside of the sensor, which has ... pixels; ...` | a damaged file (leave it out) or another `--dataset` |
@@ -153,7 +153,7 @@
 # | `...: holds no event; leave it out` | remove the file |
 # | `dataset=...: these weights were trained on another data set or with another network; ...` | leave out `--dataset`, or use weights of this data set |
 # | `dataset=... needs dataset_dir: use its folder (N-MNIST alone is simulated)` | `--dataset-dir DIR` |
-# | `pool=...: the last layer has ... pixels; use a divisor of both, or 0` | for sensors of 128x128 pixels 4, for N-MNIST 2, 4 or 8 |
+# | `pool=...: the last layer has ... pixels; use a divisor of both, or 0` | use 4 for sensors of 128x128 pixels, and 2, 4 or 8 for N-MNIST |
 #
 # ## Sign language
 #
@@ -181,4 +181,4 @@ from mshnet.cli import main
 main(["train", "--epochz", "3"])
 
 # %% [markdown]
-# This cell has a mistake, to show what an error looks like. In Python, `main` returns the exit status; the message is printed to the error stream.
+# This cell contains a mistake, to show what an error looks like. In Python, `main` returns the exit status and prints the message to stderr.

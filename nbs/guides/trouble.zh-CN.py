@@ -18,12 +18,12 @@
 #
 # | 提示 | 怎么办 |
 # |---|---|
-# | `unknown setting ...; did you mean ...?` | 名称拼写错误。`mshnet train --help` 列出所有名称；notebook 的设置单元格和 papermill 的 `-p` 使用同样的名称 |
+# | `unknown setting ...; did you mean ...?` | 名称拼写错误。`mshnet train --help-all` 列出所有名称；notebook 的设置单元格和 papermill 的 `-p` 使用同样的名称 |
 # | `...=... is not possible: use ...` | 值超出范围，提示中写有范围 |
-# | `... is retired: use ...` | 官方脚本的参数；提示给出今天的参数 |
+# | `... is retired: use ...` | 官方脚本的参数；提示给出替代它的参数 |
 # | `unexpected argument ...; see mshnet ... --help` | `runs/NUAA-SIRST-*` 这样的模式对应多次训练：请写出其中一次的名称。或者路径前面缺少参数名：提示会给出 |
 # | papermill 打印 "Passed unknown parameter" | 设置仍然有效，只是 papermill 在设置单元格中看不到它。未知的名称会在下一个单元格报错 |
-# | notebook 的第一个单元格停下：mshnet has no address yet | 本项目没有发布，单元格也没有找到 wheel。用 `make wheel` 生成一个，然后上传它、附加它（[Colab 与 Kaggle](cloud.zh-CN.ipynb)）或放在 notebook 旁边。如果在 `MyDrive` 中，请先挂载 Drive。或者发布这份副本（[CONTRIBUTING](../../CONTRIBUTING.md)） |
+# | notebook 的第一个单元格停下：mshnet has no address yet | 本项目没有发布，单元格也没有找到 wheel。用 `make wheel` 生成一个，然后上传它、附加它（[Colab 与 Kaggle](cloud.zh-CN.ipynb)）或放在 notebook 旁边。如果在 `MyDrive` 中，请先挂载 Drive |
 # | shell 找不到 `mshnet` | 激活安装它的环境（[安装](first_run.zh-CN.ipynb)） |
 # | `mshnet ... has no option ...; leave it out` | 这个参数属于另一条命令，例如 `mshnet test` 的 `--epochs` |
 # | `preset=... is not known` | 可选的有 steady（默认）、paper、quick、a100 和 tpu |
@@ -38,20 +38,20 @@
 # | `dataset_dir=...: has no ...` | 文件夹需要 `images/` 和 `masks/`。如果它们在下一级，提示会给出那个文件夹 |
 # | `...; name one with --...-list` | 没有名称列表，或有几个：用 `--train-list` 或 `--test-list` 选择。你自己的、没有列表的数据集：`mshnet data DIR --split 0.5` |
 # | `split=...: there is a list, ...; leave out --split` | 列表从不被覆盖：想要别的列表，请先删除它们 |
-# | `...: damaged, or not an archive ...; copy or download it again` | 往往是把网页存成了 `.zip`，或上传中断 |
+# | `...: damaged, or not an archive ...; copy or download it again` | 往往是把网页存成了 `.zip`，或上传不完整 |
 # | `...: cannot be downloaded ...` | 没有网络，或网址已改变。在 Kaggle 上打开 Internet；在别处手动下载数据（[数据集](datasets.zh-CN.ipynb)） |
 # | `...: cannot be downloaded: ... files are missing or have other pixels (...)` | 该网址的压缩包已改变或损坏：提示列出前几个文件。请手动下载数据 |
 # | `..._list=...: there is no such file in ..., and none of the lists that come with mshnet has this name: ...` | 写出提示中的一个名称，或数据集中一个文件的路径 |
-# | `...: cannot be unpacked to ... (...); make room, permit it, or mount the disk again` | 磁盘对这个数据集来说太小 |
+# | `...: cannot be unpacked to ... (...); make room, permit it, or mount the disk again` | 磁盘已满或只读 |
 #
 # ## 数据有误
 #
 # | 提示 | 怎么办 |
 # |---|---|
 # | `unreadable ...: ...`, `name without ...: ...` | `mshnet data DIR` 列出全部；`--on-bad-image skip` 会略去它们 |
-# | `name in both lists, remove it from one: ...` | 一幅图像不能既用于训练又用于测试：分数会显得太好。请使用同一来源的两个列表 |
+# | `name in both lists, remove it from one: ...` | 一幅图像不能同时在两个列表中：分数会过高。请使用同一来源的两个列表 |
 # | `targets cover more than a fifth of the image (is the mask inverted?): ...` | 目标应为黑底白色。用反转的掩膜训练会得到很高但没有意义的 IoU |
-# | `list of grey masks without a target (save targets as 255): ...` | 这些掩膜中，没有一个值达到数据集最大值的一半：混用了两种来源的尺度。请把所有掩膜中的目标都保存为 255 |
+# | `list of grey masks without a target (save targets as 255): ...` | 这些掩膜中目标的值小于其他掩膜。请把所有掩膜中的目标都保存为 255 |
 # | `mask with the numbers of objects, in which all above 0 is target: ...`, `coloured mask, in which every colour but black is target: ...` | 如果你的掩膜就是这样制作的，什么都不用做 |
 # | `image of more than ... pixels at its own size (use --base-size 256): ...` | 用 `--base-size 256`，或裁剪这些图像 |
 # | `no target in any mask of a list, so Pd is undefined: ...` | 请看掩膜：是全黑的，还是属于别的图像？ |
@@ -64,11 +64,11 @@
 # |---|---|
 # | `device=cuda: torch finds no NVIDIA GPU...; use --device cpu` | doctor 的 `build` 一行有原因：不带 CUDA 的 torch、旧驱动、被隐藏的 GPU |
 # | `device=cuda: ...; see mshnet doctor, or use --device cpu` | 这个 PyTorch 版本不支持这块 GPU（例如新版本与 P100）：doctor 的 `accelerator` 一行给出应安装的版本 |
-# | `device=mps: this machine has no Apple GPU that torch can use; use --device cpu` | Intel 的 Mac，或由 Rosetta 转译的 Python |
+# | `device=mps: this machine has no Apple GPU that torch can use; use --device cpu` | 这台 Mac 使用 Intel 处理器，或 Python 由 Rosetta 转译：请安装 arm64 的 Python |
 # | `this machine has a TPU, but torch_xla is not installed` | 使用该服务自带的 TPU 镜像；见 [TPU](tpu.zh-CN.ipynb) |
 # | `precision=...: not on ...; use ...` | 保持 `auto` |
-# | `this chip only emulates bf16; use --precision fp32 (or auto)` | 例如在 T4 上用了 `--precision bf16`：去掉它 |
-# | `...=...: does not fit into the memory of ...; use ...` | 用更小的批次，或 `--micro-batch N`；`mshnet bench` 测量该批次及其四倍大小所需的内存 |
+# | `this chip only emulates bf16; use --precision fp32 (or auto)` | 去掉 `--precision bf16`；T4 使用 fp16 |
+# | `...=...: does not fit into the memory of ...; use ...` | 用更小的 `--batch-size`，或 `--micro-batch N`；`mshnet bench` 测量一个批次所需的内存 |
 # | `batch_size=... cannot be shared by ... devices: use ...` | 取设备数的整数倍 |
 #
 # ## 能训练，但是
@@ -76,12 +76,12 @@
 # | 现象 | 怎么办 |
 # |---|---|
 # | `the prediction ..., which the SLS loss may not leave; begin a new run with --preset steady` | 预测已经崩溃。[损失](../01_loss.ipynb)一页解释原因，[检测](../41_detection.ipynb)一页有第二种办法 |
-# | `the prediction ...: try a smaller --lr, and look at the masks with ...` | 这种训练方案自身不会崩溃，所以全空或全满的预测说明数据有问题：掩膜是空的、反转的，还是属于别的图像？ |
+# | `the prediction ...: try a smaller --lr, and look at the masks with ...` | 使用这种训练方案时，原因通常在数据：掩膜是空的、反转的，还是属于别的图像？ |
 # | `epoch ..., step ...: the loss is NaN or infinite; ...` | `--clip-grad 1`（默认）、更小的 `--lr`，或 `--precision fp32`。好的权重没有被覆盖 |
 # | `the run ends within the warm-up, so the fused head is never trained` | 预热比训练还长：`--warm-epoch 0`，或 -1 表示没有预热（默认） |
 # | 分数远低于论文 | 列表、匹配规则和所选的 epoch 相同吗？见[分数的定义](scores.ipynb)。种子之间也有差异：请比较三个 |
-# | 第一个 epoch 很慢 | 在 TPU 上每种步骤编译一次 |
-# | 每个 epoch 都很慢 | doctor 的 `accelerator` 一行：是你想用的设备吗？数据在网络磁盘或 Drive 上吗？`mshnet bench` 报告一步在等待什么 |
+# | 第一个 epoch 很慢 | 在 TPU 上，训练步和评测步各编译一次 |
+# | 每个 epoch 都很慢 | doctor 的 `accelerator` 一行：是你想用的设备吗？数据在网络磁盘或 Drive 上吗？`mshnet bench` 报告加载数据占多少时间 |
 # | 在自己的相机上虚警很多，或什么都找不到 | [新的相机](new_camera.ipynb) |
 # | 图中的中文是方块 | 安装一种字体，例如 Noto Sans CJK 或文泉驿正黑，删除 matplotlib 的缓存（`matplotlib.get_cachedir()`），再重新启动 Python |
 # | 分数与上次不同 | 同一种子的两次训练在同一型号的 CPU、同一版 torch 和同样的线程数下逐位相同；在 GPU 上用 `--deterministic` |
@@ -94,7 +94,7 @@
 # | `...: another process works in this folder; wait for it or stop it` | 另一个终端或内核仍在这个文件夹中训练 |
 # | `...: not a checkpoint to resume from (weights go to --weight-path)` | 公开的权重不是一次训练：用 `--weight-path` 从它们开始 |
 # | `...: cannot be written (...); the old file is unchanged` | 磁盘已满或只读。解决后再执行同一条命令即可恢复 |
-# | `...: ..., and previous.pt cannot replace it; begin again with another --output-dir` | 两个检查点都已损坏；提示给出参数 |
+# | `...: ..., and previous.pt cannot replace it; begin again with another --output-dir` | 两个检查点都已损坏：请开始一次新的训练；提示给出参数 |
 # | 状态 75 | 最后一个 epoch 之前达到了时间限制：再执行同一条命令 |
 # | `stopped  ...; nothing is lost. Resume with the same command, or with` | 不是错误：有人停止了训练，或达到了时间限制 |
 #
@@ -103,9 +103,9 @@
 # | 提示 | 怎么办 |
 # |---|---|
 # | `Google Drive is mounted in Colab only: results stay in ...` | 在别处使用一个文件夹：`--mirror-dir DIR` |
-# | `Google Drive is not mounted: results stay in ...` | 训练继续，但没有副本；要有副本，请停止它，在单元格中运行 `from mshnet.places import mount_drive; mount_drive()`，允许访问，再运行训练单元格 |
+# | `Google Drive is not mounted: results stay in ...`, `Google Drive is not mounted (...): no data or results there` | 训练继续，但没有备份；要有备份，请停止它，在单元格中运行 `from mshnet.places import mount_drive; mount_drive()`，允许访问，再运行训练单元格 |
 # | `mirror  ...: ...; tried again later, the run continues` | Drive 已满或无法访问。腾出空间；不必重新启动任何东西 |
-# | `mirror  ... of ... files are in ...; missing: ...` | 复制完成之前会话就结束了：手动复制列出的文件，或再运行一次 |
+# | `mirror  ... of ... files are in ...; missing: ...` | 备份完成之前会话就结束了：手动复制列出的文件，或再运行一次 |
 #
 # ## 权重
 #
@@ -114,20 +114,20 @@
 # | `weight_path is empty: name the weights to export, such as runs/NAME/best.pt, or pretrained` | `mshnet export --weight-path runs/NAME` |
 # | `...: there is no such file` | 文件夹对吗？每次训练有自己的文件夹，`best.pt` 在第一次评测之后出现 |
 # | `...: weights of another model: ...` | 不是 MSHNet 的权重，或是另一个版本；提示列出最初的几处差异 |
-# | `...: not a torch file of weights, or a damaged one` | 往往是下载中断，或是一个网页 |
+# | `...: not a torch file of weights, or a damaged one` | 往往是下载不完整，或是一个网页 |
 # | `...; it comes with mshnet: install it again (...), or name other weights` | 预训练权重的文件缺失或损坏：再执行一次安装 mshnet 的命令，加上 `--force-reinstall --no-deps` |
-# | `...: refused, it would run code when loaded` | 它不是单纯的权重。除非知道它的作者，不要用别的方式加载 |
+# | `...: refused, it would run code when loaded` | 文件中不只有权重。除非信任它的作者，不要用别的方式加载 |
 #
 # ## 预测、比较、导出
 #
 # | 提示 | 怎么办 |
 # |---|---|
-# | `...: name files that end in ..., or their folders` | 没有这些类型的输入。文件夹中的文件会被使用，下级文件夹中的文件用模式 `"DIR/**"`，但从不包括以前的预测结果 |
+# | `...: name files that end in ..., or their folders` | 没有这些类型的输入。文件夹只表示直接在其中的文件；`"DIR/**"` 还包括下级文件夹中的文件。以前的预测结果从不作为输入 |
 # | `output_dir=...: holds something else than this prediction; use another --output-dir` | 图像、权重或设置不同，或有你自己的文件：换一个文件夹，或去掉 `--output-dir`，结果就写到 `predictions/NAME-2` |
 # | `no memory for a piece of ...: use a smaller --tile` | `--tile 512` 只需要四分之一的内存 |
 # | `explore` 只显示静止的图 | 交互控件需要实时运行的 notebook 和 `pip install ipywidgets`；然后重启内核 |
 # | 状态 1，并有文件被计为跳过 | 这些文件无法读取：`skipped.csv` 列出每个文件及原因；其余的已完成 |
-# | `these scores cannot be compared: ...` | 测试集或指标不同；提示说明差别。请用同样的方式评测二者 |
+# | `these scores cannot be compared: ...` | 测试集或分数的定义不同；提示说明差别。请用同样的方式评测二者 |
 # | `task ... has no option ...; leave it out` | 对其他任务的权重使用了检测任务的参数，例如 `--tile` |
 #
 # ## 电阻抗层析成像
@@ -145,7 +145,7 @@
 #
 # | 提示 | 怎么办 |
 # |---|---|
-# | `dt=... is not possible: use ...` | 时间需要单位：`--dt 10ms`（[events](events.ipynb) 解释已发布脚本中的数） |
+# | `dt=... is not possible: use ...` | 时间需要单位：`--dt 10ms`（[events](events.ipynb) 解释已发布脚本中的数值） |
 # | `dt=... is not possible: use a bin above 0 and at most time_window=...` | 用更短的 `--dt`，或更长的 `--time-window` |
 # | `...: holds no recordings of ... in train/<class> and test/<class>...` | 文件夹中是另一个数据集（请写出它的 `--dataset`），或是另一种布局 |
 # | `...: event ... is outside of the sensor, which has ... pixels; ...` | 文件损坏（请略去它），或应换一个 `--dataset` |
