@@ -69,8 +69,8 @@ def refused(capsys, line):
         ("train -epochs 3", "-epochs: a flag begins with two dashes; use --epochs"),
         ("train --compile on", "compile is retired: leave it out"),
         ("train --on-out-of-memory halve", "names the --micro-batch to use"),
-        ("pack run --weights-only", "weights_only is retired: best.pt alone"),
-        ("pack run --output x.tgz", "output is retired: the archive lies beside the run"),
+        ("pack run", "pack is retired: `tar -czf RUN.tar.gz RUN` makes one file"),
+        ("export --weights-only", "weights_only is retired: best.pt alone"),
         ("train --config nothing.json", "not a readable JSON file"),
     ],
 )
@@ -201,7 +201,6 @@ def test_long_commands_show_that_they_work(capsys, finished, tmp_path, monkeypat
     lines = {
         scoring: r"(?m)^  score test: \d+ of \d+ batches, [\d:?]+ left$",
         export: r"(?m)^  compare safetensors with PyTorch: \d+ s so far$",
-        f"pack {finished / 'run'}": r"(?m)^  pack run: \d+ s so far$",
     }
     bars = {scoring: r"\rscore test: +\d+%\|"}
     for terminal, wanted in ((False, lines), (True, bars)):

@@ -18,7 +18,7 @@ from torch import nn
 
 from mshnet.data import Split
 from mshnet.detection import NETWORKS, Detection
-from mshnet.device import Adagrad, open_device, update
+from mshnet.device import OPTIMIZERS, open_device, update
 from mshnet.recipe import Config
 from mshnet.run import Folder, State, each_tensor, load
 from mshnet.task import score_split
@@ -58,7 +58,7 @@ class Calm(Detection):
 
     def optimizer(self, model):
         "Adagrad, whose rate may be a 0-d tensor."
-        return Adagrad(model.parameters(), lr=0.05, initial_accumulator_value=0.1)
+        return OPTIMIZERS["adagrad"](model.parameters(), lr=0.05, initial_accumulator_value=0.1)
 
 
 def ten_steps(device, shake=0.0):
