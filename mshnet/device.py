@@ -160,10 +160,6 @@ class Device:
         busy = {"threads": torch.get_num_threads(), "busy_cores": round(self.busy, 1)}
         return busy if self.kind == "cpu" else {}
 
-    def report(self) -> str:
-        "A line to print at the end of a run; may be empty."
-        return ""
-
 # %% ../nbs/30_device.ipynb #OneProcess
 class OneProcess:
     "The process of a run that has only one."

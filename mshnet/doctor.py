@@ -145,9 +145,9 @@ def _build(checkup: _Checkup) -> _Finding:
 # %% ../nbs/56_doctor.ipynb #_memory
 def _memory(checkup: _Checkup) -> _Finding:
     "The free memory: of the GPU, else of this machine."
-    device = checkup.device
-    on_gpu = device and device.kind == "cuda"
-    free = torch.cuda.mem_get_info(device.index or 0)[0] if on_gpu else free_memory()
+    device, free = checkup.device, free_memory()
+    if device and device.kind == "cuda":
+        free = float(torch.cuda.mem_get_info(device.index or 0)[0])
     free /= 2**30
     if free < 1:
         todo = "free some, or use a smaller --batch-size or --micro-batch"

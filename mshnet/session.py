@@ -125,7 +125,10 @@ def bar(
         return lines(items, **how) if unit else items
     from tqdm.auto import tqdm  # imported here: in a notebook without widgets it complains
 
-    return tqdm(items, **how)
+    shown = tqdm(items, **how)
+    if shown.nrows == -1:  # a terminal that does not report its size
+        shown.ncols, shown.nrows = 80, 24
+    return shown
 
 
 @contextlib.contextmanager

@@ -450,8 +450,6 @@ def finish(job: Job, state: State) -> None:
         evaluation = job.task.evaluate(model, job.parts["test"], job.device, best["phase"], origin)
         job.once(lambda: evaluation.save(job.folder.path))
         scores = job.once(lambda: job.folder.read_json("scores.json"))
-    if report := job.device.report():
-        print(f"device  {report}")
     rule = f", rule {scores['protocol']['rule']}" if "rule" in scores["protocol"] else ""
     print(f"test    {scores['protocol']['chosen']}{rule}")
     print(scores["line"])

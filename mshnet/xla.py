@@ -9,7 +9,6 @@ __all__ = ['XLA_PACKAGES', 'TPU_CHIPS', 'xla', 'tpu_chips', 'why_no_xla', 'xla_c
 import contextlib
 import importlib
 import os
-import re
 import time
 import warnings
 from collections import Counter
@@ -81,21 +80,6 @@ def why_no_xla(
         return f"PJRT_DEVICE={runtime} is another kind of runtime; remove it or use --device cuda"
     return ""
 
-
-def _runtime_trouble(text: str) -> str:
-    "The error of a runtime that does not start, in one line with its remedy."
-    busy = re.search(r"already in use(?: by process with pid (\d+))?|lockfile|resource busy", text)
-    if busy:
-        who = f"process {busy[1]}" if busy[1] else "another process"
-        return (
-            f"the TPU is held by {who}: stop the other notebook or program (a restarted kernel "
-            "lets go of it), then start this one again"
-        )
-    return (
-        f"the TPU runtime does not start: {first_line(text)}; "
-        "restart the session, then see `mshnet doctor`"
-    )
-
 # %% ../nbs/31_xla.ipynb #_start_xla
 def _start_xla(num_devices: int) -> Any:
     "Start the runtime and return the mesh of its chips; UserError with the reason if it fails."
@@ -113,7 +97,9 @@ def _start_xla(num_devices: int) -> Any:
             runtime.use_spmd()
         there = runtime.global_runtime_device_count()
     except (RuntimeError, ImportError, OSError) as error:
-        raise UserError(f"device=xla: {_runtime_trouble(str(error))}") from None
+        todo = "stop the other notebook or program that uses the TPU, or restart the session"
+        line = f"the TPU runtime does not start: {first_line(error)}; {todo}"
+        raise UserError(f"device=xla: {line}") from None
     if num_devices not in (0, there):
         raise UserError(f"num_devices={num_devices}: this runtime has {there} devices; use {there}")
     return sharding.Mesh(np.arange(there), (there,), ("data",))
@@ -164,7 +150,8 @@ class _Programs:
         with contextlib.nullcontext() if count else slow:  # a later step may be slow itself
             yield
         self.steps[key] = count + 1
-        new, self.host = host_operations() - self.host, host_operations()
+        host = host_operations()
+        new, self.host = host - self.host, host
         if xla_counts()["programs"] == early["programs"]:
             return
         seconds = time.perf_counter() - start
@@ -295,14 +282,6 @@ class Xla(Device):
     def facts(self) -> dict[str, Any]:
         "Programs compiled so far, the seconds it took, and programs found in the cache."
         return {"xla": xla_counts()}
-
-    def report(self) -> str:
-        "Programs and time in one line."
-        counts = xla_counts()
-        return (
-            f"{counts['programs']:.0f} programs compiled in {counts['compile_seconds']:.0f} s, "
-            f"{counts['cache_hits']:.0f} found in the cache"
-        )
 
 # %% ../nbs/31_xla.ipynb #tpu_is_usable
 def tpu_is_usable() -> bool:

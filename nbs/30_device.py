@@ -177,10 +177,6 @@ class Device:
         busy = {"threads": torch.get_num_threads(), "busy_cores": round(self.busy, 1)}
         return busy if self.kind == "cpu" else {}
 
-    def report(self) -> str:
-        "A line to print at the end of a run; may be empty."
-        return ""
-
 
 # %% [markdown]
 # A batch is a named tuple of tensors. A prediction is a tensor, or tensors in tuples, lists and dictionaries; `each_tensor` changes all of them, and `read` uses it.

@@ -19,7 +19,6 @@ from fastcore.test import expect_fail
 import contextlib
 import importlib
 import os
-import re
 import time
 import warnings
 from collections import Counter
@@ -88,7 +87,7 @@ def tpu_chips(bus: Path = Path("/sys/bus/pci/devices")) -> list[tuple[str, int]]
 # %% [markdown]
 # ### Why it does not start
 #
-# A TPU that does not start prints pages of text. We replace each known cause by one line with its remedy. Where possible we check before the runtime starts, because without a TPU the runtime ends the whole process instead of raising an error. Other causes we recognize by the constant part of the runtime's error.
+# A TPU that does not start prints pages of text. We replace each known cause by one line with its remedy. Where possible we check before the runtime starts, because without a TPU the runtime ends the whole process instead of raising an error. For other causes the line has the first line of the error, and the usual remedy.
 
 # %%
 #| export
@@ -122,26 +121,10 @@ def why_no_xla(
     return ""
 
 
-def _runtime_trouble(text: str) -> str:
-    "The error of a runtime that does not start, in one line with its remedy."
-    busy = re.search(r"already in use(?: by process with pid (\d+))?|lockfile|resource busy", text)
-    if busy:
-        who = f"process {busy[1]}" if busy[1] else "another process"
-        return (
-            f"the TPU is held by {who}: stop the other notebook or program (a restarted kernel "
-            "lets go of it), then start this one again"
-        )
-    return (
-        f"the TPU runtime does not start: {first_line(text)}; "
-        "restart the session, then see `mshnet doctor`"
-    )
-
-
 # %%
 print(why_no_xla({"COLAB_RELEASE_TAG": "x"}, 0, "2.9.0", None))
 print(why_no_xla({}, 1, "2.13.0+cu130", "2.9.0"))
 print(why_no_xla({"KAGGLE_KERNEL_RUN_TYPE": "Batch"}, 0, "2.8.0", "2.8.1"))
-_runtime_trouble("ABORTED: The TPU is already in use by process with pid 4711. Not attempting")
 
 
 # %% [markdown]
@@ -167,7 +150,9 @@ def _start_xla(num_devices: int) -> Any:
             runtime.use_spmd()
         there = runtime.global_runtime_device_count()
     except (RuntimeError, ImportError, OSError) as error:
-        raise UserError(f"device=xla: {_runtime_trouble(str(error))}") from None
+        todo = "stop the other notebook or program that uses the TPU, or restart the session"
+        line = f"the TPU runtime does not start: {first_line(error)}; {todo}"
+        raise UserError(f"device=xla: {line}") from None
     if num_devices not in (0, there):
         raise UserError(f"num_devices={num_devices}: this runtime has {there} devices; use {there}")
     return sharding.Mesh(np.arange(there), (there,), ("data",))
@@ -225,7 +210,8 @@ class _Programs:
         with contextlib.nullcontext() if count else slow:  # a later step may be slow itself
             yield
         self.steps[key] = count + 1
-        new, self.host = host_operations() - self.host, host_operations()
+        host = host_operations()
+        new, self.host = host - self.host, host
         if xla_counts()["programs"] == early["programs"]:
             return
         seconds = time.perf_counter() - start
@@ -363,14 +349,6 @@ class Xla(Device):
     def facts(self) -> dict[str, Any]:
         "Programs compiled so far, the seconds it took, and programs found in the cache."
         return {"xla": xla_counts()}
-
-    def report(self) -> str:
-        "Programs and time in one line."
-        counts = xla_counts()
-        return (
-            f"{counts['programs']:.0f} programs compiled in {counts['compile_seconds']:.0f} s, "
-            f"{counts['cache_hits']:.0f} found in the cache"
-        )
 
 
 # %%

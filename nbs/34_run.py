@@ -374,7 +374,7 @@ def find_checkpoint(
 ) -> dict[str, Any] | None:  # the checkpoint to resume from
     """Find the run that this one resumes; UserError if it is another run.
 
-    A `previous.pt` that stands in for a damaged `last.pt` takes its place.
+    A `previous.pt` that stands in for a damaged `last.pt` then takes its place.
     """
     if not config.resume and not has_checkpoint(folder.path):
         if folder.file("scores.json").exists():

@@ -9,6 +9,7 @@ __all__ = ['LEFT', 'MORE', 'NUMBERS', 'LONGEST', 'SPLICED', 'Places', 'padded', 
 # %% ../../nbs/signs/05_signing.ipynb #c-import-math
 import math
 from collections.abc import Iterator, Sequence
+from functools import reduce
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -347,11 +348,13 @@ class Signs(Task):
             network.learn(self.vocabulary, self.bigram)
         return network
 
-    def loss(self, model: Any, batch: SignBatch, phase: str) -> dict[str, Tensor]:
-        "The CTC losses of all outputs, and the distillation."
+    def loss(self, model: Any, batch: SignBatch, phase: str) -> Tensor:
+        "The sum of the CTC losses of all outputs and of the distillation."
         c, outputs = self.config, model(batch.clip, batch.frames)
-        steps = out_lengths(batch.frames)
-        return signing_loss(outputs, steps, batch.labels, batch.lengths, c.distil, c.distil_weight)
+        batch_of = (out_lengths(batch.frames), batch.labels, batch.lengths)
+        return reduce(
+            torch.add, signing_loss(outputs, *batch_of, c.distil, c.distil_weight).values()
+        )
 
     def predict(self, model: Any, batch: SignBatch, phase: str) -> Tensor:  # [B,T',C]
         "Log probabilities of each gloss in every fourth frame."
