@@ -6,8 +6,7 @@
 __all__ = ['PRECISIONS', 'T', 'OPTIMIZERS', 'DEVICES', 'NO_MEMORY', 'USUAL_THREADS', 'FIX_THREADS', 'LOOK_EVERY', 'MMAP_MAX',
            'TRIM', 'MMAP_FROM', 'each_tensor', 'has_nan_or_inf', 'Device', 'OneProcess', 'parts_of', 'update', 'infer',
            'workers', 'Cuda', 'Mps', 'make_optimizer', 'started_processes', 'best_device', 'open_device', 'check_batch',
-           'device_for', 'is_out_of_memory', 'explained', 'own_cores', 'busy_cores', 'share_cores', 'cpu_name',
-           'hold_memory']
+           'device_for', 'is_out_of_memory', 'explained', 'own_cores', 'busy_cores', 'share_cores', 'cpu_name']
 
 # %% ../nbs/30_device.ipynb #c-import-contextlib
 import contextlib
@@ -400,7 +399,7 @@ def open_device(
             raise UserError(f"{several} processes: this machine has {there} GPUs; {todo}")
     device: Device = resolve(DEVICES[kind])(precision, int(index) if index else None)
     if kind == "cpu":
-        hold_memory()
+        _hold_memory()
         share_cores(device)
     if several:
         device.ranks, device.world = resolve("mshnet.ranks:Ranks")(device), several
@@ -517,11 +516,11 @@ def cpu_name() -> str:
                 return line.split(":", 1)[1].strip()
     return platform.processor() or platform.machine() or "CPU"
 
-# %% ../nbs/30_device.ipynb #hold_memory
+# %% ../nbs/30_device.ipynb #_hold_memory
 MMAP_MAX, TRIM, MMAP_FROM = -4, -1, -3  # of glibc's mallopt
 
 
-def hold_memory() -> None:
+def _hold_memory() -> None:
     "Keep freed memory in this process for its next step, where there is a glibc to tune."
     try:
         tune = ctypes.CDLL(None).mallopt

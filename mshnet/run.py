@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['PACKAGES', 'FORMAT', 'PROGRESS', 'Folder', 'write_log', 'say_status', 'environment', 'State', 'snapshot',
-           'write_checkpoint', 'load', 'restore', 'last_checkpoint', 'best_or_last', 'find_checkpoint', 'prepare',
-           'Interrupted', 'Stopped', 'Stop', 'Background', 'keep']
+           'write_checkpoint', 'load', 'restore', 'best_or_last', 'find_checkpoint', 'prepare', 'Interrupted',
+           'Stopped', 'Stop', 'Background', 'keep']
 
 # %% ../nbs/34_run.ipynb #c-import-contextlib
 import contextlib
@@ -232,8 +232,8 @@ def restore(state: State, content: dict[str, Any]) -> None:
     for name in PROGRESS:
         setattr(state, name, content[name])
 
-# %% ../nbs/34_run.ipynb #last_checkpoint
-def last_checkpoint(folder: Folder) -> tuple[dict[str, Any], Path]:  # its content and its file
+# %% ../nbs/34_run.ipynb #_last_checkpoint
+def _last_checkpoint(folder: Folder) -> tuple[dict[str, Any], Path]:  # its content and its file
     "The last checkpoint: `last.pt`, or with a warning `previous.pt`; UserError without one."
     last, previous = folder.file("last.pt"), folder.file("previous.pt")
     try:
@@ -256,7 +256,7 @@ def best_or_last(folder: Folder) -> dict[str, Any]:
     try:
         return load(folder.file("best.pt"))
     except UserError as error:
-        last, _ = last_checkpoint(folder)
+        last, _ = _last_checkpoint(folder)
         if not last["best"] or last["best"]["epoch"] != last["epoch"]:
             warnings.warn(f"{error}: the last epoch is scored instead", stacklevel=2)
             last["best"] = {"epoch": last["epoch"], "name": None}
@@ -295,7 +295,7 @@ def find_checkpoint(
                 "--output-dir"
             )
         return None
-    old, file = last_checkpoint(folder)
+    old, file = _last_checkpoint(folder)
     changed = _differences(old["config"], config)
     free = {"training images"}  # the list covers them
     if config.precision == "auto":  # the run keeps its own

@@ -459,7 +459,7 @@ def open_device(
             raise UserError(f"{several} processes: this machine has {there} GPUs; {todo}")
     device: Device = resolve(DEVICES[kind])(precision, int(index) if index else None)
     if kind == "cpu":
-        hold_memory()
+        _hold_memory()
         share_cores(device)
     if several:
         device.ranks, device.world = resolve("mshnet.ranks:Ranks")(device), several
@@ -601,7 +601,7 @@ def cpu_name() -> str:
 MMAP_MAX, TRIM, MMAP_FROM = -4, -1, -3  # of glibc's mallopt
 
 
-def hold_memory() -> None:
+def _hold_memory() -> None:
     "Keep freed memory in this process for its next step, where there is a glibc to tune."
     try:
         tune = ctypes.CDLL(None).mallopt

@@ -321,7 +321,7 @@ new.optimizer.state_dict()["state"][0]["sum"]
 
 # %%
 #| export
-def last_checkpoint(folder: Folder) -> tuple[dict[str, Any], Path]:  # its content and its file
+def _last_checkpoint(folder: Folder) -> tuple[dict[str, Any], Path]:  # its content and its file
     "The last checkpoint: `last.pt`, or with a warning `previous.pt`; UserError without one."
     last, previous = folder.file("last.pt"), folder.file("previous.pt")
     try:
@@ -344,7 +344,7 @@ def best_or_last(folder: Folder) -> dict[str, Any]:
     try:
         return load(folder.file("best.pt"))
     except UserError as error:
-        last, _ = last_checkpoint(folder)
+        last, _ = _last_checkpoint(folder)
         if not last["best"] or last["best"]["epoch"] != last["epoch"]:
             warnings.warn(f"{error}: the last epoch is scored instead", stacklevel=2)
             last["best"] = {"epoch": last["epoch"], "name": None}
@@ -383,7 +383,7 @@ def find_checkpoint(
                 "--output-dir"
             )
         return None
-    old, file = last_checkpoint(folder)
+    old, file = _last_checkpoint(folder)
     changed = _differences(old["config"], config)
     free = {"training images"}  # the list covers them
     if config.precision == "auto":  # the run keeps its own

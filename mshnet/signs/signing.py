@@ -9,7 +9,6 @@ __all__ = ['LEFT', 'MORE', 'NUMBERS', 'LONGEST', 'SPLICED', 'Places', 'padded', 
 # %% ../../nbs/signs/05_signing.ipynb #c-import-math
 import math
 from collections.abc import Iterator, Sequence
-from functools import reduce
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -351,10 +350,9 @@ class Signs(Task):
     def loss(self, model: Any, batch: SignBatch, phase: str) -> Tensor:
         "The sum of the CTC losses of all outputs and of the distillation."
         c, outputs = self.config, model(batch.clip, batch.frames)
-        batch_of = (out_lengths(batch.frames), batch.labels, batch.lengths)
-        return reduce(
-            torch.add, signing_loss(outputs, *batch_of, c.distil, c.distil_weight).values()
-        )
+        clips = out_lengths(batch.frames), batch.labels, batch.lengths
+        parts = signing_loss(outputs, *clips, c.distil, c.distil_weight)
+        return sum(parts.values())  # type: ignore[return-value]
 
     def predict(self, model: Any, batch: SignBatch, phase: str) -> Tensor:  # [B,T',C]
         "Log probabilities of each gloss in every fourth frame."

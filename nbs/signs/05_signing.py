@@ -19,7 +19,6 @@ from mshnet.signs.clips import Clip
 #| export
 import math
 from collections.abc import Iterator, Sequence
-from functools import reduce
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -416,10 +415,9 @@ class Signs(Task):
     def loss(self, model: Any, batch: SignBatch, phase: str) -> Tensor:
         "The sum of the CTC losses of all outputs and of the distillation."
         c, outputs = self.config, model(batch.clip, batch.frames)
-        batch_of = (out_lengths(batch.frames), batch.labels, batch.lengths)
-        return reduce(
-            torch.add, signing_loss(outputs, *batch_of, c.distil, c.distil_weight).values()
-        )
+        clips = out_lengths(batch.frames), batch.labels, batch.lengths
+        parts = signing_loss(outputs, *clips, c.distil, c.distil_weight)
+        return sum(parts.values())  # type: ignore[return-value]
 
     def predict(self, model: Any, batch: SignBatch, phase: str) -> Tensor:  # [B,T',C]
         "Log probabilities of each gloss in every fourth frame."
@@ -515,5 +513,4 @@ for epoch in range(7):
     plt.plot(-task.batch(parts["train"], [0], epoch).clip[0, :, 3], lw=1)
 plt.plot(-task.batch(parts["train"], [0], None).clip[0, :, 3], "k", lw=2, label="as recorded")
 plt.xlabel("frame")
-plt.legend()
-plt.show()
+plt.legend();
