@@ -6,7 +6,8 @@
 __all__ = ['PRECISIONS', 'T', 'OPTIMIZERS', 'DEVICES', 'NO_MEMORY', 'USUAL_THREADS', 'FIX_THREADS', 'LOOK_EVERY', 'MMAP_MAX',
            'TRIM', 'MMAP_FROM', 'each_tensor', 'has_nan_or_inf', 'Device', 'OneProcess', 'parts_of', 'update', 'infer',
            'workers', 'Cuda', 'Mps', 'make_optimizer', 'started_processes', 'best_device', 'open_device', 'check_batch',
-           'device_for', 'is_out_of_memory', 'explained', 'own_cores', 'busy_cores', 'share_cores', 'cpu_name']
+           'device_for', 'is_out_of_memory', 'explained', 'own_cores', 'busy_cores', 'share_cores', 'cpu_name',
+           'hold_memory']
 
 # %% ../nbs/30_device.ipynb #c-import-contextlib
 import contextlib
@@ -399,7 +400,7 @@ def open_device(
             raise UserError(f"{several} processes: this machine has {there} GPUs; {todo}")
     device: Device = resolve(DEVICES[kind])(precision, int(index) if index else None)
     if kind == "cpu":
-        _hold_memory()
+        hold_memory()
         share_cores(device)
     if several:
         device.ranks, device.world = resolve("mshnet.ranks:Ranks")(device), several
@@ -516,15 +517,17 @@ def cpu_name() -> str:
                 return line.split(":", 1)[1].strip()
     return platform.processor() or platform.machine() or "CPU"
 
-# %% ../nbs/30_device.ipynb #_hold_memory
+# %% ../nbs/30_device.ipynb #hold_memory
 MMAP_MAX, TRIM, MMAP_FROM = -4, -1, -3  # of glibc's mallopt
 
 
-def _hold_memory() -> None:
-    "Keep freed memory in this process for its next step, where there is a glibc to tune."
+def hold_memory(hold: bool = True) -> bool:  # whether there is a glibc to tune
+    "Keep freed memory in this process for its next step, or let the C library give it back."
     try:
         tune = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):  # another C library, or another system
-        return
-    if tune(MMAP_FROM, 48 * 2**20) or tune(MMAP_MAX, 0):  # an old glibc refuses the first
-        tune(TRIM, 2**31 - 1)
+        return False
+    if not hold:
+        return bool(tune(MMAP_MAX, 65_536) and tune(MMAP_FROM, 2**25) and tune(TRIM, 2**26))
+    largest = tune(MMAP_FROM, 48 * 2**20) or tune(MMAP_MAX, 0)  # an old glibc refuses the first
+    return bool(largest and tune(TRIM, 2**31 - 1))

@@ -691,11 +691,18 @@ def _launch(config: Settings, task: Task | None) -> Run:
         )
     site = site_of(config)
     run = Folder(site.folder)
+    before = run.read_json("status.json")
     with tempfile.TemporaryDirectory() as folder:
         settings, left = Path(folder, "config.json"), max(site.seconds / 3600, 1e-6)
         hours = {"max_hours": left if math.isfinite(left) else 0.0}
         settings.write_text(json.dumps(config.model_dump() | hours))
-        failed = run_in_processes(config, ["train", "--config", str(settings)])
+        try:
+            failed = run_in_processes(config, ["train", "--config", str(settings)])
+        except UserError as mistake:
+            last = run.read_json("status.json")
+            if last != before and str(mistake) not in last["reason"]:  # of another than the first
+                say_status(run, "failed", last["epochs_done"] - 1, f"UserError: {mistake}")
+            raise
     last = run.read_json("status.json")
     if failed:
         raise RuntimeError(

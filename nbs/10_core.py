@@ -653,10 +653,7 @@ def shown(value: Any) -> str:
     "A value of any type and size for an error line, as Python writes it, shortened."
     short = reprlib.Repr()
     short.maxstring = short.maxother = short.maxlong = 200
-    try:
-        return short.repr(value)
-    except ValueError:  # Python writes no whole number of more than 4,300 digits
-        return "a number of thousands of digits"
+    return short.repr(value)
 
 
 def first_line(error: object) -> str:

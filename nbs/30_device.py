@@ -459,7 +459,7 @@ def open_device(
             raise UserError(f"{several} processes: this machine has {there} GPUs; {todo}")
     device: Device = resolve(DEVICES[kind])(precision, int(index) if index else None)
     if kind == "cpu":
-        _hold_memory()
+        hold_memory()
         share_cores(device)
     if several:
         device.ranks, device.world = resolve("mshnet.ranks:Ranks")(device), several
@@ -601,19 +601,22 @@ def cpu_name() -> str:
 MMAP_MAX, TRIM, MMAP_FROM = -4, -1, -3  # of glibc's mallopt
 
 
-def _hold_memory() -> None:
-    "Keep freed memory in this process for its next step, where there is a glibc to tune."
+def hold_memory(hold: bool = True) -> bool:  # whether there is a glibc to tune
+    "Keep freed memory in this process for its next step, or let the C library give it back."
     try:
         tune = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):  # another C library, or another system
-        return
-    if tune(MMAP_FROM, 48 * 2**20) or tune(MMAP_MAX, 0):  # an old glibc refuses the first
-        tune(TRIM, 2**31 - 1)
+        return False
+    if not hold:
+        return bool(tune(MMAP_MAX, 65_536) and tune(MMAP_FROM, 2**25) and tune(TRIM, 2**26))
+    largest = tune(MMAP_FROM, 48 * 2**20) or tune(MMAP_MAX, 0)  # an old glibc refuses the first
+    return bool(largest and tune(TRIM, 2**31 - 1))
 
 
 # %%
 device = open_device("cpu")
 share_cores(device, every=0)
+assert hold_memory(False) == hold_memory()
 device.world = 2
 with expect_fail(UserError, contains="use 4 or 6"):
     check_batch(device, 5)
