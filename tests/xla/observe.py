@@ -137,14 +137,15 @@ def detector(device):
     "What is said of a batch of another shape, and of a read in the middle of a step."
     model = device.to_device(nn.Conv2d(1, 1, 3))
     optimizer, seen = torch.optim.SGD(model.parameters(), lr=0.1), {}
-    for phase, sizes, read in (("odd", (8, 8, 8, 16), False), ("read", (8, 8, 8, 8), True)):
+    phases = {"odd": (8, 8, 8, 16), "read": (8, 8, 8, 8), "other": (8, 8, 8, 8)}
+    for phase, sizes in phases.items():
         step = device.begin(phase, model, optimizer)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             for number, size in enumerate(sizes):
                 loss = step(device.transfer_batch(One(torch.ones(size, 1, 4, 4))).image).sum()
-                if read and number == 3:
-                    loss = loss * loss.item()
+                if phase != "odd" and number == 3:
+                    loss = loss * (loss.item() if phase == "read" else loss)
                 update(device, loss, optimizer)
         seen[phase] = [str(w.message) for w in caught]
     return seen | {"host": sorted(host_operations())}

@@ -129,6 +129,7 @@ def test_another_program_later_is_warned_of_with_its_reason(seen):
     batches = "torch.float32 (8, 1, 4, 4) and is torch.float32 (16, 1, 4, 4)"
     assert odd == [f"XLA compiled the odd step again: the batch was {batches}"]
     assert read == ["XLA compiled the read step again: aten::_local_scalar_dense ran on the host"]
+    assert "the step recorded other operations" in seen["detector"]["other"][0]  # not that one
     assert seen["detector"]["host"] == ["aten::_local_scalar_dense"]
 
 
