@@ -130,7 +130,8 @@ class PlaceFields(Fields):
     device: Annotated[str, Field(pattern=r"^(auto|cpu|mps|xla|cuda(:\d+)?)$")] = "auto"
     "auto, cpu, cuda, cuda:N, mps or xla (TPU)"
     num_devices: Annotated[int, Field(ge=0, le=65_536)] = 0
-    "TPU chips, or GPUs with a process each, that share a batch; 0: all chips of a TPU, one GPU"
+    """TPU chips that share a batch, or processes that share a batch (train) or the files (predict),
+    each on a GPU or on CPU cores; 0: all chips of a TPU, one GPU"""
 
 # %% ../nbs/10_core.ipynb #Settings
 class Settings(PlaceFields, OptimizerFields, TrainingFields):
@@ -157,9 +158,7 @@ class Settings(PlaceFields, OptimizerFields, TrainingFields):
         try:
             super().__init__(**self._with_preset(values))
         except ValidationError as error:
-            lines = _explain(error, type(self))
-            more = [f"{len(lines) - 10} more"] if len(lines) > 10 else []
-            raise UserError("; ".join(lines[:10] + more)) from None
+            raise UserError("; ".join(_explain(error, type(self)))) from None
 
     @classmethod
     def _with_preset(cls, written: dict[str, Any]) -> dict[str, Any]:
@@ -354,7 +353,8 @@ RETIRED = {
     "use_tpu": "is retired: use --device xla",
     "weights_only": "is retired: best.pt alone can be scored; `mshnet export` makes it smaller",
     "json": "is retired: in Python, mshnet.doctor.doctor(config).lines has the same lines",
-    "format": "is retired: `mshnet pack` writes tar.gz, `mshnet export` what --output ends in",
+    "format": "is retired: `mshnet export` writes what --output ends in",
+    "pack": "is retired: `tar -czf RUN.tar.gz RUN` makes one file of a run",
     "backbone_weights": "is retired: use --weight-path FILE; the guide on signs makes this file",
     "method": "is retired: pictures are drawn by diffusion; `--samples 1` draws one",
     "frequency_axis": "is retired: the spectrum goes over the channels of a frame, as published",
@@ -547,10 +547,7 @@ def shown(value: Any) -> str:
     "A value of any type and size for an error line, as Python writes it, shortened."
     short = reprlib.Repr()
     short.maxstring = short.maxother = short.maxlong = 200
-    try:
-        return short.repr(value)
-    except ValueError:  # Python writes no whole number of more than 4,300 digits
-        return "a number of thousands of digits"
+    return short.repr(value)
 
 
 def first_line(error: object) -> str:

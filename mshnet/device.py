@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['PRECISIONS', 'T', 'OPTIMIZERS', 'DEVICES', 'NO_MEMORY', 'USUAL_THREADS', 'FIX_THREADS', 'LOOK_EVERY', 'MMAP_MAX',
            'TRIM', 'MMAP_FROM', 'each_tensor', 'has_nan_or_inf', 'Device', 'OneProcess', 'parts_of', 'update', 'infer',
-           'workers', 'Cuda', 'Mps', 'Adagrad', 'make_optimizer', 'started_processes', 'best_device', 'open_device',
-           'check_batch', 'device_for', 'is_out_of_memory', 'explained', 'own_cores', 'busy_cores', 'share_cores',
-           'cpu_name', 'hold_memory']
+           'workers', 'Cuda', 'Mps', 'make_optimizer', 'started_processes', 'best_device', 'open_device', 'check_batch',
+           'device_for', 'is_out_of_memory', 'explained', 'own_cores', 'busy_cores', 'share_cores', 'cpu_name',
+           'hold_memory']
 
 # %% ../nbs/30_device.ipynb #c-import-contextlib
 import contextlib
@@ -27,7 +27,6 @@ import torch
 from torch import Tensor, nn, optim
 
 from .core import Settings, UserError, counted, first_line, resolve
-from .files import free_memory
 
 # %% ../nbs/30_device.ipynb #each_tensor
 PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
@@ -135,10 +134,6 @@ class Device:
         self.reads += 1
         return each_tensor(value, Tensor.cpu)  # type: ignore[no-any-return]
 
-    def free(self) -> float:  # bytes; infinite where unknown
-        "Free memory of the device."
-        return free_memory()
-
     def begin(self, phase: str, model: nn.Module, optimizer: optim.Optimizer | None = None) -> Any:
         "Prepare the steps of a phase (no optimizer: of scoring); the model as a step calls it."
         return self.ranks.wrap(phase, model) if optimizer else model
@@ -164,10 +159,6 @@ class Device:
         "Facts of the device's work for an epoch's log line."
         busy = {"threads": torch.get_num_threads(), "busy_cores": round(self.busy, 1)}
         return busy if self.kind == "cpu" else {}
-
-    def report(self) -> str:
-        "A line to print at the end of a run; may be empty."
-        return ""
 
 # %% ../nbs/30_device.ipynb #OneProcess
 class OneProcess:
@@ -301,10 +292,6 @@ class Cuda(Device):
         pinned = value if value.is_cuda else value.pin_memory()
         return pinned.to(self.name, non_blocking=True)
 
-    def free(self) -> float:
-        "Memory that no process has taken."
-        return float(torch.cuda.mem_get_info(self.index or 0)[0])
-
 
 class Mps(Device):
     "The GPU of an Apple chip."
@@ -324,8 +311,8 @@ class Mps(Device):
         "False: MPS computes in float32 here."
         return False
 
-# %% ../nbs/30_device.ipynb #Adagrad
-class Adagrad(optim.Adagrad):
+# %% ../nbs/30_device.ipynb #_Adagrad
+class _Adagrad(optim.Adagrad):
     "torch's Adagrad, whose rate may also be a 0-d tensor."
 
     def step(self, closure: Any = None) -> Any:
@@ -343,7 +330,7 @@ class Adagrad(optim.Adagrad):
         return None
 
 
-OPTIMIZERS: dict[str, Any] = {"adagrad": Adagrad, "adam": optim.Adam, "adamw": optim.AdamW}
+OPTIMIZERS: dict[str, Any] = {"adagrad": _Adagrad, "adam": optim.Adam, "adamw": optim.AdamW}
 
 
 def make_optimizer(
@@ -504,24 +491,22 @@ def busy_cores(seconds: float = 0.1) -> float:  # 0 to the number of our cores
 def share_cores(device: Device, every: float = LOOK_EVERY) -> None:
     """Use as many threads as other programs leave cores, unless the user has set the number.
 
-    `device.news` gets a line on what changed, or that steps may stall. Does nothing if the device
-    is no CPU, or looked less than `every` seconds ago.
+    `device.news` gets a line on what changed. Does nothing if the device is no CPU, or looked less
+    than `every` seconds ago.
     """
     if device.kind != "cpu" or time.monotonic() - device.looked < every:
         return
-    before, count, now = device.busy, len(own_cores()), torch.get_num_threads()
+    count, now = len(own_cores()), torch.get_num_threads()
     device.busy, device.looked = busy_cores(), time.monotonic()
     best = min(USUAL_THREADS, max(1, count - round(device.busy)))
     fixed = now not in (USUAL_THREADS, _CHOSEN["threads"])  # by the user, in Python
     fixed = fixed or torch.are_deterministic_algorithms_enabled()
     fixed = fixed or any(name in os.environ for name in FIX_THREADS)
-    busy = f"other programs keep {device.busy:.1f} of {counted(count, 'core')} busy"
     if best != now and not fixed:
         torch.set_num_threads(best)
         _CHOSEN["threads"] = best
+        busy = f"other programs keep {device.busy:.1f} of {counted(count, 'core')} busy"
         device.news = f"{busy}: {counted(best, 'thread')} from here on, {now} before"
-    elif best < now and round(before) < round(device.busy):
-        device.news = f"{busy}: steps may take several times as long"
 
 
 def cpu_name() -> str:

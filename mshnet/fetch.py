@@ -13,7 +13,6 @@ import hashlib
 import io
 import os
 import shutil
-import sys
 import tarfile
 import unicodedata
 import zipfile
@@ -22,15 +21,12 @@ from importlib.resources import files
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from tqdm import tqdm
-
 from .core import UserError, did_you_mean
 from .files import explain_failure, locked, names_beside, reason
 from mshnet.places import (
     MY_DRIVE,
     Place,
-    first_process,
-    interactive,
+    heartbeat,
     is_mounted,
     megabytes,
     mount_drive,
@@ -53,9 +49,9 @@ def find_dataset(
     place = place or where()
     written = Path(os.path.expanduser(text))
     if place.name == "colab" and on_drive(written) and not is_mounted(MY_DRIVE):
-        mounted = mount_drive(place)  # naming a folder there asks for it
-        if not mounted.folder:
-            raise UserError(f"dataset_dir={text!r}: {mounted.line}")
+        line = mount_drive(place)  # naming a folder there asks for it
+        if not is_mounted(MY_DRIVE):
+            raise UserError(f"dataset_dir={text!r}: {line}")
     for path in _candidates(text, place):
         if os.path.isdir(path):
             return path
@@ -232,12 +228,13 @@ def download(published: Published, local: Path) -> Path:
         say(f"data    downloading {name} (its page and terms: {published.page})")
         wanted, problem = _pixels(published), ""
         total = len(wanted)
-        seen = first_process() and (interactive() or sys.stderr.isatty())
-        with tqdm(total=total, unit=" files", disable=not seen, leave=False) as bar:
+        with heartbeat(
+            lambda _: say(f"data    {total - len(wanted)} of {total} files"), every=20.0
+        ):
             for url in published.archives:
                 try:
                     for path, content in _pictures_at(url) if wanted else ():
-                        bar.update(_keep(PurePosixPath(path), content, wanted, new))
+                        _keep(PurePosixPath(path), content, wanted, new)
                         if not wanted:
                             break
                 except ConnectionError as error:
@@ -269,9 +266,9 @@ def _pictures_at(url: str) -> Iterator[tuple[str, bytes]]:
         raise ConnectionError(reason(error)) from None
 
 
-def _keep(path: PurePosixPath, content: bytes, wanted: dict[str, str], folder: Path) -> int:
-    "Write a picture if it is wanted, as an image or as a mask; return the number of files."
-    name, count = path.stem.removesuffix("_pixels0"), 0
+def _keep(path: PurePosixPath, content: bytes, wanted: dict[str, str], folder: Path) -> None:
+    "Write a picture if it is wanted, as an image or as a mask."
+    name = path.stem.removesuffix("_pixels0")
     names = (f"images/{name}", f"masks/{name}")
     found = pixel_digests(content) if wanted.keys() & {*names} else ("", "")
     for file, digits in zip(names, found, strict=True):
@@ -280,8 +277,6 @@ def _keep(path: PurePosixPath, content: bytes, wanted: dict[str, str], folder: P
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(content)
             del wanted[file]
-            count += 1
-    return count
 
 
 def pixel_digests(

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['DRIVE', 'MY_DRIVE', 'COLAB', 'KAGGLE', 'HERE', 'BEGUN', 'Place', 'where', 'interactive', 'installed', 'first_process',
            'say', 'heartbeat', 'megabytes', 'run_folder', 'has_checkpoint', 'session_hours', 'session_seconds',
-           'is_mounted', 'on_drive', 'Mounted', 'mount_drive', 'Site', 'site_of', 'ask_for_drive', 'forget_stale_tpu']
+           'is_mounted', 'on_drive', 'mount_drive', 'Site', 'site_of', 'ask_for_drive', 'forget_stale_tpu']
 
 # %% ../nbs/12_places.ipynb #c-import-contextlib
 import contextlib
@@ -186,19 +186,12 @@ def on_drive(path: Path) -> bool:
     return Path(os.path.abspath(path)).is_relative_to(DRIVE)
 
 
-class Mounted(NamedTuple):
-    "The result of mounting Google Drive."
-
-    folder: Path | None  # the user's part of the Drive; None: not mounted
-    line: str  # what that means, and what to do
-
-
-def mount_drive(place: Place | None = None, timeout: float = 120.0) -> Mounted:
-    "Mount Google Drive in Colab, if the user allows it within so many seconds; else report why."
+def mount_drive(place: Place | None = None, timeout: float = 120.0) -> str:
+    "Mount Google Drive in Colab, if the user allows it within so many seconds; one line of it."
     if (place or where()).name != "colab":
-        return Mounted(None, "Google Drive is mounted in Colab only")
+        return "Google Drive is mounted in Colab only"
     if is_mounted(MY_DRIVE):
-        return Mounted(MY_DRIVE, f"Google Drive is mounted already: {MY_DRIVE}")
+        return f"Google Drive is mounted already: {MY_DRIVE}"
     try:
         from google.colab import drive
 
@@ -208,8 +201,8 @@ def mount_drive(place: Place | None = None, timeout: float = 120.0) -> Mounted:
     except Exception as error:  # it raises many kinds
         what = "no data or results there, and Colab deletes its disk after the session"
         todo = "run `from mshnet.places import mount_drive; mount_drive()` in a cell, and allow it"
-        return Mounted(None, f"Google Drive is not mounted ({reason(error)}): {what}; {todo}")
-    return Mounted(MY_DRIVE, f"Google Drive is mounted: {MY_DRIVE}")
+        return f"Google Drive is not mounted ({reason(error)}): {what}; {todo}"
+    return f"Google Drive is mounted: {MY_DRIVE}"
 
 # %% ../nbs/12_places.ipynb #Site
 class Site(NamedTuple):
@@ -245,7 +238,7 @@ def ask_for_drive(config: Settings) -> None:
     folders = [Path(config.dataset_dir) if config.dataset_dir else None, _mirrors(config, place)]
     asked = place.name == "colab" and any(on_drive(folder) for folder in folders if folder)
     if asked and not is_mounted(MY_DRIVE):
-        print(mount_drive().line)
+        print(mount_drive())
 
 
 def _mirrors(config: Settings, place: Place) -> Path | None:

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['PACKAGES', 'FORMAT', 'PROGRESS', 'Folder', 'write_log', 'say_status', 'environment', 'State', 'snapshot',
-           'write_checkpoint', 'load', 'restore', 'last_checkpoint', 'best_or_last', 'find_checkpoint', 'prepare',
-           'Interrupted', 'Stopped', 'Stop', 'Background', 'keep']
+           'write_checkpoint', 'load', 'restore', 'best_or_last', 'find_checkpoint', 'prepare', 'Interrupted',
+           'Stopped', 'Stop', 'Background', 'keep']
 
 # %% ../nbs/34_run.ipynb #c-import-contextlib
 import contextlib
@@ -119,7 +119,7 @@ def environment(device: str) -> dict[str, Any]:
 
 # %% ../nbs/34_run.ipynb #State
 FORMAT = 3  # of checkpoints; raised when an older release could not read them
-PROGRESS = ("epoch", "phase", "best", "step", "total", "parts")  # of a State
+PROGRESS = ("epoch", "phase", "best", "step", "total")  # of a State
 
 
 @dataclass
@@ -135,7 +135,6 @@ class State:
     best: dict[str, Any] | None = None  # epoch, score and its name of the best one so far
     step: int = 0  # steps that are done of the epoch after it
     total: list[float] = field(default_factory=list)  # sum of their losses, of each process
-    parts: dict[str, float] = field(default_factory=dict)  # sums of named losses, mean of all
 
     @property
     def scored(self) -> nn.Module:
@@ -189,7 +188,6 @@ class _Content(BaseModel):
     scaler: dict[str, Any] = {}
     step: int = Field(0, ge=0)
     total: list[float] = []
-    parts: dict[str, float] = {}
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -234,24 +232,18 @@ def restore(state: State, content: dict[str, Any]) -> None:
     for name in PROGRESS:
         setattr(state, name, content[name])
 
-# %% ../nbs/34_run.ipynb #last_checkpoint
-def last_checkpoint(folder: Folder) -> dict[str, Any]:
-    """The content of `last.pt`; UserError if it cannot be read.
-
-    If it is damaged, `previous.pt` takes its place, with a warning; it is kept as `damaged.pt`.
-    """
+# %% ../nbs/34_run.ipynb #_last_checkpoint
+def _last_checkpoint(folder: Folder) -> tuple[dict[str, Any], Path]:  # its content and its file
+    "The last checkpoint: `last.pt`, or with a warning `previous.pt`; UserError without one."
     last, previous = folder.file("last.pt"), folder.file("previous.pt")
     try:
-        return load(last)
+        return load(last), last
     except UserError as error:
         with contextlib.suppress(UserError):
             content = load(previous)
             text = f"{error}: resuming from {previous.name}, epoch {content['epoch']}"
             warnings.warn(text, stacklevel=2)
-            if last.exists():
-                os.replace(last, folder.file("damaged.pt"))
-            os.replace(previous, last)
-            return content
+            return content, previous
         todo = "begin again with another --output-dir"
         with contextlib.suppress(UserError):
             load(folder.file("best.pt"))
@@ -264,7 +256,7 @@ def best_or_last(folder: Folder) -> dict[str, Any]:
     try:
         return load(folder.file("best.pt"))
     except UserError as error:
-        last = last_checkpoint(folder)
+        last, _ = _last_checkpoint(folder)
         if not last["best"] or last["best"]["epoch"] != last["epoch"]:
             warnings.warn(f"{error}: the last epoch is scored instead", stacklevel=2)
             last["best"] = {"epoch": last["epoch"], "name": None}
@@ -292,7 +284,10 @@ def find_checkpoint(
     config: Settings,
     data: dict[str, str],  # hash of each split and of the starting weights, and the precision
 ) -> dict[str, Any] | None:  # the checkpoint to resume from
-    "Find the run that this one resumes; UserError if it is another run."
+    """Find the run that this one resumes; UserError if it is another run.
+
+    A `previous.pt` that stands in for a damaged `last.pt` then takes its place.
+    """
     if not config.resume and not has_checkpoint(folder.path):
         if folder.file("scores.json").exists():
             raise UserError(
@@ -300,7 +295,7 @@ def find_checkpoint(
                 "--output-dir"
             )
         return None
-    old = last_checkpoint(folder)
+    old, file = _last_checkpoint(folder)
     changed = _differences(old["config"], config)
     free = {"training images"}  # the list covers them
     if config.precision == "auto":  # the run keeps its own
@@ -321,6 +316,8 @@ def find_checkpoint(
     if config.epochs <= old["epoch"]:
         done = old["epoch"] + 1
         raise UserError(f"epochs={config.epochs}: the run has {done} already; use {done} or more")
+    if file.name != "last.pt":
+        os.replace(file, folder.file("last.pt"))
     return old
 
 # %% ../nbs/34_run.ipynb #prepare

@@ -9,9 +9,9 @@ __all__ = ['XLA_PACKAGES', 'TPU_CHIPS', 'xla', 'tpu_chips', 'why_no_xla', 'xla_c
 import contextlib
 import importlib
 import os
-import re
 import time
 import warnings
+from collections import Counter
 from collections.abc import Iterator, MutableMapping
 from pathlib import Path
 from typing import Any
@@ -80,21 +80,6 @@ def why_no_xla(
         return f"PJRT_DEVICE={runtime} is another kind of runtime; remove it or use --device cuda"
     return ""
 
-
-def _runtime_trouble(text: str) -> str:
-    "The error of a runtime that does not start, in one line with its remedy."
-    busy = re.search(r"already in use(?: by process with pid (\d+))?|lockfile|resource busy", text)
-    if busy:
-        who = f"process {busy[1]}" if busy[1] else "another process"
-        return (
-            f"the TPU is held by {who}: stop the other notebook or program (a restarted kernel "
-            "lets go of it), then start this one again"
-        )
-    return (
-        f"the TPU runtime does not start: {first_line(text)}; "
-        "restart the session, then see `mshnet doctor`"
-    )
-
 # %% ../nbs/31_xla.ipynb #_start_xla
 def _start_xla(num_devices: int) -> Any:
     "Start the runtime and return the mesh of its chips; UserError with the reason if it fails."
@@ -112,7 +97,9 @@ def _start_xla(num_devices: int) -> Any:
             runtime.use_spmd()
         there = runtime.global_runtime_device_count()
     except (RuntimeError, ImportError, OSError) as error:
-        raise UserError(f"device=xla: {_runtime_trouble(str(error))}") from None
+        todo = "stop the other notebook or program that uses the TPU, or restart the session"
+        line = f"the TPU runtime does not start: {first_line(error)}; {todo}"
+        raise UserError(f"device=xla: {line}") from None
     if num_devices not in (0, there):
         raise UserError(f"num_devices={num_devices}: this runtime has {there} devices; use {there}")
     return sharding.Mesh(np.arange(there), (there,), ("data",))
@@ -127,9 +114,11 @@ def xla_counts() -> dict[str, float]:
     return counts | {"compile_seconds": round(compiling[1] / 1e9, 1) if compiling else 0.0}
 
 
-def host_operations() -> set[str]:
-    "Operations that XLA does not have and that ran on the host instead."
-    return {name for name in xla("debug.metrics").counter_names() if name.startswith("aten::")}
+def host_operations() -> Counter[str]:
+    "How often operations that XLA does not have ran on the host instead."
+    metrics = xla("debug.metrics")
+    names = (name for name in metrics.counter_names() if name.startswith("aten::"))
+    return Counter({name: metrics.counter_value(name) for name in names})
 
 
 class _Programs:
@@ -140,6 +129,7 @@ class _Programs:
         self.steps: dict[str, int] = {}  # run so far, by phase and kind
         self.seen: dict[str, list[str]] = {}  # the first batches of each phase: shapes and types
         self.fed = ""  # the same of the last batch
+        self.host = Counter[str]()  # operations on the host up to the last step
 
     def feed(self, batch: Any, shapes: int) -> None:
         "Note the shapes and types of a batch, of which the task announced so many."
@@ -160,19 +150,21 @@ class _Programs:
         with contextlib.nullcontext() if count else slow:  # a later step may be slow itself
             yield
         self.steps[key] = count + 1
+        host = host_operations()
+        new, self.host = host - self.host, host
         if xla_counts()["programs"] == early["programs"]:
             return
         seconds = time.perf_counter() - start
         if count >= 2:
-            warnings.warn(f"XLA compiled the {name} again: {self.reason()}", stacklevel=2)
+            warnings.warn(f"XLA compiled the {name} again: {self.reason(new)}", stacklevel=2)
         elif seconds > 1:
             print(f"  compiled the {name} in {seconds:.0f} s", flush=True)
 
-    def reason(self) -> str:
+    def reason(self, host: Counter[str]) -> str:  # operations of this step on the host
         "The most likely reason why a program was compiled again."
         if self.fed not in (seen := self.seen.get(self.phase, [self.fed])):
             return f"the batch was {' or '.join(seen)} and is {self.fed}"
-        if host := host_operations():
+        if host:
             return f"{', '.join(sorted(host))} ran on the host"
         return "the step recorded other operations; XLA_FLAGS=--xla_dump_to=DIR keeps every program"
 
@@ -192,7 +184,10 @@ class Xla(Device):
 
     def chip(self) -> str:
         "Number and kind of the chips."
-        return _chips(self.world)
+        if xla("runtime").device_type() == "CPU":
+            return f"{counted(self.world, 'virtual device')} on the CPU ({cpu_name()})"
+        generation, memory = (tpu_chips() or [("of unknown kind", 0)])[0]
+        return f"{self.world} TPU {generation}" + (f", {memory} GB each" if memory else "")
 
     def has_bf16(self) -> bool:
         "True: every TPU has it."
@@ -245,11 +240,6 @@ class Xla(Device):
             xla().sync()
             return super().read(marked)
 
-    def free(self) -> float:
-        "The memory of a chip; a model takes little of it."
-        found = tpu_chips()
-        return found[0][1] * 2.0**30 if found and found[0][1] else super().free()
-
     def begin(
         self, phase: str, model: nn.Module, optimizer: optim.Optimizer | None = None
     ) -> nn.Module:
@@ -293,14 +283,6 @@ class Xla(Device):
         "Programs compiled so far, the seconds it took, and programs found in the cache."
         return {"xla": xla_counts()}
 
-    def report(self) -> str:
-        "Programs and time in one line."
-        counts = xla_counts()
-        return (
-            f"{counts['programs']:.0f} programs compiled in {counts['compile_seconds']:.0f} s, "
-            f"{counts['cache_hits']:.0f} found in the cache"
-        )
-
 # %% ../nbs/31_xla.ipynb #tpu_is_usable
 def tpu_is_usable() -> bool:
     "Whether this machine has a TPU that `auto` can take; warns if torch_xla is missing."
@@ -310,11 +292,3 @@ def tpu_is_usable() -> bool:
         warnings.warn("this machine has a TPU, but torch_xla is not installed", stacklevel=2)
         return False
     return True
-
-
-def _chips(count: int) -> str:
-    "Number and kind of the chips."
-    if xla("runtime").device_type() == "CPU":
-        return f"{counted(count, 'virtual device')} on the CPU ({cpu_name()})"
-    generation, memory = (tpu_chips() or [("of unknown kind", 0)])[0]
-    return f"{count} TPU {generation}" + (f", {memory} GB each" if memory else "")

@@ -133,11 +133,24 @@ class NetworkFields(Fields):
 # %%
 #| export
 FIRST_DEFAULTS: dict[str, Any] = {
-    **{"choose": "val", "crop_size": 256, "crop": "resize", "target_share": 0.0},
-    **{"clutter_share": 0.0, "augment": "paper", "epochs": 400, "warm_epoch": 5},
-    **{"loss": "sls", "head_bias": 0.0, "fusion_start": "random", "optimizer": "adagrad"},
-    **{"lr": 0.05, "schedule": "constant", "warmup_steps": 0, "weight_decay": 0.0},
-    **{"clip_grad": 0.0, "ema": 0.0},
+    "choose": "val",
+    "crop_size": 256,
+    "crop": "resize",
+    "target_share": 0.0,
+    "clutter_share": 0.0,
+    "augment": "paper",
+    "epochs": 400,
+    "warm_epoch": 5,
+    "loss": "sls",
+    "head_bias": 0.0,
+    "fusion_start": "random",
+    "optimizer": "adagrad",
+    "lr": 0.05,
+    "schedule": "constant",
+    "warmup_steps": 0,
+    "weight_decay": 0.0,
+    "clip_grad": 0.0,
+    "ema": 0.0,
 }
 _FIRST_RECORDED = {"lr", "warm_epoch", "choose", "rule", "scenes", "val_fraction", "seed"}
 PRESETS: dict[str, dict[str, Any]] = {

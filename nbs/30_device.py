@@ -29,7 +29,6 @@ import torch
 from torch import Tensor, nn, optim
 
 from mshnet.core import Settings, UserError, counted, first_line, resolve
-from mshnet.files import free_memory
 
 # %% [markdown]
 # The training loop should read the same on every chip, and on many chips as on one. The differences between chips are in one place, `Device`. It is complete for the CPU; `Cuda`, `Mps` and `Xla` override the few methods in which they differ. Two rules make the loop fast on all of them:
@@ -152,10 +151,6 @@ class Device:
         self.reads += 1
         return each_tensor(value, Tensor.cpu)  # type: ignore[no-any-return]
 
-    def free(self) -> float:  # bytes; infinite where unknown
-        "Free memory of the device."
-        return free_memory()
-
     def begin(self, phase: str, model: nn.Module, optimizer: optim.Optimizer | None = None) -> Any:
         "Prepare the steps of a phase (no optimizer: of scoring); the model as a step calls it."
         return self.ranks.wrap(phase, model) if optimizer else model
@@ -181,10 +176,6 @@ class Device:
         "Facts of the device's work for an epoch's log line."
         busy = {"threads": torch.get_num_threads(), "busy_cores": round(self.busy, 1)}
         return busy if self.kind == "cpu" else {}
-
-    def report(self) -> str:
-        "A line to print at the end of a run; may be empty."
-        return ""
 
 
 # %% [markdown]
@@ -287,31 +278,6 @@ def workers(device: Device, asked: int) -> int:
 
 
 # %% [markdown]
-# A step by hand: the weights move, the gradient is clipped, and the loss is read once:
-
-# %%
-from typing import NamedTuple
-
-
-class Pair(NamedTuple):
-    "A batch of this example."
-
-    image: Tensor
-    mask: Tensor
-
-
-device = Device("fp32")
-model = device.to_device(nn.Conv2d(3, 1, 1))
-before = model.weight.detach().clone()
-optimizer = optim.SGD(model.parameters(), lr=1.0)
-batch = device.transfer_batch(Pair(torch.randn(2, 3, 8, 8), torch.zeros(2, 1, 8, 8)))
-loss = ((model(batch.image) - batch.mask) ** 2).mean()
-update(device, loss, optimizer, clip=0.1)
-device.read(device.ranks.mean(loss))
-f"moved by {(model.weight - before).norm():.3f}, reads: {device.reads}"
-
-
-# %% [markdown]
 # Why is a read worth counting? An accelerator computes while the host only queues the operations and prepares the next batch, for as long as no value is needed on the host. A read waits for all operations before it. One read in each step would make host and chip take turns.
 #
 # ## GPU
@@ -368,10 +334,6 @@ class Cuda(Device):
         pinned = value if value.is_cuda else value.pin_memory()
         return pinned.to(self.name, non_blocking=True)
 
-    def free(self) -> float:
-        "Memory that no process has taken."
-        return float(torch.cuda.mem_get_info(self.index or 0)[0])
-
 
 class Mps(Device):
     "The GPU of an Apple chip."
@@ -402,7 +364,7 @@ class Mps(Device):
 
 # %%
 #| export
-class Adagrad(optim.Adagrad):
+class _Adagrad(optim.Adagrad):
     "torch's Adagrad, whose rate may also be a 0-d tensor."
 
     def step(self, closure: Any = None) -> Any:
@@ -420,7 +382,7 @@ class Adagrad(optim.Adagrad):
         return None
 
 
-OPTIMIZERS: dict[str, Any] = {"adagrad": Adagrad, "adam": optim.Adam, "adamw": optim.AdamW}
+OPTIMIZERS: dict[str, Any] = {"adagrad": _Adagrad, "adam": optim.Adam, "adamw": optim.AdamW}
 
 
 def make_optimizer(
@@ -439,21 +401,6 @@ def make_optimizer(
         optimizer.state[weight] = {"step": step, **moments}
     return optimizer
 
-
-# %% [markdown]
-# A rate that is a number and a rate that is a tensor give the same step:
-
-# %%
-results = []
-for rate in (0.1, torch.tensor(0.1)):
-    weight = nn.Parameter(torch.ones(3))
-    optimizer = make_optimizer("adagrad", [{"params": [weight], "lr": rate}], weight_decay=0.1)
-    for grad in (1.0, -0.5):
-        weight.grad = torch.full((3,), grad)
-        optimizer.step()
-    results.append(weight.detach())
-assert isinstance(optimizer, Adagrad) and torch.allclose(*results, rtol=1e-6)
-results
 
 # %% [markdown]
 # ## The device of a run
@@ -590,7 +537,7 @@ def _smaller(device: Device, config: Settings) -> str:
 #
 # torch splits each operation among threads, and at its end they wait for each other. A waiting thread spins, because the next operation comes in microseconds. But if another program has taken the core of one thread, the others spin for nothing until the system gives it back, a few milliseconds later, and a step has thousands of operations. On two cores beside one busy program a forward pass took 2.2 s instead of 40 ms, and a training step 10 s instead of 0.16 s ([measured](../results/busy-machine/README.md)). Shorter spinning costs nothing on an idle machine and helps a little (0.15 s and 1.7 s); `import mshnet` sets it, unless you have set `OMP_WAIT_POLICY` or `GOMP_SPINCOUNT` or loaded torch before. What really helps is no more threads than there are free cores: 58 ms and 0.25 s.
 #
-# So a run on a CPU looks at the beginning of each epoch (and when a device is opened), for a tenth of a second, how busy other programs keep our cores, and uses as many threads as they leave. `OMP_NUM_THREADS`, `MKL_NUM_THREADS`, `torch.set_num_threads` (after the import of mshnet) and `--deterministic` keep the number that was set; then a run can only report that its steps may stall.
+# So a run on a CPU looks at the beginning of each epoch (and when a device is opened), for a tenth of a second, how busy other programs keep our cores, and uses as many threads as they leave. `OMP_NUM_THREADS`, `MKL_NUM_THREADS`, `torch.set_num_threads` (after the import of mshnet) and `--deterministic` keep the number that was set; then `mshnet doctor` reports that steps may stall.
 
 # %%
 #| export
@@ -619,24 +566,22 @@ def busy_cores(seconds: float = 0.1) -> float:  # 0 to the number of our cores
 def share_cores(device: Device, every: float = LOOK_EVERY) -> None:
     """Use as many threads as other programs leave cores, unless the user has set the number.
 
-    `device.news` gets a line on what changed, or that steps may stall. Does nothing if the device
-    is no CPU, or looked less than `every` seconds ago.
+    `device.news` gets a line on what changed. Does nothing if the device is no CPU, or looked less
+    than `every` seconds ago.
     """
     if device.kind != "cpu" or time.monotonic() - device.looked < every:
         return
-    before, count, now = device.busy, len(own_cores()), torch.get_num_threads()
+    count, now = len(own_cores()), torch.get_num_threads()
     device.busy, device.looked = busy_cores(), time.monotonic()
     best = min(USUAL_THREADS, max(1, count - round(device.busy)))
     fixed = now not in (USUAL_THREADS, _CHOSEN["threads"])  # by the user, in Python
     fixed = fixed or torch.are_deterministic_algorithms_enabled()
     fixed = fixed or any(name in os.environ for name in FIX_THREADS)
-    busy = f"other programs keep {device.busy:.1f} of {counted(count, 'core')} busy"
     if best != now and not fixed:
         torch.set_num_threads(best)
         _CHOSEN["threads"] = best
+        busy = f"other programs keep {device.busy:.1f} of {counted(count, 'core')} busy"
         device.news = f"{busy}: {counted(best, 'thread')} from here on, {now} before"
-    elif best < now and round(before) < round(device.busy):
-        device.news = f"{busy}: steps may take several times as long"
 
 
 def cpu_name() -> str:

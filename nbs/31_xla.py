@@ -19,9 +19,9 @@ from fastcore.test import expect_fail
 import contextlib
 import importlib
 import os
-import re
 import time
 import warnings
+from collections import Counter
 from collections.abc import Iterator, MutableMapping
 from pathlib import Path
 from typing import Any
@@ -87,7 +87,7 @@ def tpu_chips(bus: Path = Path("/sys/bus/pci/devices")) -> list[tuple[str, int]]
 # %% [markdown]
 # ### Why it does not start
 #
-# A TPU that does not start prints pages of text. We replace each known cause by one line with its remedy. Where possible we check before the runtime starts, because without a TPU the runtime ends the whole process instead of raising an error. Other causes we recognize by the constant part of the runtime's error.
+# A TPU that does not start prints pages of text. We replace each known cause by one line with its remedy. Where possible we check before the runtime starts, because without a TPU the runtime ends the whole process instead of raising an error. For other causes the line has the first line of the error, and the usual remedy.
 
 # %%
 #| export
@@ -121,26 +121,10 @@ def why_no_xla(
     return ""
 
 
-def _runtime_trouble(text: str) -> str:
-    "The error of a runtime that does not start, in one line with its remedy."
-    busy = re.search(r"already in use(?: by process with pid (\d+))?|lockfile|resource busy", text)
-    if busy:
-        who = f"process {busy[1]}" if busy[1] else "another process"
-        return (
-            f"the TPU is held by {who}: stop the other notebook or program (a restarted kernel "
-            "lets go of it), then start this one again"
-        )
-    return (
-        f"the TPU runtime does not start: {first_line(text)}; "
-        "restart the session, then see `mshnet doctor`"
-    )
-
-
 # %%
 print(why_no_xla({"COLAB_RELEASE_TAG": "x"}, 0, "2.9.0", None))
 print(why_no_xla({}, 1, "2.13.0+cu130", "2.9.0"))
 print(why_no_xla({"KAGGLE_KERNEL_RUN_TYPE": "Batch"}, 0, "2.8.0", "2.8.1"))
-_runtime_trouble("ABORTED: The TPU is already in use by process with pid 4711. Not attempting")
 
 
 # %% [markdown]
@@ -166,7 +150,9 @@ def _start_xla(num_devices: int) -> Any:
             runtime.use_spmd()
         there = runtime.global_runtime_device_count()
     except (RuntimeError, ImportError, OSError) as error:
-        raise UserError(f"device=xla: {_runtime_trouble(str(error))}") from None
+        todo = "stop the other notebook or program that uses the TPU, or restart the session"
+        line = f"the TPU runtime does not start: {first_line(error)}; {todo}"
+        raise UserError(f"device=xla: {line}") from None
     if num_devices not in (0, there):
         raise UserError(f"num_devices={num_devices}: this runtime has {there} devices; use {there}")
     return sharding.Mesh(np.arange(there), (there,), ("data",))
@@ -188,9 +174,11 @@ def xla_counts() -> dict[str, float]:
     return counts | {"compile_seconds": round(compiling[1] / 1e9, 1) if compiling else 0.0}
 
 
-def host_operations() -> set[str]:
-    "Operations that XLA does not have and that ran on the host instead."
-    return {name for name in xla("debug.metrics").counter_names() if name.startswith("aten::")}
+def host_operations() -> Counter[str]:
+    "How often operations that XLA does not have ran on the host instead."
+    metrics = xla("debug.metrics")
+    names = (name for name in metrics.counter_names() if name.startswith("aten::"))
+    return Counter({name: metrics.counter_value(name) for name in names})
 
 
 class _Programs:
@@ -201,6 +189,7 @@ class _Programs:
         self.steps: dict[str, int] = {}  # run so far, by phase and kind
         self.seen: dict[str, list[str]] = {}  # the first batches of each phase: shapes and types
         self.fed = ""  # the same of the last batch
+        self.host = Counter[str]()  # operations on the host up to the last step
 
     def feed(self, batch: Any, shapes: int) -> None:
         "Note the shapes and types of a batch, of which the task announced so many."
@@ -221,19 +210,21 @@ class _Programs:
         with contextlib.nullcontext() if count else slow:  # a later step may be slow itself
             yield
         self.steps[key] = count + 1
+        host = host_operations()
+        new, self.host = host - self.host, host
         if xla_counts()["programs"] == early["programs"]:
             return
         seconds = time.perf_counter() - start
         if count >= 2:
-            warnings.warn(f"XLA compiled the {name} again: {self.reason()}", stacklevel=2)
+            warnings.warn(f"XLA compiled the {name} again: {self.reason(new)}", stacklevel=2)
         elif seconds > 1:
             print(f"  compiled the {name} in {seconds:.0f} s", flush=True)
 
-    def reason(self) -> str:
+    def reason(self, host: Counter[str]) -> str:  # operations of this step on the host
         "The most likely reason why a program was compiled again."
         if self.fed not in (seen := self.seen.get(self.phase, [self.fed])):
             return f"the batch was {' or '.join(seen)} and is {self.fed}"
-        if host := host_operations():
+        if host:
             return f"{', '.join(sorted(host))} ran on the host"
         return "the step recorded other operations; XLA_FLAGS=--xla_dump_to=DIR keeps every program"
 
@@ -260,7 +251,10 @@ class Xla(Device):
 
     def chip(self) -> str:
         "Number and kind of the chips."
-        return _chips(self.world)
+        if xla("runtime").device_type() == "CPU":
+            return f"{counted(self.world, 'virtual device')} on the CPU ({cpu_name()})"
+        generation, memory = (tpu_chips() or [("of unknown kind", 0)])[0]
+        return f"{self.world} TPU {generation}" + (f", {memory} GB each" if memory else "")
 
     def has_bf16(self) -> bool:
         "True: every TPU has it."
@@ -313,11 +307,6 @@ class Xla(Device):
             xla().sync()
             return super().read(marked)
 
-    def free(self) -> float:
-        "The memory of a chip; a model takes little of it."
-        found = tpu_chips()
-        return found[0][1] * 2.0**30 if found and found[0][1] else super().free()
-
     def begin(
         self, phase: str, model: nn.Module, optimizer: optim.Optimizer | None = None
     ) -> nn.Module:
@@ -361,14 +350,6 @@ class Xla(Device):
         "Programs compiled so far, the seconds it took, and programs found in the cache."
         return {"xla": xla_counts()}
 
-    def report(self) -> str:
-        "Programs and time in one line."
-        counts = xla_counts()
-        return (
-            f"{counts['programs']:.0f} programs compiled in {counts['compile_seconds']:.0f} s, "
-            f"{counts['cache_hits']:.0f} found in the cache"
-        )
-
 
 # %%
 #| export
@@ -380,14 +361,6 @@ def tpu_is_usable() -> bool:
         warnings.warn("this machine has a TPU, but torch_xla is not installed", stacklevel=2)
         return False
     return True
-
-
-def _chips(count: int) -> str:
-    "Number and kind of the chips."
-    if xla("runtime").device_type() == "CPU":
-        return f"{counted(count, 'virtual device')} on the CPU ({cpu_name()})"
-    generation, memory = (tpu_chips() or [("of unknown kind", 0)])[0]
-    return f"{count} TPU {generation}" + (f", {memory} GB each" if memory else "")
 
 
 # %%

@@ -170,7 +170,7 @@ def environment(device: str) -> dict[str, Any]:
 # %%
 #| export
 FORMAT = 3  # of checkpoints; raised when an older release could not read them
-PROGRESS = ("epoch", "phase", "best", "step", "total", "parts")  # of a State
+PROGRESS = ("epoch", "phase", "best", "step", "total")  # of a State
 
 
 @dataclass
@@ -186,7 +186,6 @@ class State:
     best: dict[str, Any] | None = None  # epoch, score and its name of the best one so far
     step: int = 0  # steps that are done of the epoch after it
     total: list[float] = field(default_factory=list)  # sum of their losses, of each process
-    parts: dict[str, float] = field(default_factory=dict)  # sums of named losses, mean of all
 
     @property
     def scored(self) -> nn.Module:
@@ -245,7 +244,6 @@ class _Content(BaseModel):
     scaler: dict[str, Any] = {}
     step: int = Field(0, ge=0)
     total: list[float] = []
-    parts: dict[str, float] = {}
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -323,23 +321,17 @@ new.optimizer.state_dict()["state"][0]["sum"]
 
 # %%
 #| export
-def last_checkpoint(folder: Folder) -> dict[str, Any]:
-    """The content of `last.pt`; UserError if it cannot be read.
-
-    If it is damaged, `previous.pt` takes its place, with a warning; it is kept as `damaged.pt`.
-    """
+def _last_checkpoint(folder: Folder) -> tuple[dict[str, Any], Path]:  # its content and its file
+    "The last checkpoint: `last.pt`, or with a warning `previous.pt`; UserError without one."
     last, previous = folder.file("last.pt"), folder.file("previous.pt")
     try:
-        return load(last)
+        return load(last), last
     except UserError as error:
         with contextlib.suppress(UserError):
             content = load(previous)
             text = f"{error}: resuming from {previous.name}, epoch {content['epoch']}"
             warnings.warn(text, stacklevel=2)
-            if last.exists():
-                os.replace(last, folder.file("damaged.pt"))
-            os.replace(previous, last)
-            return content
+            return content, previous
         todo = "begin again with another --output-dir"
         with contextlib.suppress(UserError):
             load(folder.file("best.pt"))
@@ -352,7 +344,7 @@ def best_or_last(folder: Folder) -> dict[str, Any]:
     try:
         return load(folder.file("best.pt"))
     except UserError as error:
-        last = last_checkpoint(folder)
+        last, _ = _last_checkpoint(folder)
         if not last["best"] or last["best"]["epoch"] != last["epoch"]:
             warnings.warn(f"{error}: the last epoch is scored instead", stacklevel=2)
             last["best"] = {"epoch": last["epoch"], "name": None}
@@ -380,7 +372,10 @@ def find_checkpoint(
     config: Settings,
     data: dict[str, str],  # hash of each split and of the starting weights, and the precision
 ) -> dict[str, Any] | None:  # the checkpoint to resume from
-    "Find the run that this one resumes; UserError if it is another run."
+    """Find the run that this one resumes; UserError if it is another run.
+
+    A `previous.pt` that stands in for a damaged `last.pt` then takes its place.
+    """
     if not config.resume and not has_checkpoint(folder.path):
         if folder.file("scores.json").exists():
             raise UserError(
@@ -388,7 +383,7 @@ def find_checkpoint(
                 "--output-dir"
             )
         return None
-    old = last_checkpoint(folder)
+    old, file = _last_checkpoint(folder)
     changed = _differences(old["config"], config)
     free = {"training images"}  # the list covers them
     if config.precision == "auto":  # the run keeps its own
@@ -409,6 +404,8 @@ def find_checkpoint(
     if config.epochs <= old["epoch"]:
         done = old["epoch"] + 1
         raise UserError(f"epochs={config.epochs}: the run has {done} already; use {done} or more")
+    if file.name != "last.pt":
+        os.replace(file, folder.file("last.pt"))
     return old
 
 
@@ -434,23 +431,10 @@ def prepare(
     write_json(folder.file("env.json"), environment(device))
 
 
-# %%
-with tempfile.TemporaryDirectory() as tmp:
-    folder, config = Folder(Path(tmp) / "run"), Config(lr=0.05)
-    test_eq(find_checkpoint(folder, config, {"train": "0123"}), None)
-    prepare(folder, config, "cpu")
-    write_checkpoint(snapshot(old, config, {"train": "0123"}), folder.file("last.pt"))
-    with expect_fail(UserError, contains="lr 0.05 -> 0.1"):
-        find_checkpoint(folder, Config(lr=0.1), {"train": "0123"})
-    with expect_fail(UserError, contains="train 0123 -> 4567"):
-        find_checkpoint(folder, config, {"train": "4567"})
-    print(last_checkpoint(folder)["data"])
-
-
 # %% [markdown]
 # ## Interrupts
 #
-# A session's time is over, a scheduler sends SIGTERM, a terminal is closed (SIGHUP), the user presses Ctrl-C or the notebook's stop button. Each of these is a request, and it is followed after the step in progress: the run writes its checkpoint with its place in the epoch, scores the kept epoch, and prints the command that resumes it. A second request ends it at once. An ignored signal, as under `nohup`, stays ignored. Time is measured by a monotonic clock.
+# A session's time is over, a scheduler sends SIGTERM, a terminal is closed (SIGHUP), the user presses Ctrl-C or the notebook's stop button. Each of these is a request, and it is followed after the step in progress: the run writes its checkpoint with its place in the epoch, scores the kept epoch, and prints how to resume it. A second request ends it at once. An ignored signal, as under `nohup`, stays ignored. Time is measured by a monotonic clock.
 
 # %%
 #| export

@@ -19,7 +19,6 @@ from mshnet.places import HERE
 import contextlib
 import importlib.util
 import io
-import os
 import sys
 import tarfile
 import warnings
@@ -27,8 +26,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
-from mshnet.core import UserError, did_you_mean, quoted
-from mshnet.files import cannot_be_written, explain_failure, locked, names_beside, replacing
+from mshnet.core import UserError
+from mshnet.files import cannot_be_written, locked, make_folder, replacing
 from mshnet.mirror import run_files
 from mshnet.places import Place, first_process, heartbeat, interactive, megabytes, say, where
 from mshnet.run import Folder
@@ -175,9 +174,8 @@ def bar(
     from tqdm.auto import tqdm  # imported here: in a notebook without widgets it complains
 
     shown = tqdm(items, **how)
-    if shown.ncols in (-1, 0):  # a terminal that does not report its size
+    if shown.nrows == -1:  # a terminal that does not report its size
         shown.ncols, shown.nrows = 80, 24
-        shown.refresh()
     return shown
 
 
@@ -219,76 +217,9 @@ note(range(3), "epoch 3, step 20/53", f"loss 0.5312, bar: {watched()}")
 
 
 # %% [markdown]
-# ## A run in one file
+# ## Take the run along
 #
-# To keep a run, or to take it along, we pack into one file what its mirror would get. The run may still be training, because each of its files is complete at any moment. tar stores the user's name, so we write root instead.
-#
-# In Colab the browser offers the file for download. That needs the notebook's process: `!mshnet pack` only writes the file and prints its name.
-
-# %%
-#| export
-def pack(
-    folder: str | Path,  # of a run
-    into: Path | None = None,  # a folder; None: that of the run's folder
-    place: Place | None = None,
-) -> Path:  # of the archive
-    "Put a run into one file; UserError if there is no run, or the file cannot be written."
-    run = _run_named(folder)
-    name = run.resolve().name
-    path = (into or run.resolve().parent) / f"{name}.tar.gz"
-    with (
-        explain_failure(f"{path}: cannot be written"),
-        working(f"pack {name}"),
-        replacing(path) as out,
-        tarfile.open(fileobj=out, mode="w:gz", dereference=True) as tar,
-    ):
-        for inside in ("previous.pt", *run_files(run)):
-            # a file that the run has removed meanwhile; of one that it replaces, one version
-            with contextlib.suppress(FileNotFoundError), open(run / inside, "rb") as content:
-                member = tar.gettarinfo(arcname=f"{name}/{inside}", fileobj=content)
-                member.uid = member.gid = 0
-                member.uname = member.gname = "root"
-                tar.addfile(member, content)
-    offer_download(path, place)
-    return path
-
-
-def offer_download(path: Path, place: Place | None = None) -> bool:
-    "Let the browser offer a file for download, if this is a notebook of Colab."
-    if (place or where()).name != "colab":
-        return False
-    try:
-        from google.colab import files
-
-        files.download(str(path))
-    except Exception:  # not in the notebook's process
-        say(f"{path} is not offered for download; call mshnet.session.pack in a cell")
-        return False
-    return True
-
-
-def _run_named(text: str | Path) -> Path:
-    "The folder of a run; UserError if it has no config.json."
-    run = Path(os.path.expanduser(text))
-    if os.path.isfile(run / "config.json"):
-        return run
-    near = did_you_mean(run.name, names_beside(run))
-    raise UserError(f"{text}: is no run, there is no config.json in it{near}")
-
-
-# %%
-with tempfile.TemporaryDirectory() as tmp:
-    run = Path(tmp) / "sirst-1f0c2a9b"
-    run.mkdir()
-    for name in ("config.json", "last.pt", ".last.pt.7.tmp"):
-        (run / name).touch()
-    packed = pack(run)
-    with tarfile.open(packed) as tar:
-        print(packed.name, tar.getnames(), offer_download(packed, HERE))
-
-
-# %% [markdown]
-# A runner ends with taking the run along. Colab and Kaggle delete most files with the session, and there we pack the run: in Colab the browser offers the file, and Kaggle shows it in the panel Output. Your own disk keeps the folder, and we pack nothing.
+# Colab and Kaggle delete most files with the session. There a runner ends with packing its run into one file, with what a mirror would get: in Colab the browser offers it for download, and Kaggle shows it in the panel Output. Your own disk keeps the folder, and we pack nothing.
 
 # %%
 #| export
@@ -297,13 +228,32 @@ def take_along(
     place: Place | None = None,
 ) -> str:  # one line
     "Pack a run where the session's disk is deleted, and return where it is."
-    place = place or where()
+    run, place = Path(folder).resolve(), place or where()
     if place.name == "here":
-        return f"{folder}: this disk keeps it; `mshnet pack {quoted(folder)}` puts it into one file"
-    with explain_failure(f"{place.runs}: cannot be written"):
-        place.runs.mkdir(parents=True, exist_ok=True)
-    path = pack(folder, place.runs, place)
+        return f"{folder}: this disk keeps it"
+    path = place.runs / f"{run.name}.tar.gz"
+    make_folder(place.runs)
+    with (
+        cannot_be_written(path),
+        working(f"pack {run.name}"),
+        replacing(path) as out,
+        tarfile.open(fileobj=out, mode="w:gz") as tar,
+    ):
+        for name in run_files(run):
+            tar.add(run / name, f"{run.name}/{name}")
+    if place.name == "colab":
+        _offer_download(path)
     return f"{path}  {megabytes(path.stat().st_size)}; {place.note}"
+
+
+def _offer_download(path: Path) -> None:
+    "Let the browser of Colab offer a file for download."
+    try:
+        from google.colab import files
+
+        files.download(str(path))
+    except Exception:  # not in the notebook's process
+        say(f"{path} is not offered for download; call mshnet.session.take_along in a cell")
 
 
 # %%

@@ -22,6 +22,7 @@ import itertools
 import math
 import os
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -67,7 +68,7 @@ from mshnet.weights import PRETRAINED, load_weights, read_file, weights_file
 
 # %%
 #| export
-class Task:
+class Task(ABC):
     """A problem to train on. A subclass writes splits, batch, model, loss, predict and tally.
 
     `epoch` is the number of a training epoch; None stands for a scoring. A batch is a named
@@ -75,14 +76,11 @@ class Task:
     """
 
     better = ("score", 1)  # the score that chooses an epoch; 1 if more is better, else -1
-    required = ("splits", "batch", "model", "loss", "predict", "tally")  # without a default
 
     def __init__(self, config: Any) -> None:  # the settings of this task
-        kind, self.config = type(self), config
-        missing = [name for name in Task.required if getattr(kind, name) is getattr(Task, name)]
-        if missing:
-            raise UserError(f"{kind.__name__}: a task needs the methods {', '.join(missing)}, too")
+        self.config = config
 
+    @abstractmethod
     def splits(self, names: Sequence[str] = ("train", "test")) -> dict[str, Any]:
         """The parts of the data that are asked for, and val where `choose` is val.
 
@@ -90,28 +88,27 @@ class Task:
         set), a `hash` (digits of names, sizes and labels, and of bytes in memory) and, where the
         samples lie in files, `content` (by `content_of`).
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def batch(self, data: Any, rows: list[int], epoch: int | None) -> Any:
         "The batch of these samples, a named tuple of tensors on the host; row -1 is filler."
-        raise NotImplementedError
 
+    @abstractmethod
     def model(self) -> nn.Module:
         "A model with the starting weights of the seed, on the CPU."
-        raise NotImplementedError
 
-    def loss(self, model: Any, batch: Any, phase: str) -> Tensor | dict[str, Tensor]:
-        "Mean loss of a batch, or named parts of it, computed by `model(...)` itself."
-        raise NotImplementedError
+    @abstractmethod
+    def loss(self, model: Any, batch: Any, phase: str) -> Tensor:
+        "Mean loss of a batch, computed by `model(...)` itself."
 
+    @abstractmethod
     def predict(self, model: Any, batch: Any, phase: str) -> Any:
         "The prediction: a tensor on the device, or tensors in a tuple, list or dictionary."
-        raise NotImplementedError
 
+    @abstractmethod
     def tally(self) -> Any:
         """An empty count: `add(prediction, batch)` on the host, `gather(ranks)` takes in the counts
         of the other processes, `scores()` returns `Values` or an object with `as_dict()`."""
-        raise NotImplementedError
 
     def rng(self, row: int, epoch: int | None) -> np.random.Generator:
         "Random numbers of a sample, the same in every scoring and new in every epoch."
@@ -178,7 +175,7 @@ class Task:
         "How many of these samples the weights were trained on, by the `data` of their checkpoint."
         return None
 
-    def report(self, folder: Path) -> None:
+    def report(self, folder: Path) -> None:  # noqa: B027 - a default
         "Draw a finished run's pictures into its folder."
 
     def advice(self, history: list[dict[str, Any]]) -> str:  # one line; empty: none

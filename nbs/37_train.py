@@ -37,14 +37,12 @@ from typing import Any
 import torch
 
 from mshnet.core import (
-    OF_ITS_MACHINE,
     STOPPED,
     TIME_OVER,
     Settings,
     UserError,
     as_user_error,
     counted,
-    quoted,
 )
 from mshnet.device import (
     Device,
@@ -80,6 +78,7 @@ from mshnet.session import alone, bar, duration, note, written_down
 from mshnet.task import Task, chosen_by, count_seen, make_task, origin_of, score_split
 from mshnet.weights import load_weights, weights_file
 
+
 # %% [markdown]
 # Four functions make a run, each the loop inside the one before:
 #
@@ -98,21 +97,17 @@ from mshnet.weights import load_weights, weights_file
 
 # %%
 #| export
-ALL_DONE = "all epochs done"  # why a finished run ended
-
-
-def _early(config: Settings) -> str:
-    "Why a run ended that its patience ended."
-    return f"no better score for {counted(config.patience, 'epoch')}"
-
-
 @dataclass(frozen=True)
 class Run:
     "A run: its folder, and what is in it. It can be given wherever a run folder can."
 
     folder: Path
     config: Settings
-    ended: str  # why it ended
+
+    @property
+    def ended(self) -> str:
+        "Why it ended."
+        return str(Folder(self.folder).read_json("status.json").get("reason", ""))
 
     @property
     def history(self) -> list[dict[str, Any]]:
@@ -125,7 +120,7 @@ class Run:
 
         If not, the time was over, and the same settings resume it.
         """
-        return self.ended in (ALL_DONE, _early(self.config))
+        return Folder(self.folder).read_json("status.json").get("state") == "finished"
 
     @property
     def scores(self) -> dict[str, Any]:
@@ -203,9 +198,9 @@ def train(config: Settings, task: Task | None = None) -> Run:
         with _failure_recorded(job):
             _announce(job, state)
             stopped = fit(job, state)
-            done = ALL_DONE if state.epoch + 1 >= config.epochs else _early(config)
-            reason = stopped.reason if stopped else done
-            if not stopped and reason != ALL_DONE:
+            reason = stopped.reason if stopped else "all epochs done"
+            if not stopped and state.epoch + 1 < config.epochs:
+                reason = f"no better score for {counted(config.patience, 'epoch')}"
                 print(f"end     {reason}")
             if state.best:
                 finish(job, state)
@@ -214,7 +209,7 @@ def train(config: Settings, task: Task | None = None) -> Run:
         once(lambda: _last_words(job, stopped))
         if stopped and (stopped.number or not folder.file("scores.json").exists()):
             raise stopped
-        return Run(folder.path, config, reason)
+        return Run(folder.path, config)
 
 
 def processes_to_start(config: Settings) -> bool:
@@ -240,7 +235,7 @@ def fit(job: Job, state: State) -> Stopped | None:  # the request that stopped i
             epoch, start = state.epoch + 1, time.monotonic()
             job.once(partial(say_status, folder, "running", state.epoch))
             try:
-                losses = train_epoch(job, state, epoch)
+                loss = train_epoch(job, state, epoch)
                 device.ranks.assert_in_sync(state.model)
                 trained = time.monotonic() - start
                 scores = _score_epoch(job, state, epoch)
@@ -250,7 +245,7 @@ def fit(job: Job, state: State) -> Stopped | None:  # the request that stopped i
                 work = partial(write_checkpoint, content, folder.file("last.pt"))
                 job.once(partial(background.do, work))
                 return stopped
-            entry = _log_entry(job, state, losses, scores, trained, time.monotonic() - start)
+            entry = _log_entry(job, state, loss, scores, trained, time.monotonic() - start)
             _end_epoch(task, state, entry)
             job.once(partial(keep, folder, config, state, entry, job.record, background))
             _print_epoch(job, entry)
@@ -281,7 +276,7 @@ def _score_epoch(job: Job, state: State, epoch: int) -> Any | None:  # None: not
 def _log_entry(
     job: Job,
     state: State,  # still that of the epoch before
-    losses: tuple[float, dict[str, float]],  # as `train_epoch` returns them
+    loss: float,  # mean of the epoch
     scores: Any | None,
     trained: float,  # seconds for training alone
     seconds: float,
@@ -291,11 +286,11 @@ def _log_entry(
     epoch, split = state.epoch + 1, judge_split(job.config)
     steps = len(task.plan(train, epoch))
     lr = task.rate((epoch + 1) * steps - 1, steps)  # of the last step
-    entry = {"epoch": epoch, "phase": task.phase(epoch), "loss": losses[0], "lr": lr}
+    entry = {"epoch": epoch, "phase": task.phase(epoch), "loss": loss, "lr": lr}
     entry["split"] = split
     if scores is not None:
         entry |= {"line": str(scores), "scores": scores.as_dict()}
-    unusual = {"begun_at_step": state.step, "micro_batch": device.micro, "losses": losses[1]}
+    unusual = {"begun_at_step": state.step, "micro_batch": device.micro}
     entry |= {name: value for name, value in unusual.items() if value}
     entry |= {"train_seconds": round(trained, 2), "seconds": round(seconds, 2)}
     return entry | {"device": device.why} | device.facts()
@@ -304,7 +299,7 @@ def _log_entry(
 def _end_epoch(task: Task, state: State, entry: dict[str, Any]) -> None:
     "Record an epoch in the state, and as the best one if it is the best so far."
     state.epoch, state.phase = entry["epoch"], entry["phase"]
-    state.step, state.total, state.parts = 0, [], {}
+    state.step, state.total = 0, []
     scores, name = entry.get("scores"), task.better[0]
     if is_best(task, state, scores):
         value = scores[name] if scores else None
@@ -333,7 +328,7 @@ def _print_epoch(job: Job, entry: dict[str, Any]) -> None:
 
 # %%
 #| export
-Compute = Callable[[Any], "torch.Tensor | dict[str, torch.Tensor]"]  # of a batch on the device
+Compute = Callable[[Any], torch.Tensor]  # the loss of a batch on the device
 
 
 def fresh_state(task: Task, device: Device) -> State:
@@ -344,11 +339,8 @@ def fresh_state(task: Task, device: Device) -> State:
     return State(model, task.optimizer(model), device.scaler, ema)
 
 
-def train_epoch(job: Job, state: State, epoch: int) -> tuple[float, dict[str, float]]:
-    """Train for one epoch, or for the rest of it; Stopped if the run is asked to stop.
-
-    Returns the mean loss of the epoch, and those of its named parts.
-    """
+def train_epoch(job: Job, state: State, epoch: int) -> float:  # the mean loss of the epoch
+    "Train for one epoch, or for the rest of it; Stopped if the run is asked to stop."
     task, device, config, data = job.task, job.device, job.config, job.parts["train"]
     compute = _begin_epoch(job, state, epoch)
     plan = device.ranks.shard(task.plan(data, epoch))
@@ -370,8 +362,7 @@ def train_epoch(job: Job, state: State, epoch: int) -> tuple[float, dict[str, fl
                 if reason := device.ranks.any_rank(job.stop.reason, pause):
                     losses.leave_place(state)
                     raise Stopped(reason, job.stop.number)
-        parts = {name: value / losses.step for name, value in losses.part_sums().items()}
-        return losses.mean(), parts
+        return losses.mean()
     except ArithmeticError as error:
         raise _not_finite(job, state, epoch, error.args[0]) from None
 
@@ -399,18 +390,12 @@ class Losses:
         self.device, self.step = device, state.step if state else 0
         self.total = device.transfer(torch.tensor(own))
         self.fine = device.transfer(torch.tensor(float(self.step)))  # steps with a finite total
-        self.before = state.parts if state else {}
-        self.parts: dict[str, torch.Tensor] = {}  # sums of the named parts of a loss
 
-    def add(self, loss: torch.Tensor, parts: dict[str, torch.Tensor] | None = None) -> None:
-        "Count the loss of a step, and its parts if they have names."
+    def add(self, loss: torch.Tensor) -> None:
+        "Count the loss of a step."
         self.step += 1
         self.total = self.total + loss
         self.fine = self.fine + self.total.isfinite()
-        for name, value in (parts or {}).items():
-            if name not in self.parts:  # a tensor, as later: a number would be another program
-                self.parts[name] = self.device.transfer(torch.tensor(0.0))
-            self.parts[name] = self.parts[name] + value
 
     def mean(self) -> float:
         "Mean loss of the steps so far; ArithmeticError with the step that spoiled it."
@@ -420,19 +405,11 @@ class Losses:
             raise ArithmeticError(min(ranks.all_gather(int(self.device.read(self.fine).item()))))
         return float(total / self.step)
 
-    def part_sums(self) -> dict[str, float]:
-        "Sums of the named parts, also those before an interrupt; mean of all processes."
-        own = {name: self.device.read(value).item() for name, value in self.parts.items()}
-        each = self.device.ranks.all_gather(own)
-        names = sorted(self.before.keys() | own.keys())
-        now = {name: sum(sums.get(name, 0.0) for sums in each) / len(each) for name in names}
-        return {name: self.before.get(name, 0.0) + now[name] for name in names}
-
     def leave_place(self, state: State) -> None:
         "Keep in the state where an epoch was interrupted."
         self.mean()  # raises where the loss is not finite
-        device, state.step, state.parts = self.device, self.step, self.part_sums()
-        state.total = device.ranks.all_gather(device.read(self.total).item())
+        state.step = self.step
+        state.total = self.device.ranks.all_gather(self.device.read(self.total).item())
 
 
 # %% [markdown]
@@ -450,33 +427,19 @@ def train_step(
     losses: Losses,  # to which the batch's mean loss is added
 ) -> None:
     "One update of the weights."
-    device = job.device
+    device, found = job.device, list[torch.Tensor]()
     *others, last = parts_of(device, batch)
-    counted: dict[str, torch.Tensor] = {}  # the loss and its named parts
     for part in (*others, last):
-        loss, named = _loss_of(device, compute, part, len(part[0]) / len(batch[0]))
-        counted = {k: counted[k] + v for k, v in named.items()} if counted else named
+        with device.autocast():
+            loss = compute(part)
+            if others:
+                loss = loss * (len(part[0]) / len(batch[0]))
+        found.append(loss.detach())
         if part is not last:
             device.scaler.scale(loss).backward()
             device.end_part(state.model)
-    losses.add(counted.pop(""), counted)
+    losses.add(reduce(torch.add, found))
     update(device, loss, state.optimizer, job.config.clip_grad)
-
-
-def _loss_of(
-    device: Device,
-    compute: Compute,
-    batch: Any,
-    share: float,  # of the whole batch
-) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:  # to be trained; to be counted, the sum as ""
-    "The loss of a batch or of a part of one, and its named parts."
-    with device.autocast():
-        found = compute(batch)
-        parts = found if isinstance(found, dict) else {}
-        loss = reduce(torch.add, parts.values()) if isinstance(found, dict) else found
-        if share < 1:
-            loss = loss * share
-    return loss, {"": loss.detach()} | {k: v.detach() * share for k, v in parts.items()}
 
 
 # %% [markdown]
@@ -521,7 +484,7 @@ small = {"base_size": 32, "crop_size": 32, "choose": "last", "device": "cpu", "w
 config = Config(scenes=8, epochs=3, **small)
 task, device = make_task(config), open_device("cpu")
 job, state = Job(task, task.splits(), device), fresh_state(task, device)
-first = [train_epoch(job, state, 0)[0] for _ in range(2)]
+first = [train_epoch(job, state, 0) for _ in range(2)]
 test_eq(device.reads, 2)
 
 losses, batch = Losses(device), task.batch(job.parts["train"], [0, 1], 0)
@@ -578,8 +541,6 @@ def finish(job: Job, state: State) -> None:
         evaluation = job.task.evaluate(model, job.parts["test"], job.device, best["phase"], origin)
         job.once(lambda: evaluation.save(job.folder.path))
         scores = job.once(lambda: job.folder.read_json("scores.json"))
-    if report := job.device.report():
-        print(f"device  {report}")
     rule = f", rule {scores['protocol']['rule']}" if "rule" in scores["protocol"] else ""
     print(f"test    {scores['protocol']['chosen']}{rule}")
     print(scores["line"])
@@ -617,6 +578,11 @@ def beginning(job: Job) -> State:
     config, device, same = job.config, job.device, identity(job)
     old = job.once(lambda: find_checkpoint(job.folder, config, same))
     if old and (computed := old["data"].get("precision", device.precision)) != device.precision:
+        if computed not in device.precisions:
+            raise UserError(
+                f"{job.folder.path}: this run computes in {computed}, which {device.name} cannot; "
+                "resume it on a GPU, or begin again with another --output-dir"
+            )
         device.set_precision(computed)
     state = fresh_state(job.task, device)
     job.record = same | {"precision": device.precision}
@@ -723,23 +689,11 @@ def _ended(folder: Folder, error: BaseException) -> None:
             say_status(folder, "stopped" if stopped else "failed", last["epochs_done"] - 1, reason)
 
 
-def _resume_command(folder: Folder, config: Settings) -> str:
-    "The command that resumes a run on this machine, with its settings of place."
-    words = ["mshnet", "train", "--resume", str(folder.path)]
-    for name, setting in type(config).model_fields.items():
-        value = getattr(config, name)
-        left = name == "max_hours" and started_processes()  # what is left of this session's
-        of_place = name in OF_ITS_MACHINE - {"output_dir", "resume"}
-        if value != setting.default and of_place and not left:
-            words += [f"--{name.replace('_', '-')}", str(value)]
-    return " ".join(map(quoted, words))
-
-
 def _last_words(job: Job, stopped: Stopped | None) -> None:
-    "Finish the mirror, and print where the results are and how to resume."
+    "Finish the mirror, and print how to resume."
     if stopped:
-        print(f"stopped  {stopped.reason}; nothing is lost. Resume with the same command, or with")
-        print(f"  {_resume_command(job.folder, job.config)}", flush=True)
+        text = f"stopped  {stopped.reason}; nothing is lost. Run the same command again to resume"
+        print(text, flush=True)
     signalled = stopped is not None and stopped.number
     if copied := job.mirror.flush(60 if signalled else 600):
         print(copied, flush=True)
@@ -923,7 +877,7 @@ def _launch(config: Settings, task: Task | None) -> Run:
         )
     if last["state"] == "stopped" and not run.file("scores.json").exists():
         raise Stopped(last["reason"])
-    return Run(run.path, config, last["reason"])
+    return Run(run.path, config)
 
 
 # %%

@@ -105,7 +105,7 @@ def some(split: Split, images: int, batch: int = 1) -> Split:
 
 def train_on(task: Detection, state: State, data: Split, device: Device, epoch: int) -> float:
     "Train on some images for an epoch; the mean loss."
-    return train_epoch(Job(task, {"train": data}, device), state, epoch)[0]
+    return train_epoch(Job(task, {"train": data}, device), state, epoch)
 
 
 def measure(

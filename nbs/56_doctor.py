@@ -28,6 +28,7 @@ import torch
 
 from mshnet.core import Settings, UserError, counted, first_line, quoted
 from mshnet.device import USUAL_THREADS, Device, busy_cores, open_device, own_cores
+from mshnet.files import free_memory
 from mshnet.places import installed, run_folder, session_hours, site_of, where
 from mshnet.recipe import Config
 from mshnet.run import PACKAGES
@@ -185,14 +186,13 @@ def _build(checkup: _Checkup) -> _Finding:
 # %%
 #| export
 def _memory(checkup: _Checkup) -> _Finding:
-    "The free memory."
-    free = checkup.device.free() / 2**30 if checkup.device else 0.0
-    if not 0 < free < float("inf"):
-        return "ok", "how much is free is not known"
-    if free < 1:
-        todo = "free some, or use a smaller --batch-size or --micro-batch"
-        return "warning", f"{free:.1f} GB free; {todo}"
-    return "ok", f"{free:.1f} GB free; `mshnet bench` measures what a batch takes"
+    "The free memory: of the GPU, else of this machine."
+    device, free = checkup.device, free_memory()
+    if device and device.kind == "cuda":
+        free = float(torch.cuda.mem_get_info(device.index or 0)[0])
+    if free < 2**30:
+        return "warning", f"{free / 2**30:.1f} GB free; use a smaller --batch-size or --micro-batch"
+    return "ok", f"{free / 2**30:.1f} GB free; `mshnet bench` measures what a batch takes"
 
 
 # %% [markdown]

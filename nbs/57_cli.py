@@ -1,7 +1,7 @@
 # %% [markdown]
 # # cli
 #
-# > `mshnet train | test | predict | data | doctor | bench | compare | export | pack`: the settings as flags, and every mistake in one line with its remedy.
+# > `mshnet train | test | predict | data | doctor | bench | compare | export`: the settings as flags, and every mistake in one line with its remedy.
 
 # %%
 #| default_exp cli
@@ -83,11 +83,10 @@ COMMANDS = {
     "bench": "measure training, evaluation and memory on this device",
     "export": "write weights as a checked file for other programs (pip install 'mshnet[export]')",
     "compare": "compare runs: scores, protocols, and Pd by size",
-    "pack": "archive a run (RUN.tar.gz, beside it)",
 }
 
 # %% [markdown]
-# Five commands take their main argument without a flag. Some flags are not settings and belong to one command: what a bench measures, the file of an export. No run records them.
+# Four commands take their main argument without a flag. Some flags are not settings and belong to one command: what a bench measures, the file of an export. No run records them.
 
 # %%
 #| export
@@ -95,7 +94,6 @@ _ARGUMENTS: dict[str, tuple[str, str, str | None, str]] = {  # name, metavar, na
     "train": ("folder", "[DIR]", "?", "the data set: the same as --dataset-dir DIR"),
     "data": ("folder", "[DIR]", "?", "folder or archive of the data set, or a name"),
     "compare": ("runs", "RUN", "+", "folder of a run, or of scores"),
-    "pack": ("run", "RUN", None, "folder of the run"),
     "predict": ("inputs", "INPUT", "*", "image, video, folder, or glob in quotes"),
 }
 _OPTIONS: dict[str, dict[str, tuple[type, str]]] = {  # a bool is a switch
@@ -145,17 +143,6 @@ _DAILY = [
     *("epochs", "batch_size", "lr", "choose", "seed"),
     *("device", "num_devices", "max_hours", "mirror_dir"),
 ]
-_TEXTS = {  # of settings that each command uses in its own way
-    "weight_path train": "weights to start from: a file, a run folder, or pretrained",
-    "weight_path test": "weights to evaluate: a file or a run folder (default: pretrained)",
-    "weight_path predict": "weights to predict with: a file or a run folder (default: pretrained)",
-    "weight_path export": "weights to write: a file, a run folder, or pretrained",
-    "num_devices predict": "processes that share the files, on a GPU each or on CPU cores",
-    "output_dir train": "run folder (default: named after the settings, in runs/)",
-    "output_dir test": "folder of the scores (default: none are written)",
-    "output_dir predict": "folder of the results (default: predictions/NAME)",
-    "output_dir bench": "folder of the measurements (default: runs/bench)",
-}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -182,11 +169,9 @@ def _metavar(name: str, kind: Any) -> str:
     return {int: "N", float: "NUMBER"}.get(kind, word.get(last, last.upper()))
 
 
-def _text_of(name: str, settings: type[Settings], command: str) -> str:
+def _text_of(name: str, settings: type[Settings]) -> str:
     "The help of a setting."
     field, task = settings.model_fields[name], settings.model_fields["task"].default
-    if text := _TEXTS.get(f"{name} {command}"):
-        return text
     if name == "task":
         return f"the task: {', '.join(TASKS)} (default: that of the run or the weights)"
     if name == "dataset_dir" and task != "detect":
@@ -247,7 +232,6 @@ def _add_settings(
     own = [name for name in names if name not in {*Settings.model_fields, *daily}]
     rest = [name for name in names if name not in {*own, *daily}]
     task = f"settings of task {settings.model_fields['task'].default}"
-    command = parser.prog.split()[-1]
     for title, some in {"settings of daily use": daily, task: own, "other settings": rest}.items():
         group = parser.add_argument_group(title)
         for name in some:
@@ -255,7 +239,7 @@ def _add_settings(
             how: dict[str, Any] = {"nargs": "?", "const": "true"} if kind is bool else {}
             how |= {"dest": name, "metavar": _metavar(name, kind)}
             explained = whole or some is daily
-            hint = _text_of(name, settings, command) if explained else argparse.SUPPRESS
+            hint = _text_of(name, settings) if explained else argparse.SUPPRESS
             group.add_argument(_flag(name), help=hint, **how)
             for alias in (alias for alias, target in ALIASES.items() if target == name):
                 group.add_argument(_flag(alias), help=argparse.SUPPRESS, **how)
@@ -307,9 +291,9 @@ def parse(
 
     UserError for a mistake.
     """
+    if words[:1] == ["pack"]:
+        raise UserError(unknown("pack", []))
     words = [re.sub("^--[^=]+", lambda flag: flag[0].replace("_", "-"), word) for word in words]
-    if words[:1] == ["predict"]:  # a file's name may begin with a dash
-        words = [f"./{w}" if w.startswith("-") and os.path.exists(w) else w for w in words]
     settings, trained = _task_of_words(words)
     parsed, rest = make_parser(settings, "--help-all" in words).parse_known_args(words)
     written = {k: v for k, v in vars(parsed).items() if v is not None}
@@ -332,9 +316,8 @@ def _misfit(word: str, command: str, settings: type[Settings]) -> str:
     if not word.startswith("-"):
         return f"unexpected argument {word!r}; {see}"
     name = word.lstrip("-").split("=")[0].replace("-", "_")
-    instead = {"compare": "add > FILE.md", "pack": "the archive lies beside the run"}
-    if name == "output" and command in instead:
-        return f"output is retired: {instead[command]}"
+    if (name, command) == ("output", "compare"):
+        return "output is retired: add > FILE.md"
     if name in settings.model_fields:
         if not word.startswith("--"):
             return f"{word}: a flag begins with two dashes; use -{word}"
@@ -438,12 +421,11 @@ def _predict(config: Config, inputs: list[str], words: Sequence[str], **how: Any
     from mshnet.predict import predict_files
     from mshnet.task import make_task
 
-    if config.num_devices > 1 and not started_processes():
+    if config.num_devices > 1:
         from mshnet.train import processes_to_start, run_in_processes
 
-        if not processes_to_start(config):
-            raise UserError("num_devices: one process drives all chips of a TPU; leave it out")
-        return max(map(abs, run_in_processes(config, words)), default=0)
+        if processes_to_start(config):
+            return max(map(abs, run_in_processes(config, words)), default=0)
     names, predict = ["output_dir", "device", "precision"], predict_files
     if config.task != "detect":
         if how or started_processes() > 1:
@@ -458,7 +440,7 @@ def _predict(config: Config, inputs: list[str], words: Sequence[str], **how: Any
 
 
 # %% [markdown]
-# The other commands are short. The status of `data` and `doctor` gives the result to a script. `compare` reads the files of runs, and needs neither their data nor a device. `export` and `pack` write one file each.
+# The other commands are short. The status of `data` and `doctor` gives the result to a script. `compare` reads the files of runs, and needs neither their data nor a device. `export` writes one file.
 
 # %%
 #| export
@@ -510,14 +492,7 @@ def _export(config: Config, **how: str) -> int:
     return 0
 
 
-def _pack(config: Config, run: str) -> int:
-    "Put a run into one file, and print its name."
-    path = resolve("mshnet.session:pack")(run)
-    print(f"{path}  {megabytes(path.stat().st_size)}")
-    return 0
-
-
-_WORKS = (_train, _test, _predict, _data, _doctor, _bench, _export, _compare, _pack)
+_WORKS = (_train, _test, _predict, _data, _doctor, _bench, _export, _compare)
 _RUN: dict[str, Callable[..., int]] = {work.__name__[1:]: work for work in _WORKS}
 
 
@@ -550,7 +525,7 @@ def main(
         command, words = "", sys.argv[1:] if words is None else words
         try:
             command, written, file, trained = parse(words)
-            names = ["run", "runs", "inputs", *_OPTIONS.get(command, {})]
+            names = ["runs", "inputs", *_OPTIONS.get(command, {})]
             own = {name: written.pop(name) for name in names if name in written}
             config = configure(written, file, trained)
             if command == "predict":

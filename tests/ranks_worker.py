@@ -137,7 +137,7 @@ def main(out, fail=""):
     task = Detection(CONFIG)
     model = device.to_device(task.model())
     state = State(model, task.optimizer(model), ema=device.to_device(task.model()))
-    seen["loss"], _ = train_epoch(Job(task, task.splits(), device), state, 0)
+    seen["loss"] = train_epoch(Job(task, task.splits(), device), state, 0)
     device.ranks.assert_in_sync(model)
     device.ranks.assert_in_sync(state.ema)
     with torch.no_grad():

@@ -69,8 +69,8 @@ def refused(capsys, line):
         ("train -epochs 3", "-epochs: a flag begins with two dashes; use --epochs"),
         ("train --compile on", "compile is retired: leave it out"),
         ("train --on-out-of-memory halve", "names the --micro-batch to use"),
-        ("pack run --weights-only", "weights_only is retired: best.pt alone"),
-        ("pack run --output x.tgz", "output is retired: the archive lies beside the run"),
+        ("pack run", "pack is retired: `tar -czf RUN.tar.gz RUN` makes one file"),
+        ("export --weights-only", "weights_only is retired: best.pt alone"),
         ("train --config nothing.json", "not a readable JSON file"),
     ],
 )
@@ -112,7 +112,10 @@ NO_SETTINGS = {
     "nothing for a preset": (b'{"preset": {}}', "preset={} is not known"),
     "line break in a name": (rb'{"a\nb": 1}', r"unknown setting 'a\nb'"),
     "half a character": (rb'{"\ud800": 1}', r"unknown setting '\ud800'"),
-    "many names": (json.dumps({f"no {i}": i for i in range(9000)}).encode(), "8990 more"),
+    "many names": (
+        json.dumps({f"no {i}": i for i in range(9000)}).encode(),
+        "unknown setting 'no 0'; ",
+    ),
     "long value": (json.dumps({"lr": "9" * 10**6}).encode(), "use a finite number"),
     "no such user": (b'{"resume": "~nobody-here/last.pt"}', "resume='~nobody-here/last.pt' is"),
     "no name": (rb'{"dataset_dir": "a\u0000b"}', r"dataset_dir='a\x00b' is not possible"),
@@ -131,11 +134,10 @@ def test_a_file_that_holds_no_settings_is_one_line(capsys, tmp_path, kind):
     assert len(line) < 2500
 
 
-def test_a_number_that_python_does_not_write_is_refused():
-    "It writes none of more than 4,300 digits, in an error line either; True is no number."
-    for value, shown in ((10**5000, "a number of thousands of digits"), (True, "True")):
-        with pytest.raises(UserError, match=f"epochs={shown} is not possible"):
-            Config(epochs=value)
+def test_true_is_no_number():
+    "Python takes it for 1."
+    with pytest.raises(UserError, match="epochs=True is not possible"):
+        Config(epochs=True)
 
 
 @pytest.mark.parametrize("setting", ["epochz", "mode", "Epochs"])
@@ -201,7 +203,6 @@ def test_long_commands_show_that_they_work(capsys, finished, tmp_path, monkeypat
     lines = {
         scoring: r"(?m)^  score test: \d+ of \d+ batches, [\d:?]+ left$",
         export: r"(?m)^  compare safetensors with PyTorch: \d+ s so far$",
-        f"pack {finished / 'run'}": r"(?m)^  pack run: \d+ s so far$",
     }
     bars = {scoring: r"\rscore test: +\d+%\|"}
     for terminal, wanted in ((False, lines), (True, bars)):

@@ -5,7 +5,6 @@ import os
 from types import SimpleNamespace
 
 import pytest
-import torch
 from conftest import make_dataset
 
 from mshnet import doctor
@@ -50,7 +49,7 @@ PLAIN = {
     "doctor.own_cores": lambda: [0, 1, 2, 3],
     "doctor.USUAL_THREADS": 4,
     "doctor.shutil.disk_usage": lambda folder: SimpleNamespace(free=50 * GB),
-    "device.free_memory": lambda: 16 * GB,
+    "doctor.free_memory": lambda: 16 * GB,
 }
 T4 = {"doctor._find_nvidia": lambda: ["Tesla T4", "Tesla T4"]}
 T4 |= {"torch.cuda.is_available": lambda: False, "torch.version.cuda": "13.0"}
@@ -64,8 +63,7 @@ ENOUGH = BUSY | {"doctor.USUAL_THREADS": 3}
 STUCK = {"doctor.open_device": fails("no\nmore")}
 WARNS = {"doctor.open_device": warns}
 SLOW = {"device.Device.has_bf16": lambda self: False}
-LITTLE = {"device.free_memory": lambda: GB / 2}
-UNKNOWN = {"device.free_memory": lambda: torch.inf}
+LITTLE = {"doctor.free_memory": lambda: GB / 2}
 ROOM = {"doctor.shutil.disk_usage": lambda folder: SimpleNamespace(free=0.5 * GB)}
 FULL = {"doctor.shutil.disk_usage": lambda folder: SimpleNamespace(free=0.1 * GB)}
 RUN, BESIDE = {"output_dir": "a/run"}, {"output_dir": "runs/mine", "mirror_dir": "runs"}
@@ -89,7 +87,6 @@ FINDINGS = [  # the machine, the subject, settings, the level, a part of the tex
     (SAME, "build", {}, "ok", ""),
     ({}, "memory", {}, "ok", "16.0 GB free; `mshnet bench`"),
     (LITTLE, "memory", {}, "warning", "0.5 GB"),
-    (UNKNOWN, "memory", {}, "ok", "not known"),
     ({}, "disk", RUN, "ok", "50 GB free for a/run"),
     (ROOM, "disk", RUN, "warning", "--output-dir"),
     (FULL, "disk", RUN, "error", "--output-dir"),

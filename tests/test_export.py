@@ -181,7 +181,6 @@ def test_a_damaged_file_is_found(run, onnx_file, tmp_path, where):
         ("export --weight-path w.safetensors --output w.safetensors", "is the file of the weights"),
         ("export --weight-path w.pt --epochs 3", "mshnet export has no option --epochs"),
         ("export --weight-path nan.pt --output n.safetensors", "nan.pt: weights that predict NaN"),
-        ("pack run --format safetensors", "mshnet export"),
     ],
 )
 def test_mistakes_are_one_line_and_leave_nothing(tmp_path, monkeypatch, capsys, line, said):

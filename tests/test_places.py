@@ -22,7 +22,7 @@ import pytest
 from conftest import SHARED, make_dataset
 from PIL import Image
 
-from mshnet import fetch, places, session
+from mshnet import fetch, places
 from mshnet.cli import main
 from mshnet.core import UserError
 from mshnet.data import FOLDERS, find_file, load
@@ -37,7 +37,7 @@ from mshnet.fetch import (
 )
 from mshnet.places import COLAB, HERE, KAGGLE, Place, mount_drive
 from mshnet.recipe import Config
-from mshnet.session import pack, take_along
+from mshnet.session import take_along
 
 
 @pytest.fixture
@@ -95,7 +95,8 @@ class MessageError(Exception):
 def colab(monkeypatch, tmp_path, mount=None, download=None):
     "A stand-in of google.colab, and a Drive in a folder of the test."
     monkeypatch.setattr(places, "DRIVE", tmp_path / "drive")
-    monkeypatch.setattr(places, "MY_DRIVE", tmp_path / "drive" / "MyDrive")
+    for module in (places, fetch):
+        monkeypatch.setattr(module, "MY_DRIVE", tmp_path / "drive" / "MyDrive")
     package = types.ModuleType("google.colab")
     package.drive = types.SimpleNamespace(mount=mount)
     package.files = types.SimpleNamespace(download=download)
@@ -115,10 +116,8 @@ def test_drive_is_mounted_with_its_time_limit(monkeypatch, tmp_path):
     place = colab(monkeypatch, tmp_path, mount)
     found = mount_drive(place, timeout=7)
     assert calls == [(str(tmp_path / "drive"), 7000)]
-    assert found.folder == tmp_path / "drive" / "MyDrive"
-    again = mount_drive(place)
-    assert (again.folder, len(calls)) == (found.folder, 1)
-    assert "mounted already" in again.line
+    assert found == f"Google Drive is mounted: {tmp_path / 'drive' / 'MyDrive'}"
+    assert "mounted already" in mount_drive(place) and len(calls) == 1
 
 
 @pytest.mark.parametrize(
@@ -135,18 +134,17 @@ def test_a_refused_drive_is_one_line_and_no_exception(monkeypatch, tmp_path, err
     place = colab(monkeypatch, tmp_path, mount)
     found = mount_drive(place, timeout=0.5)
     said = "propagation was" if error else "there is no"
-    assert found.folder is None
-    assert said in found.line and "mount_drive()" in found.line
-    assert "\n" not in found.line
+    assert said in found and "mount_drive()" in found
+    assert "\n" not in found
     data = str(tmp_path / "drive/MyDrive/set.zip")  # a data set there has the same line
-    assert refusal(find_dataset, data, place) == f"dataset_dir={data!r}: {found.line}"
+    assert refusal(find_dataset, data, place) == f"dataset_dir={data!r}: {found}"
 
 
 def test_elsewhere_drive_is_not_asked_for(monkeypatch, tmp_path):
     "On Kaggle and here it does nothing."
     calls = []
     colab(monkeypatch, tmp_path, lambda path, timeout_ms: calls.append(path))
-    assert "in Colab only" in mount_drive(HERE).line
+    assert "in Colab only" in mount_drive(HERE)
     assert calls == []
 
 
@@ -683,80 +681,36 @@ def unpacked(path, folder):
     return found
 
 
-def test_a_packed_run_unpacks_to_itself(run, tmp_path, capsys):
-    "Under its own name; nothing of what comes and goes, and nobody's name."
-    assert main(["pack", str(run)]) == 0
-    path = run.parent / f"{run.name}.tar.gz"
-    assert capsys.readouterr().out == f"{path}  {places.megabytes(path.stat().st_size)}\n"
-    assert left(run.parent) == sorted([run.name, path.name])
-    with tarfile.open(path) as box:
-        assert {(h.uid, h.gid, h.uname, h.gname) for h in box} == {(0, 0, "root", "root")}
-    found = unpacked(path, tmp_path / "local")
-    assert found.name == run.name
-    assert tree(found) == {name: name.encode() for name in KEPT}
-    size = path.stat().st_size
-    (run / "last.pt").write_text("longer than before")
-    assert pack(run).stat().st_size > size  # it is replaced
-
-
-def test_what_a_run_may_hold_besides_is_no_trouble(run, monkeypatch, tmp_path):
-    "A link to a data set or back; a spare checkpoint; a file that vanishes while it is packed."
-    (run / "latest").symlink_to(run)
-    (run / "previous.pt").write_text("it may be the only one that is good")
-    listed = session.run_files(run)
-    (run / "log.jsonl").unlink()
-    monkeypatch.setattr(session, "run_files", lambda _: listed)
-    found = set(tree(unpacked(pack(run), tmp_path / "local")))
-    assert found == {*KEPT, "previous.pt"} - {"log.jsonl"}
-
-
-def test_a_failed_packing_keeps_the_old_file(run, monkeypatch):
-    "Atomic: the old one or the new one."
-    path = pack(run)
-    before = path.read_bytes()
-    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    monkeypatch.setattr(tarfile.TarFile, "addfile", lambda *_, **__: (_ for _ in ()).throw(full))
-    assert "No space left on device" in refusal(pack, run)
-    assert path.read_bytes() == before
-    assert left(run.parent) == sorted([run.name, path.name])
-
-
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("pack", "required: RUN"),
-        ("pack nothing", "nothing: is no run, there is no config.json in it"),
-        ("pack set", "did you mean 'set-1f0c2a9b'?"),
-        ("pack set-1f0c2a9b/figures", "is no run, there is no config.json in it"),
-        ("pack set-1f0c2a9b --output a.tgz", "output is retired: the archive lies beside the run"),
-    ],
-)
-def test_what_cannot_be_packed_is_one_line(run, monkeypatch, capsys, line, said):
-    "Status 2."
-    monkeypatch.chdir(run.parent)
-    assert main(line.split()) == 2
-    err = capsys.readouterr().err
-    assert said in err
-    assert len(err.splitlines()) == 1
-    assert left(run.parent) == [run.name]
-
-
 def test_a_run_is_taken_along_where_its_disk_is_deleted(run, monkeypatch, tmp_path):
-    "Colab offers the file, Kaggle shows it as output, and one's own disk keeps the folder."
+    """Colab offers the file, Kaggle shows it as output, and one's own disk keeps the folder.
+
+    The file holds the run under its name, without what comes and goes; a link back is no trouble.
+    """
     offered = []
+    (run / "latest").symlink_to(run)
     at_colab = colab(monkeypatch, tmp_path, download=offered.append)
-    before = left(run.parent)
-    assert take_along(run, HERE).endswith(f"`mshnet pack {run}` puts it into one file")
-    assert (left(run.parent), offered) == (before, [])
+    assert take_along(run, HERE) == f"{run}: this disk keeps it"
+    assert (left(run.parent), offered) == ([run.name], [])
     for place, note in ((at_colab, "/content is deleted"), (KAGGLE, "/kaggle/working is kept")):
         place = replace(place, runs=tmp_path / place.name / "runs")
         line, path = take_along(run, place), place.runs / f"{run.name}.tar.gz"
         assert line.startswith(f"{path}  ") and "kB; " in line and note in line
-        with tarfile.open(path) as box:
-            assert f"{run.name}/config.json" in box.getnames()
+        found = unpacked(path, tmp_path / f"from-{place.name}")
+        assert (found.name, tree(found)) == (run.name, {name: name.encode() for name in KEPT})
     assert offered == [str(tmp_path / "colab" / "runs" / f"{run.name}.tar.gz")]
 
-    def fail(name):  # as in another process than the notebook's
-        raise AttributeError("'NoneType' object has no attribute 'kernel'")
 
-    assert pack(run, place=colab(monkeypatch, tmp_path, download=fail)).exists()
+def test_a_run_that_cannot_be_taken_along_is_one_line(run, monkeypatch, tmp_path, capsys):
+    "A full disk keeps the old file; outside of the notebook's process nothing is offered."
+
+    def fail(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    place = replace(colab(monkeypatch, tmp_path, download=fail), runs=tmp_path / "out")
+    assert take_along(run, place).startswith(str(tmp_path / "out"))
+    assert "is not offered for download" in capsys.readouterr().out
+    path = tmp_path / "out" / f"{run.name}.tar.gz"
+    before = path.read_bytes()
+    monkeypatch.setattr(tarfile.TarFile, "add", fail)
+    assert "No space left on device" in refusal(take_along, run, place)
+    assert (path.read_bytes(), left(path.parent)) == (before, [path.name])

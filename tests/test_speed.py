@@ -98,7 +98,7 @@ def test_threads_make_room_for_other_programs(threads, busy, count):
 
 @pytest.mark.parametrize("how", [*FIX_THREADS, "torch", "deterministic"])
 def test_threads_that_were_asked_for_stay(threads, monkeypatch, how):
-    "And then a run reports that its steps may stall, once."
+    "A run only records how busy the cores are."
     threads(3.0)
     was = torch.are_deterministic_algorithms_enabled()
     if how in FIX_THREADS:
@@ -109,9 +109,6 @@ def test_threads_that_were_asked_for_stay(threads, monkeypatch, how):
         same = how == "deterministic"
         device = device_for(Config(device="cpu", precision="fp32", deterministic=same))
         assert device.facts() == {"threads": 2 if how == "torch" else 4, "busy_cores": 3.0}
-        assert "steps may take several times as long" in device.news
-        device.news = ""
-        share_cores(device, every=0)
         assert not device.news
     finally:
         torch.use_deterministic_algorithms(was)

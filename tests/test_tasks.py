@@ -84,15 +84,10 @@ def test_a_toy_resumes_to_the_same_bits(runs, name, tmp_path):
     assert again.scores["scores"] == runs[name].scores["scores"]
 
 
-def test_named_parts_of_a_loss_are_logged(runs, tmp_path):
-    "Their means add up to the loss, in micro-batches and after an interruption too."
-    for entry in runs["ring"].history:
-        assert entry["losses"].keys() == {"smooth", "square"}
-        assert sum(entry["losses"].values()) == pytest.approx(entry["loss"], rel=1e-5)
+def test_micro_batches_have_the_loss_of_a_batch(runs, tmp_path):
+    "Nearly: batch norm takes its means over a part."
     small = train(toy("ring", epochs=1, micro_batch=3, output_dir=str(tmp_path / "small")))
-    want = runs["ring"].history[0]["losses"]
-    assert small.history[0]["losses"] == pytest.approx(want, rel=0.05)
-    assert "losses" not in runs["sentences"].history[0]
+    assert small.history[0]["loss"] == pytest.approx(runs["ring"].history[0]["loss"], rel=0.05)
 
 
 def test_scores_can_be_repeated(runs):
@@ -141,8 +136,10 @@ def test_a_task_that_lacks_a_method_is_named():
         def model(self):
             return nn.Linear(1, 1)
 
-    line = "Half: a task needs the methods splits, batch, loss, predict, tally, too"
-    with pytest.raises(UserError, match=line):
+        def __init__(self, config):
+            self.settings = config
+
+    with pytest.raises(TypeError, match=r"class Half .*batch.*loss.*predict.*splits.*tally"):
         Half(Config())
 
 
@@ -336,10 +333,6 @@ def test_toys_train_in_two_processes(runs, tmp_path):
         have, want = ([e["loss"] for e in x] for x in (two.history(), run.history))
         assert have == pytest.approx(want, rel=1e-3), name
         assert two.read_json("scores.json")["scores"].keys() == run.scores["scores"].keys()
-    have, want = (
-        x.history()[0]["losses"] for x in (Folder(tmp_path / "ring"), Folder(runs["ring"].folder))
-    )
-    assert have == pytest.approx(want, rel=1e-3)
 
 
 # Detection

@@ -135,7 +135,7 @@ class Ring(Task):
         level = batch.level.view(-1, 1, 1, 1)
         noisy = batch.image * (1 - level) + batch.noise * level
         error = (model(noisy, batch.voltage, batch.level) - batch.image).float()
-        return {"square": error.square().mean(), "smooth": 0.1 * error.abs().mean()}
+        return error.square().mean() + 0.1 * error.abs().mean()
 
     def predict(self, model, batch, phase):
         image, count = batch.noise, self.config.noise_steps

@@ -347,11 +347,12 @@ class Signs(Task):
             network.learn(self.vocabulary, self.bigram)
         return network
 
-    def loss(self, model: Any, batch: SignBatch, phase: str) -> dict[str, Tensor]:
-        "The CTC losses of all outputs, and the distillation."
+    def loss(self, model: Any, batch: SignBatch, phase: str) -> Tensor:
+        "The sum of the CTC losses of all outputs and of the distillation."
         c, outputs = self.config, model(batch.clip, batch.frames)
-        steps = out_lengths(batch.frames)
-        return signing_loss(outputs, steps, batch.labels, batch.lengths, c.distil, c.distil_weight)
+        clips = out_lengths(batch.frames), batch.labels, batch.lengths
+        parts = signing_loss(outputs, *clips, c.distil, c.distil_weight)
+        return sum(parts.values())  # type: ignore[return-value]
 
     def predict(self, model: Any, batch: SignBatch, phase: str) -> Tensor:  # [B,T',C]
         "Log probabilities of each gloss in every fourth frame."

@@ -106,7 +106,6 @@
 # mshnet train --dataset-dir /content/drive/MyDrive/NUAA-SIRST.zip --mirror-dir drive --epochs 50
 # mshnet train --dataset-dir nuaa-sirst --epochs 50
 # mshnet test --weight-path /kaggle/working/runs/nuaa-sirst-*/best.pt
-# mshnet pack /kaggle/working/runs/nuaa-sirst-*
 # ```
 #
 # 出问题时，见[故障排查](trouble.zh-CN.ipynb)。

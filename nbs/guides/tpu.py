@@ -23,7 +23,7 @@
 # |---|---|---|
 # | `this machine has no TPU` | the session has another accelerator | Colab: Runtime, Change runtime type, v5e-1 TPU. Kaggle: Session options, Accelerator, TPU v5e-8 |
 # | `torch ... and torch_xla ... do not belong together` | another torch was installed over the one of the image | delete the runtime, start a fresh one, and never `pip install torch`, `torch_xla`, `numpy` or `IPython` there |
-# | `the TPU is held by ...` | one program at a time can use a TPU | stop the other notebook, or restart its kernel |
+# | `the TPU runtime does not start: ...` | one program at a time can use a TPU | stop the other notebook, or restart its kernel |
 # | `PJRT_DEVICE=... is another kind of runtime` | another guide told you to set this variable | remove it |
 # | `this process has trained on another device before` | torch_xla must be loaded before the first backward pass | restart the kernel, begin with the TPU |
 #

@@ -23,7 +23,7 @@
 # |---|---|---|
 # | `this machine has no TPU` | 会话用的是别的加速器 | Colab：Runtime，Change runtime type，v5e-1 TPU。Kaggle：Session options，Accelerator，TPU v5e-8 |
 # | `torch ... and torch_xla ... do not belong together` | 在镜像自带的 torch 之上又装了别的 | 删除运行时，新开一个，并且不要在那里用 `pip install` 安装 torch、`torch_xla`、`numpy` 或 `IPython` |
-# | `the TPU is held by ...` | 同一时间只有一个程序能使用 TPU | 停止另一个 notebook，或重启它的内核 |
+# | `the TPU runtime does not start: ...` | 同一时间只有一个程序能使用 TPU | 停止另一个 notebook，或重启它的内核 |
 # | `PJRT_DEVICE=... is another kind of runtime` | 别的教程要求设置了这个变量 | 删除它 |
 # | `this process has trained on another device before` | torch_xla 必须在第一次反向传播之前加载 | 重启内核，先用 TPU |
 #

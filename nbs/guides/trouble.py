@@ -96,7 +96,7 @@
 # | `...: cannot be written (...); the old file is unchanged` | the disk is full or read-only. Repair that, then run the same command again to resume |
 # | `...: ..., and previous.pt cannot replace it; begin again with another --output-dir` | both checkpoints are damaged: start a new run; the line names the flags |
 # | status 75 | the time limit was reached before the last epoch: run the same command again |
-# | `stopped  ...; nothing is lost. Resume with the same command, or with` | no error: somebody stopped the run, or it reached its time limit |
+# | `stopped  ...; nothing is lost. Run the same command again to resume` | no error: somebody stopped the run, or it reached its time limit |
 #
 # ## Google Drive and backups
 #

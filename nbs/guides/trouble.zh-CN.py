@@ -96,7 +96,7 @@
 # | `...: cannot be written (...); the old file is unchanged` | 磁盘已满或只读。解决后再执行同一条命令即可恢复 |
 # | `...: ..., and previous.pt cannot replace it; begin again with another --output-dir` | 两个检查点都已损坏：请开始一次新的训练；提示给出参数 |
 # | 状态 75 | 最后一个 epoch 之前达到了时间限制：再执行同一条命令 |
-# | `stopped  ...; nothing is lost. Resume with the same command, or with` | 不是错误：有人停止了训练，或达到了时间限制 |
+# | `stopped  ...; nothing is lost. Run the same command again to resume` | 不是错误：有人停止了训练，或达到了时间限制 |
 #
 # ## Google Drive 与备份
 #

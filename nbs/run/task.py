@@ -96,7 +96,7 @@ print(take_along(run.folder))
 # %% [markdown]
 # ## 8. Where the files are / 文件在哪里
 #
-# `best.pt` holds the kept weights (`mshnet test --weight-path`), `last.pt` everything to resume from, `train.log` what was printed. `mshnet pack` makes one file of the whole run.
+# `best.pt` holds the kept weights (`mshnet test --weight-path`), `last.pt` everything to resume from, `train.log` what was printed.
 
 # %%
 from mshnet.train import keep_copies

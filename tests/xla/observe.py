@@ -18,7 +18,7 @@ from torch import nn
 
 from mshnet.data import Split
 from mshnet.detection import NETWORKS, Detection
-from mshnet.device import Adagrad, open_device, update
+from mshnet.device import OPTIMIZERS, open_device, update
 from mshnet.recipe import Config
 from mshnet.run import Folder, State, each_tensor, load
 from mshnet.task import score_split
@@ -58,7 +58,7 @@ class Calm(Detection):
 
     def optimizer(self, model):
         "Adagrad, whose rate may be a 0-d tensor."
-        return Adagrad(model.parameters(), lr=0.05, initial_accumulator_value=0.1)
+        return OPTIMIZERS["adagrad"](model.parameters(), lr=0.05, initial_accumulator_value=0.1)
 
 
 def ten_steps(device, shake=0.0):
@@ -137,14 +137,15 @@ def detector(device):
     "What is said of a batch of another shape, and of a read in the middle of a step."
     model = device.to_device(nn.Conv2d(1, 1, 3))
     optimizer, seen = torch.optim.SGD(model.parameters(), lr=0.1), {}
-    for phase, sizes, read in (("odd", (8, 8, 8, 16), False), ("read", (8, 8, 8, 8), True)):
+    phases = {"odd": (8, 8, 8, 16), "read": (8, 8, 8, 8), "other": (8, 8, 8, 8)}
+    for phase, sizes in phases.items():
         step = device.begin(phase, model, optimizer)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             for number, size in enumerate(sizes):
                 loss = step(device.transfer_batch(One(torch.ones(size, 1, 4, 4))).image).sum()
-                if read and number == 3:
-                    loss = loss * loss.item()
+                if phase != "odd" and number == 3:
+                    loss = loss * (loss.item() if phase == "read" else loss)
                 update(device, loss, optimizer)
         seen[phase] = [str(w.message) for w in caught]
     return seen | {"host": sorted(host_operations())}

@@ -27,7 +27,6 @@ for _ in range(3):
     image = device.transfer_batch(One(torch.ones(8, 1, 4, 4))).image
     update(device, step(image).sum(), optimizer)
 print(device.facts()["xla"])
-print(device.report())
 device.begin("random", model)
 masks = []
 for _ in range(2):
