@@ -71,6 +71,7 @@ for at in (0.001, 0.01, 0.5, 0.999):
     right.annotate(f" {at}", (curve["fa"][i], curve["pd"][i] + 0.004), rotation=45)
 right.set(xlabel="Fa, false pixels per million", ylabel="Pd", xlim=(0, 125), ylim=(0.85, 0.97))
 right.set_title("Targets against false alarms, by threshold")
+
 # %% [markdown]
 # ## The machinery
 #
@@ -120,7 +121,6 @@ test_eq(signal_to_clutter(spot * 1.0, spot, spot), round(12**0.5, 3))
 # ### Each target's record
 #
 # The record of a target holds its place, its size and its contrast, the IoU with the prediction that found it, how many of its pixels were predicted, and the highest probability in it.
-
 
 # %%
 #| export
