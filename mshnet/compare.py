@@ -61,6 +61,8 @@ class Scored:
     def how(self) -> dict[str, str]:
         "The protocol as text, with the kind of choice of the epoch."
         known = {k: one_line(str(v)) for k, v in self.protocol.items() if v is not None}
+        if "resize" in known:  # the word of earlier runs
+            known["resize"] = known["resize"].replace("squashed", "resized")
         first = {"split_hash": UNKNOWN}  # even if it was not recorded
         if self.task == "detect":
             first["mirrored"] = "False"  # as before it was recorded
@@ -94,13 +96,13 @@ def read_scored(
     "Read a folder with scores; UserError for any other folder."
     place = Path(os.path.expanduser(folder))
     if not os.path.isdir(place):  # unlike Path's: False for an impossible name
-        what = "a file; name its folder" if os.path.exists(place) else "there is no such folder"
-        raise UserError(f"{folder}: {what} (a run, such as runs/NAME, or a folder of scores)")
+        what = "there is no such folder; name a run, such as runs/NAME, or a folder of scores"
+        raise UserError(f"{folder}: {what}")
     if not os.path.exists(place / "scores.json"):
-        remedy, weights = "train it first, or name another folder", place / "best.pt"
-        if os.path.exists(weights):
-            words = f"--weight-path {quoted(weights)} --output-dir {quoted(f'{place}-scores')}"
-            remedy = f"score it: mshnet test {words}, and name that folder"
+        words = (
+            f"--weight-path {quoted(place / 'best.pt')} --output-dir {quoted(f'{place}-scores')}"
+        )
+        remedy = f"finish its training, or score it (mshnet test {words}) and name that folder"
         raise UserError(f"{folder}: has no scores.json; {remedy}")
     file = read_scores_file(place / "scores.json", _ScoresFile)
     names = file.scores if "task" in file.protocol else SCORES

@@ -93,7 +93,7 @@ class AugmentParams(NamedTuple):
     scale: tuple[float, float] = (1.0, 1.0)  # additional scale of rows and of columns
     sensor: int = 0  # seed of noise and sensor faults; 0: none
     clutter: tuple[int, ...] = ()  # something large in the way, as of `sample_clutter`; (): none
-    square: int = 0  # side to which the image is squashed, as for scoring; 0: it is not
+    square: int = 0  # side of the resized square, as for scoring; 0: it has its own size
 
 
 def sample_params(
