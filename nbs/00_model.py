@@ -424,8 +424,3 @@ _upsampling_matrix(2, 2)
 #
 #    Channel attention pools over everything that it is given. In a half the mean and the maximum of a channel are different, and so are the weights of all its pixels.
 #    </details>
-# 4. Why does the network refuse an image of 100x64, and how can you use it nevertheless?
-#    <details><summary>Answer</summary>
-#
-#    Four halvings need multiples of 16. Pad the image to 112x64 with its mirror image and cut the prediction back, as [prediction](53_predict.ipynb) does.
-#    </details>

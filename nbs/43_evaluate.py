@@ -126,14 +126,6 @@ def _settings_of_test(weights: Any, settings: dict[str, Any]) -> Settings:
 
 # %%
 #| export
-class OtherTask(UserError):
-    "Weights of a task other than detection."
-
-    def __init__(self, weights: str | os.PathLike[str], task: str) -> None:
-        super().__init__(f"{os.fspath(weights)}: weights of task {task} cannot detect targets")
-        self.task = task
-
-
 class Detector:
     "Weights on a device; called with images, it returns the probability of target of each pixel."
 
@@ -152,8 +144,8 @@ class Detector:
             model = use_cpu_passes(copy.deepcopy(weights))
         else:
             trained = trained_model(weights)
-            if trained.task != "detect":
-                raise OtherTask(weights, trained.task)
+            if (task := trained.task) != "detect":
+                raise UserError(f"{weights}: weights of task {task} cannot detect targets")
             self.name, model = Path(weights).name, trained.model
             self.deep, self.threshold = trained.phase == "full", trained.threshold
             self.multiscale = trained.multiscale

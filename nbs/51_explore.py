@@ -10,8 +10,6 @@
 #| hide
 import tempfile
 
-from fastcore.test import expect_fail
-
 from mshnet.recipe import Config
 from mshnet.train import train
 
@@ -175,7 +173,6 @@ def _widget(
     view: Callable[[int], View],  # an image, by its index
     lines: Sequence[tuple[str, int]],  # of the list of images: what it shows, and the index
     threshold: float,
-    place: int,  # of the line that is shown first
     rule: str,
 ) -> Any:
     "A box of widgets to walk through images."
@@ -183,7 +180,7 @@ def _widget(
 
     numbered = [(f"{n}. {line}", i) for n, (line, i) in enumerate(lines, 1)]
     how = {"style": {"description_width": "80px"}, "layout": w.Layout(width="460px")}
-    image = w.Dropdown(options=numbered, index=place, description="image", **how)
+    image = w.Dropdown(options=numbered, description="image", **how)
     spot = w.Dropdown(description="zoom", **how)
     steps = {"min": 0, "max": 1, "step": 0.01, "continuous_update": False}
     slider = w.FloatSlider(threshold, description="threshold", **steps, **how)
@@ -219,13 +216,12 @@ def movable() -> bool:
 def explore(
     weights: str | Path,  # a run's folder, or a file of weights
     threshold: float = 0.5,
-    place: int = 0,  # in the list of images, from 0, the worst
     device: str = "cpu",  # one image at a time is no work for a TPU
 ) -> Any:  # a widget, a Picture, or a line
     """Walk through test images, of a run the worst first: truth, probability, hits and misses.
 
     For weights of another task, a line. Raises UserError without weights or images, and for a
-    place or threshold that is out of range.
+    threshold outside 0 to 1.
     """
     if not 0 <= threshold <= 1:
         raise UserError(f"threshold={threshold}: a probability; use a number from 0 to 1")
@@ -239,19 +235,15 @@ def explore(
     order = sorted(range(len(split.names)), key=lambda i: known.get(split.names[i], 0.0))
     iou = {name: f"  IoU {value:.2f}" for name, value in known.items()}
     lines = [(split.names[i] + iou.get(split.names[i], ""), i) for i in order]
-    if not 0 <= place < len(lines):
-        raise UserError(f"place={place}: there are {len(lines)} to see; use 0 to {len(lines) - 1}")
     view = lru_cache(64)(partial(view_image, Detector(file, device), config, split))
     if movable():
-        return _widget(view, lines, threshold, place, config.rule)
-    still = explored(view(lines[place][1]), threshold, rule=config.rule)
+        return _widget(view, lines, threshold, config.rule)
+    still = explored(view(lines[0][1]), threshold, rule=config.rule)
     return save_picture(still, folder_beside(file) / "figures" / "explore.png")
 
 
 # %%
 print("widgets" if movable() else "a still picture")
-with expect_fail(UserError, contains="use 0 to"):
-    explore(run.folder, place=99)
 explore(run.folder, threshold=0.3)
 
 # %%
