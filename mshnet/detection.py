@@ -110,7 +110,7 @@ class _DetectionTally:
         "IoU, nIoU, F1, Pd, Fa."
         return self.counts.scores()
 
-# %% ../nbs/41_detection.ipynb #Detection
+
 class Detection(Task):
     "Infrared small target detection with MSHNet."
 

@@ -22,7 +22,6 @@ from .cpu import use_cpu_passes
 from .detection import fused_for, normalise
 from .device import infer, open_device
 from .places import site_of
-from .recipe import Config
 from .task import Evaluation, count_seen, make_task, trained_model
 from .weights import PRETRAINED, settings_of_weights, weights_file
 

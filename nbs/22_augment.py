@@ -145,7 +145,7 @@ drawn
 
 # %%
 #| export
-def placement(
+def _placement(
     mask: np.ndarray,  # [H,W] uint8, 0 or 1
     drawn: AugmentParams,
     crop_size: int,
@@ -167,9 +167,6 @@ def placement(
             starts[i] = min(max(starts[i], 0), spare[i])
     return sides[0], sides[1], starts[0], starts[1]
 
-
-# %%
-placement(mask, drawn, 64)
 
 # %% [markdown]
 # ### The occluder
@@ -280,7 +277,7 @@ def augment(
 ) -> Pair:  # image [S,S] or [S,S,3], mask [S,S]
     "The training transform for given parameters."
     picture, truth = Image.fromarray(image), Image.fromarray(mask)
-    height, width, y, x = placement(mask, drawn, crop_size)
+    height, width, y, x = _placement(mask, drawn, crop_size)
     if drawn.mirror:
         picture, truth = ImageOps.mirror(picture), ImageOps.mirror(truth)
     if drawn.flip:

@@ -359,11 +359,6 @@ class _Conv2d(nn.Conv2d):
         return out
 
 
-# %%
-x, weight, bias = (torch.randn(*n, dtype=torch.float64) for n in ((2, 3, 4, 5), (2, 3, 3, 3), (2,)))
-inputs = [value.requires_grad_() for value in (x, weight, bias)]
-assert torch.autograd.gradcheck(_ConvOnCpu.apply, inputs)
-
 # %% [markdown]
 # ### In a network
 #

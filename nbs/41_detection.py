@@ -170,12 +170,6 @@ def fused_for(device: Device, model: nn.Module) -> nn.Module:
     return model if device.precision == "fp32" or device.compiles else fuse_bn(model)
 
 
-# %%
-image, model = torch.randn(2, 3, 32, 32), MSHNet()
-with torch.no_grad():
-    model.train()(image)  # moves the statistics away from their start
-    test_close(fuse_bn(model)(image)[1], model.eval()(image)[1], eps=1e-4)
-
 # %% [markdown]
 # ### The task
 #
@@ -212,8 +206,6 @@ class _DetectionTally:
         return self.counts.scores()
 
 
-# %%
-#| export
 class Detection(Task):
     "Infrared small target detection with MSHNet."
 
@@ -383,14 +375,12 @@ def _advice(
 
 
 # %%
-def log(*fa):
-    "A log with these false alarm rates; an epoch with a rate of 20 has found a target."
-    each = [{"iou": 0.3 if f == 20 else 0.0, "pd": 0.0, "fa": f, "targets": 1} for f in fa]
-    return [{"scores": scores} for scores in each]
-
-
-print(_advice(log(20, 9e5), Config(preset="paper")))
-print(_advice(log(20, 0), Config()))
+found, empty, full = (
+    {"scores": {"iou": iou, "pd": 0.0, "fa": fa, "targets": 1}}
+    for iou, fa in ((0.3, 20), (0.0, 0), (0.0, 9e5))
+)
+print(_advice([found, full], Config(preset="paper")))
+print(_advice([found, empty], Config()))
 
 # %% [markdown]
 # ## Questions

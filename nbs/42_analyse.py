@@ -28,9 +28,9 @@ from mshnet.task import make_task, score_split
 
 # %%
 #| export
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -213,7 +213,7 @@ def evaluate_split(
 ) -> Analysis:
     "Score a split, with its curves and a record of each image and target."
     rule, tally, histogram = task.config.rule, task.tally(), Histogram()
-    found, seen = [Found(0, 0, 0)] * len(THRESHOLDS), list[list[dict[str, Any]]]()
+    found, seen = list[list[Found]](), list[list[dict[str, Any]]]()
 
     def count(logits: Tensor, batch: Batch) -> None:
         "Count a batch in all ways."
@@ -225,32 +225,29 @@ def evaluate_split(
         histogram.add(prob, mask)
         grey = image[batch.real].float().mean(1).numpy()
         seen.extend(map(target_records, grey, prob, pred, mask, targets, [rule] * len(targets)))
-        found[:] = _add(found, pd_fa(prob, targets, THRESHOLDS, rule))
+        found.append(pd_fa(prob, targets, THRESHOLDS, rule))
 
     count_predictions(count, task, model, split, device, phase, "batches")
     ranks = device.ranks
     tally.gather(ranks)
     histogram.join(ranks.all_gather(histogram))
     share = tally.batch_size // ranks.count
-    found, seen = reduce(_add, ranks.all_gather(found)), in_turns(ranks.all_gather(seen), share)
+    seen = in_turns(ranks.all_gather(seen), share)
+    batches = zip(*itertools.chain.from_iterable(ranks.all_gather(found)), strict=True)
+    sums = [sum(each, Found(0, 0, 0)) for each in batches]  # of each threshold
     how = protocol(task, split, tally.scores(), device, weights)
     return Analysis(
         tally.scores(),
         how,
         task.config.model_dump(),
         _image_rows(tally.counts, split.names),
-        _curves(histogram, found, tally.counts.pixels),
+        _curves(histogram, sums, tally.counts.pixels),
         [
             {"name": name, **target}
             for name, one in zip(split.names, seen, strict=True)
             for target in one
         ],
     )
-
-
-def _add(one: Sequence[Found], other: Sequence[Found]) -> list[Found]:
-    "The sums of two counts, threshold by threshold."
-    return [a + b for a, b in zip(one, other, strict=True)]
 
 
 def _image_rows(tally: Tally, names: Sequence[str]) -> list[dict[str, Any]]:

@@ -486,8 +486,6 @@ for name in ("one/0.png", "one/1.png", "two/0.png", "two/1.png"):
     (here / name).parent.mkdir(exist_ok=True)
     Image.fromarray(sights[int(name[4])]).save(here / name)
 (here / "broken.png").write_bytes((here / "one" / "0.png").read_bytes()[:999])
-
-# %%
 print(detect(here / "one" / "0.png", device="cpu")[0])
 print(predict("pretrained", here / "one" / "0.png", device="cpu").shape)
 find_targets(device="cpu")

@@ -255,11 +255,6 @@ def _session(checkup: _Checkup) -> _Finding:
     return "ok", f"{time}; no copies (--mirror-dir DIR copies the run there meanwhile)"
 
 
-# %%
-bad = {"output_dir": "/dev/null/run", "mirror_dir": "drive"}
-for check in (_disk, _session):
-    print(*check(_Checkup(Config(device="cpu", **bad))))
-
 # %% [markdown]
 # ## All checks
 #
