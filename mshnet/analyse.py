@@ -126,22 +126,17 @@ def evaluate_split(
     ranks = device.ranks
     tally.gather(ranks)
     histogram.join(ranks.all_gather(histogram))
-    share = tally.batch_size // ranks.count
-    seen = in_turns(ranks.all_gather(seen), share)
+    seen = in_turns(ranks.all_gather(seen), tally.batch_size // ranks.count)
     batches = zip(*itertools.chain.from_iterable(ranks.all_gather(found)), strict=True)
     sums = [sum(each, Found(0, 0, 0)) for each in batches]  # of each threshold
-    how = protocol(task, split, tally.scores(), device, weights)
+    named = zip(split.names, seen, strict=True)
     return Analysis(
         tally.scores(),
-        how,
+        protocol(task, split, tally.scores(), device, weights),
         task.config.model_dump(),
         _image_rows(tally.counts, split.names),
         _curves(histogram, sums, tally.counts.pixels),
-        [
-            {"name": name, **target}
-            for name, one in zip(split.names, seen, strict=True)
-            for target in one
-        ],
+        [{"name": name, **target} for name, one in named for target in one],
     )
 
 

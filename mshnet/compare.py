@@ -61,11 +61,10 @@ class Scored:
     def how(self) -> dict[str, str]:
         "The protocol as text, with the kind of choice of the epoch."
         known = {k: one_line(str(v)) for k, v in self.protocol.items() if v is not None}
-        if "resize" in known:  # the word of earlier runs
-            known["resize"] = known["resize"].replace("squashed", "resized")
         first = {"split_hash": UNKNOWN}  # even if it was not recorded
-        if self.task == "detect":
-            first["mirrored"] = "False"  # as before it was recorded
+        if self.task == "detect":  # earlier runs recorded no mirrors, and another word
+            first["mirrored"] = "False"
+            known["resize"] = known.get("resize", UNKNOWN).replace("squashed", "resized")
         return first | known | {"choice": choice(known.get("chosen", ""))}
 
     @property
@@ -232,8 +231,7 @@ def _score_table(runs: Sequence[Scored]) -> str:
 
 def _protocol_table(comparison: Comparison) -> str:
     "The protocols: fields that differ, and fields that agree."
-    runs = comparison.runs
-    columns = comparison.differs
+    runs, columns = comparison.runs, comparison.differs
     rows = [[r.name, *(shortened(v[i], 44) for v in columns.values())] for i, r in enumerate(runs)]
     same = "; ".join(f"{k} {v}" for k, v in runs[0].how.items() if k not in {"choice", *columns})
     note = f"{'the same in all' if len(runs) > 1 else 'protocol'}: {same}"

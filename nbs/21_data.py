@@ -535,9 +535,6 @@ def _read_lists(source: Source, findings: Findings) -> dict[str, list[str]]:
 lines = ("images/a.png", r"C:\sirst\images\b.png", "../c", "night/d.v2", "# a comment", "a", "a")
 list(_names_in("\n".join(lines)))
 
-# %% [markdown]
-# Pillow raises many kinds of errors for damaged files. Each concerns one file, and reading continues with the next. Too large and unreadable are different problems, because the fix differs.
-
 # %%
 #| export
 MOST_COVERED = 0.2  # of an image by its targets; more looks like an inverted mask
