@@ -144,7 +144,8 @@ class Detector:
         else:
             trained = trained_model(weights)
             if (task := trained.task) != "detect":
-                raise UserError(f"{weights}: weights of task {task} cannot detect targets")
+                name = os.fspath(weights)
+                raise UserError(f"{name}: weights of task {task} cannot detect targets")
             self.name, model = Path(weights).name, trained.model
             self.deep, self.threshold = trained.phase == "full", trained.threshold
             self.multiscale = trained.multiscale

@@ -118,10 +118,9 @@ def read_scored(
         what = "there is no such folder; name a run, such as runs/NAME, or a folder of scores"
         raise UserError(f"{folder}: {what}")
     if not os.path.exists(place / "scores.json"):
-        words = (
-            f"--weight-path {quoted(place / 'best.pt')} --output-dir {quoted(f'{place}-scores')}"
-        )
-        remedy = f"finish its training, or score it (mshnet test {words}) and name that folder"
+        weights, output = quoted(place / "best.pt"), quoted(f"{place}-scores")
+        test = f"mshnet test --weight-path {weights} --output-dir {output}"
+        remedy = f"name a run that is finished, or score this one ({test}) and name that folder"
         raise UserError(f"{folder}: has no scores.json; {remedy}")
     file = read_scores_file(place / "scores.json", _ScoresFile)
     names = file.scores if "task" in file.protocol else SCORES
