@@ -110,25 +110,24 @@ def _peak(device: Device) -> int:  # bytes
     return peak if sys.platform == "darwin" else peak * 1024
 
 
-def train_two_steps(config: Config) -> dict[str, int]:  # bytes: before the steps, at the peak
-    "Train two steps in this process."
+def train_two_steps(config: Config) -> int:  # bytes
+    "Train two steps; the peak memory of this process."
     device, task = device_for(config), Detection(config)
     data = some(task.splits()["train"], 2 * config.batch_size, config.batch_size)
-    state, before = fresh_state(task, device), _peak(device)
-    train_on(task, state, data, device, config.warm_epoch + 1)
+    train_on(task, fresh_state(task, device), data, device, config.warm_epoch + 1)
     _synchronize(device)
-    return {"before": before, "peak": _peak(device)}
+    return _peak(device)
 
 
 _CHILD = """import json, sys
 from mshnet.bench import Config, UserError, train_two_steps
 try:
-    print(json.dumps(train_two_steps(Config(**json.load(sys.stdin)))))
+    print(train_two_steps(Config(**json.load(sys.stdin))))
 except UserError as error:
     sys.exit(str(error))"""
 
 
-def measure_memory(config: Config) -> dict[str, Any]:  # before and peak (bytes), or error
+def measure_memory(config: Config) -> dict[str, Any]:  # batch, and peak (bytes) or error
     "Train two steps in a fresh process."
     settings = json.dumps(config.model_dump())
     program = [sys.executable, "-c", _CHILD]
@@ -136,7 +135,7 @@ def measure_memory(config: Config) -> dict[str, Any]:  # before and peak (bytes)
     if done.returncode:
         last = done.stderr.strip().splitlines()[-1:] or [f"ended with status {done.returncode}"]
         return {"batch": config.batch_size, "error": last[0]}
-    return {"batch": config.batch_size} | json.loads(done.stdout.strip().splitlines()[-1])
+    return {"batch": config.batch_size, "peak": int(done.stdout.split()[-1])}
 
 # %% ../nbs/55_bench.ipynb #bench
 def bench(
@@ -192,7 +191,7 @@ def table(
         f"data    {content['data']}",
         f"sizes   trained on {crop}x{crop} pixels, scored at {size}x{size}",
         f"weights {settings['weight_path'] or PRETRAINED} (for scoring)",
-        f"turns   median of {content['options']['repeats']}",
+        f"times   medians of {content['options']['repeats']} repetitions",
         f"\n{'':24}{'ms/image':>10}{'images/s':>10}",
     ]
     for row in content["rows"]:

@@ -62,8 +62,9 @@ class Scored:
         "The protocol as text, with the kind of choice of the epoch."
         known = {k: one_line(str(v)) for k, v in self.protocol.items() if v is not None}
         first = {"split_hash": UNKNOWN}  # even if it was not recorded
-        if self.task == "detect":
-            first["mirrored"] = "False"  # as before it was recorded
+        if self.task == "detect":  # earlier runs recorded no mirrors, and another word
+            first["mirrored"] = "False"
+            known["resize"] = known.get("resize", UNKNOWN).replace("squashed", "resized")
         return first | known | {"choice": choice(known.get("chosen", ""))}
 
     @property
@@ -94,13 +95,12 @@ def read_scored(
     "Read a folder with scores; UserError for any other folder."
     place = Path(os.path.expanduser(folder))
     if not os.path.isdir(place):  # unlike Path's: False for an impossible name
-        what = "a file; name its folder" if os.path.exists(place) else "there is no such folder"
-        raise UserError(f"{folder}: {what} (a run, such as runs/NAME, or a folder of scores)")
+        what = "there is no such folder; name a run, such as runs/NAME, or a folder of scores"
+        raise UserError(f"{folder}: {what}")
     if not os.path.exists(place / "scores.json"):
-        remedy, weights = "train it first, or name another folder", place / "best.pt"
-        if os.path.exists(weights):
-            words = f"--weight-path {quoted(weights)} --output-dir {quoted(f'{place}-scores')}"
-            remedy = f"score it: mshnet test {words}, and name that folder"
+        weights, output = quoted(place / "best.pt"), quoted(f"{place}-scores")
+        test = f"mshnet test --weight-path {weights} --output-dir {output}"
+        remedy = f"name a run that is finished, or score this one ({test}) and name that folder"
         raise UserError(f"{folder}: has no scores.json; {remedy}")
     file = read_scores_file(place / "scores.json", _ScoresFile)
     names = file.scores if "task" in file.protocol else SCORES
@@ -230,8 +230,7 @@ def _score_table(runs: Sequence[Scored]) -> str:
 
 def _protocol_table(comparison: Comparison) -> str:
     "The protocols: fields that differ, and fields that agree."
-    runs = comparison.runs
-    columns = comparison.differs
+    runs, columns = comparison.runs, comparison.differs
     rows = [[r.name, *(shortened(v[i], 44) for v in columns.values())] for i, r in enumerate(runs)]
     same = "; ".join(f"{k} {v}" for k, v in runs[0].how.items() if k not in {"choice", *columns})
     note = f"{'the same in all' if len(runs) > 1 else 'protocol'}: {same}"

@@ -266,19 +266,17 @@ Network = TypeVar("Network", bound=nn.Module)
 def use_cpu_passes(model: Network) -> Network:
     "The same model, with the passes by hand in all blocks and steps up that are MSHNet's."
     for layer in model.modules():
-        if isinstance(layer, Block) and layer.attend is attend and _has_its_attentions(layer):
-            layer.attend = attend_on_cpu  # type: ignore[method-assign]
-        for conv in (layer.conv1, layer.conv2) if isinstance(layer, Block) else ():
-            if type(conv) is nn.Conv2d:
-                conv.__class__ = _Conv2d
         if isinstance(layer, UNet) and layer.join is join:
             layer.join = join_on_cpu  # type: ignore[method-assign]
+        if not isinstance(layer, Block):
+            continue
+        own = (type(layer.ca), type(layer.sa)) == (ChannelAttention, SpatialAttention)
+        if own and layer.attend is attend:  # which reads the weights of these two alone
+            layer.attend = attend_on_cpu  # type: ignore[method-assign]
+        for conv in (layer.conv1, layer.conv2):
+            if type(conv) is nn.Conv2d:
+                conv.__class__ = _Conv2d
     return model
-
-
-def _has_its_attentions(block: Block) -> bool:
-    "Whether a block's attentions are MSHNet's: the passes by hand read their weights alone."
-    return (type(block.ca), type(block.sa)) == (ChannelAttention, SpatialAttention)
 
 
 def use_plain_passes(model: Network) -> Network:

@@ -371,7 +371,7 @@ class Split:
 
     @cached_property
     def digests(self) -> _Digests:
-        "What identifies its images; `_read_split` fills it while it reads them."
+        "What identifies its images; `_read_split` fills it while it reads a whole split."
         found = _Digests()
         for name, pair in zip(self.names, _pairs_of(self), strict=True):
             found.add(name, *pair)
@@ -553,12 +553,13 @@ def _read_split(
     names: list[str],
     findings: Findings,
     room: float,  # bytes of pixels to keep at most; beyond it, none are kept
-    size: int | str,  # side of the scored images, or "native"
+    config: Config,
 ) -> Split:
     "Read the images of a list once, and add the problems to `findings`."
     kept, good, digests = list[Pair](), list[str](), _Digests()
     used, marked = 0, False  # bytes of pixels; whether any mask has a target
-    read = prefetch(partial(_check_pair, source, size), names, 4)
+    hashed = part == "test" or config.choose != "val"  # else its parts have hashes
+    read = prefetch(partial(_check_pair, source, config.base_size), names, 4)
     for name, found in zip(names, read, strict=True):
         if isinstance(found, str):
             findings.errors[found].append(name)
@@ -567,7 +568,8 @@ def _read_split(
         for kind in notes:
             findings.warnings[kind].append(name)
         good.append(name)
-        digests.add(name, *pair)
+        if hashed:
+            digests.add(name, *pair)
         used += sum(pixels.nbytes for pixels in pair)
         marked |= bool(pair[1].any())
         kept.append(pair)
@@ -579,7 +581,8 @@ def _read_split(
         findings.warnings["no target in any mask of a list, so Pd is undefined"] += [part]
     pairs = tuple(kept) if used <= room else InFiles(source, tuple(good))
     split = Split(part, tuple(good), pairs, source.root.resolve().name)
-    split.__dict__["digests"] = digests  # where `cached_property` keeps it
+    if hashed:
+        split.__dict__["digests"] = digests  # where `cached_property` keeps it
     return split
 
 # %% ../nbs/21_data.ipynb #_scale_of_folder
@@ -602,7 +605,7 @@ def _read_source(config: Config, source: Source, findings: Findings) -> dict[str
     left = {"auto": free_memory() / 2, "stream": 0.0}.get(config.cache, math.inf)
     read: dict[str, Split] = {}
     for part, names in lists.items():
-        read[part] = _read_split(source, part, names, findings, left, config.base_size)
+        read[part] = _read_split(source, part, names, findings, left, config)
         if read[part].in_memory:  # less is left for the next
             left -= sum(image.nbytes + mask.nbytes for image, mask in read[part].pairs)
     return read

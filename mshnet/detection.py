@@ -82,7 +82,7 @@ def fused_for(device: Device, model: nn.Module) -> nn.Module:
     return model if device.precision == "fp32" or device.compiles else fuse_bn(model)
 
 # %% ../nbs/41_detection.ipynb #over_mirrors
-RESIZE = "both sides squashed to base_size (image bilinear, mask nearest, Pillow)"
+RESIZE = "both sides resized to base_size (image bilinear, mask nearest, Pillow)"
 NATIVE = "none: padded at the right and below to multiples of 16 with its mirror image, cut back"
 _MIRRORS = (), (3,), (2,), (2, 3)  # the axes that are reversed
 
@@ -110,7 +110,7 @@ class _DetectionTally:
         "IoU, nIoU, F1, Pd, Fa."
         return self.counts.scores()
 
-# %% ../nbs/41_detection.ipynb #Detection
+
 class Detection(Task):
     "Infrared small target detection with MSHNet."
 

@@ -115,51 +115,39 @@ def _window(centre: int, length: int, half: int) -> slice:
     start = min(max(centre - half, 0), max(length - 2 * half, 0))
     return slice(start, start + 2 * half)
 
-# %% ../nbs/51_explore.ipynb #_Explorer
-class _Explorer:
-    "Widgets to walk through images."
+# %% ../nbs/51_explore.ipynb #_widget
+def _widget(
+    view: Callable[[int], View],  # an image, by its index
+    lines: Sequence[tuple[str, int]],  # of the list of images: what it shows, and the index
+    threshold: float,
+    rule: str,
+) -> Any:
+    "A box of widgets to walk through images."
+    import ipywidgets as w
 
-    def __init__(
-        self,
-        view: Callable[[int], View],  # an image, by its index
-        lines: Sequence[tuple[str, int]],  # of the list of images: what it shows, and the index
-        threshold: float = 0.5,
-        place: int = 0,  # of the line that is shown first
-        rule: str = "exact",
-    ) -> None:
-        import ipywidgets as w
+    numbered = [(f"{n}. {line}", i) for n, (line, i) in enumerate(lines, 1)]
+    how = {"style": {"description_width": "80px"}, "layout": w.Layout(width="460px")}
+    image = w.Dropdown(options=numbered, description="image", **how)
+    spot = w.Dropdown(description="zoom", **how)
+    steps = {"min": 0, "max": 1, "step": 0.01, "continuous_update": False}
+    slider = w.FloatSlider(threshold, description="threshold", **steps, **how)
+    picture = w.Image(format="png", layout=w.Layout(max_width="100%"))
 
-        self.view, self.rule = view, rule
-        numbered = [(f"{n}. {line}", i) for n, (line, i) in enumerate(lines, 1)]
-        how = {"style": {"description_width": "80px"}, "layout": w.Layout(width="460px")}
-        self.image = w.Dropdown(options=numbered, index=place, description="image", **how)
-        self.spot = w.Dropdown(description="zoom", **how)
-        steps = {"min": 0, "max": 1, "step": 0.01, "continuous_update": False}
-        self.threshold = w.FloatSlider(threshold, description="threshold", **steps, **how)
-        self.picture = w.Image(format="png", layout=w.Layout(max_width="100%"))
-        back, on = w.Button(description="back"), w.Button(description="next")
-        self.box = w.VBox([w.HBox([self.image, back, on]), self.spot, self.threshold, self.picture])
-        self.image.observe(self.choose, "index")
-        self.threshold.observe(self.draw, "value")
-        back.on_click(lambda _: self.step(-1))
-        on.on_click(lambda _: self.step(1))
+    def draw(change: Any = None) -> None:
+        at = round(slider.value, 2)
+        picture.value = explored(view(image.value), at, spot.index or 0, rule)
 
-    def draw(self, change: Any = None) -> None:
-        "Draw the chosen image, spot and threshold."
-        view, threshold = self.view(self.image.value), round(self.threshold.value, 2)
-        self.picture.value = explored(view, threshold, self.spot.index or 0, self.rule)
+    def choose(change: Any = None) -> None:
+        spot.unobserve_all("index")
+        spot.options = list(spots(view(image.value)))
+        spot.index = 0
+        spot.observe(draw, "index")
+        draw()
 
-    def choose(self, change: Any = None) -> None:
-        "Show a different image."
-        self.spot.unobserve_all("index")
-        self.spot.options = list(spots(self.view(self.image.value)))
-        self.spot.index = 0
-        self.spot.observe(self.draw, "index")
-        self.draw()
-
-    def step(self, by: int) -> None:
-        "Show a neighbour in the list."
-        self.image.index = min(max(self.image.index + by, 0), len(self.image.options) - 1)
+    image.observe(choose, "index")
+    slider.observe(draw, "value")
+    choose()
+    return w.VBox([image, spot, slider, picture])
 
 # %% ../nbs/51_explore.ipynb #movable
 def movable() -> bool:
@@ -170,13 +158,12 @@ def movable() -> bool:
 def explore(
     weights: str | Path,  # a run's folder, or a file of weights
     threshold: float = 0.5,
-    place: int = 0,  # in the list of images, from 0, the worst
     device: str = "cpu",  # one image at a time is no work for a TPU
 ) -> Any:  # a widget, a Picture, or a line
     """Walk through test images, of a run the worst first: truth, probability, hits and misses.
 
     For weights of another task, a line. Raises UserError without weights or images, and for a
-    place or threshold that is out of range.
+    threshold outside 0 to 1.
     """
     if not 0 <= threshold <= 1:
         raise UserError(f"threshold={threshold}: a probability; use a number from 0 to 1")
@@ -190,12 +177,8 @@ def explore(
     order = sorted(range(len(split.names)), key=lambda i: known.get(split.names[i], 0.0))
     iou = {name: f"  IoU {value:.2f}" for name, value in known.items()}
     lines = [(split.names[i] + iou.get(split.names[i], ""), i) for i in order]
-    if not 0 <= place < len(lines):
-        raise UserError(f"place={place}: there are {len(lines)} to see; use 0 to {len(lines) - 1}")
     view = lru_cache(64)(partial(view_image, Detector(file, device), config, split))
     if movable():
-        hands = _Explorer(view, lines, threshold, place, config.rule)
-        hands.choose()
-        return hands.box
-    still = explored(view(lines[place][1]), threshold, rule=config.rule)
+        return _widget(view, lines, threshold, config.rule)
+    still = explored(view(lines[0][1]), threshold, rule=config.rule)
     return save_picture(still, folder_beside(file) / "figures" / "explore.png")

@@ -37,7 +37,7 @@ from .augment import UNIT, pad_mirrored
 from .core import UserError, counted, shown
 from .data import outside_of_data, pixels_of
 from .device import is_out_of_memory
-from .evaluate import Detector, OtherTask, expect_bytes
+from .evaluate import Detector, expect_bytes
 from mshnet.files import (
     SUMMARY,
     cannot_be_written,
@@ -55,7 +55,7 @@ from .run import Folder, Stop, Stopped, environment
 from .session import alone, bar, duration
 from .task import Written
 from .tracks import COLUMNS, Tracker, confirmed_tracks
-from .weights import PRETRAINED, weights_file
+from .weights import PRETRAINED, settings_of_weights, weights_file
 
 # %% ../nbs/53_predict.ipynb #Detections
 @dataclass(frozen=True)
@@ -344,11 +344,10 @@ def find_targets(
     name = shown(image) if isinstance(image, str) else "the image"
     if isinstance(image, str) and not image:
         image, name = EXAMPLE, f"{EXAMPLE.name}, an example"
-    pixels = _pixels_in(image)
-    try:
-        found = detect(pixels, weights, threshold, device)
-    except OtherTask as other:  # in a runner, which continues
-        return f"find_targets: is for task detect; `mshnet predict` takes files for {other.task}"
+    pixels, task = _pixels_in(image), settings_of_weights(os.fspath(weights)).get("task", "detect")
+    if task != "detect":  # in a runner, which continues
+        return f"find_targets: is for task detect; `mshnet predict` takes files for {task}"
+    found = detect(pixels, weights, threshold, device)
     print(f"{counted(len(found), 'target')} in {name}")
     return overlay(pixels, found)
 

@@ -72,28 +72,19 @@ def warm(
     hot = rng.random((size, size)) < rng.uniform(0, 0.001)
     return extra + hot * rng.uniform(30, 90, (size, size))
 
-# %% ../nbs/20_scenes.ipynb #_target_places
-def _target_places(
-    rng: np.random.Generator,
-    size: int,
-    count: int,
-) -> list[np.ndarray]:  # row and column of each
-    "Places of targets: inside, and too far apart to touch; fewer than `count` where it is crowded."
-    found: list[np.ndarray] = []
-    for _ in range(4 * count):
-        place = rng.uniform(8, size - 8, 2)
-        if len(found) < count and all(np.hypot(*(place - p)) > 16 for p in found):
-            found.append(place)
-    return found
-
-
+# %% ../nbs/20_scenes.ipynb #scene
 def scene(
     rng: np.random.Generator,
     size: int,
 ) -> tuple[np.ndarray, np.ndarray]:  # image and mask, [size,size] uint8
     "One infrared scene: background, warm clutter, one to three small targets, sensor noise."
     image, mask = background(rng, size) + warm(rng, size), np.zeros((size, size), np.uint8)
-    for row, col in _target_places(rng, size, int(rng.integers(1, 4))):
+    count, places = int(rng.integers(1, 4)), list[np.ndarray]()
+    for _ in range(4 * count):  # fewer than `count` where it is crowded
+        place = rng.uniform(8, size - 8, 2)
+        if len(places) < count and all(np.hypot(*(place - p)) > 16 for p in places):
+            places.append(place)
+    for row, col in places:
         across = rng.uniform(1.4, 2.1)
         shape = (across * rng.uniform(1, 1.4), across)
         spot = _blob(size, row, col, shape, rng.uniform(0, np.pi))

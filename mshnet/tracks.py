@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['REACH', 'MEMORY', 'HITS', 'AMONG', 'COLUMNS', 'Tracker', 'confirmed_tracks']
 
-# %% ../nbs/44_tracks.ipynb #c-from-collections-import-deque
+# %% ../nbs/44_tracks.ipynb #Tracker
 from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -14,7 +14,6 @@ import numpy as np
 
 from .core import UserError
 
-# %% ../nbs/44_tracks.ipynb #Tracker
 REACH = 16.0  # pixels from frame to frame
 MEMORY = 4  # frames without a detection
 HITS, AMONG = 5, 8  # a track is confirmed after so many detections in so many frames

@@ -318,10 +318,6 @@ def fraction(part: float, whole: float) -> float:
     return part / whole if whole else math.nan
 
 
-# %%
-print(Scores(0.624, 0.6, 0.77, fraction(0, 0), 12.34, 0, 1, "exact"))
-
-
 # %% [markdown]
 # ## The machinery
 #
@@ -547,9 +543,4 @@ def pd_fa(
 #    <details><summary>Answer</summary>
 #
 #    Mirroring changes the order in which components are labelled. The reference rule takes the first free prediction in that order. The exact rule takes the best pairing of all, and decides ties by area.
-#    </details>
-# 4. You lower the threshold from 0.5 to 0.1. Can Pd fall?
-#    <details><summary>Answer</summary>
-#
-#    Yes. Predictions grow and merge, and the centroid of a merged one may be more than 3 pixels from each of its targets.
 #    </details>

@@ -271,7 +271,7 @@ def copy_file(
 # %% [markdown]
 # ## Files that a user names
 #
-# An input is a file, a folder or a pattern such as `"day/*.npz"`, or `"day/**"` for all folders below. Of a folder we take the files whose suffix fits, in capitals or not. Hidden files are left out, and so are the results of `mshnet predict`: they would be predicted again. A file that is named twice is returned once. The order is that of the inputs.
+# An input is a file, a folder or a pattern such as `"day/*.npz"`, or `"day/**"` for all folders below. Of a folder we take the files whose suffix fits, in capitals or not. Hidden files are left out, and so are results of `mshnet predict` in folders below the named one: they would be predicted again. A file that is named twice is returned once. The order is that of the inputs.
 #
 # The folders at the beginning of a pattern that exist are meant as they are, so `set[1]/*.png` finds the files in a folder of this name. A shell replaces `*` by whatever lies there; therefore a named file of another kind is left out with a warning.
 
@@ -280,20 +280,17 @@ def copy_file(
 SUMMARY = "summary.json"  # in a folder of results
 
 
-def _holds_results(folder: Path) -> bool:
-    "Whether a folder was written by `mshnet predict`."
-    return all((folder / name).is_file() for name in (SUMMARY, "frames.csv"))
-
-
 def _inside(folder: Path, pattern: str) -> list[Path]:
-    "What fits a pattern in a folder, sorted; nothing hidden, and no results of a prediction."
+    "What fits a pattern in a folder, sorted; nothing hidden, and no results in folders below it."
     try:  # pathlib's ** follows no link: two loops of links would be 2^40 folders
         os.listdir(folder)  # glob passes over a folder that cannot be read
         found = sorted(folder.glob(pattern))
     except (OSError, ValueError) as error:  # a disk that fails; a pattern such as a**b
         raise UserError(f"{shown(str(folder / pattern))}: cannot be searched ({error})") from None
     found = [p for p in found if not any(name[0] == "." for name in p.relative_to(folder).parts)]
-    results = set(filter(_holds_results, {near for path in found for near in path.parents[:2]}))
+    near = {near for path in found for near in path.parents[:2] if folder in near.parents}
+    written = SUMMARY, "frames.csv"  # by `mshnet predict`
+    results = {each for each in near if all((each / name).is_file() for name in written)}
     return [path for path in found if results.isdisjoint(path.parents[:2])]
 
 

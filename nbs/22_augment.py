@@ -93,7 +93,7 @@ class AugmentParams(NamedTuple):
     scale: tuple[float, float] = (1.0, 1.0)  # additional scale of rows and of columns
     sensor: int = 0  # seed of noise and sensor faults; 0: none
     clutter: tuple[int, ...] = ()  # something large in the way, as of `sample_clutter`; (): none
-    square: int = 0  # side to which the image is squashed, as for scoring; 0: it is not
+    square: int = 0  # side of the resized square, as for scoring; 0: it has its own size
 
 
 def sample_params(
@@ -107,29 +107,29 @@ def sample_params(
     side = config.crop_size if config.base_size == "native" else config.base_size
     long_side = int(rng.integers(side // 2, side * 2 + 1))
     top, left, blur = float(rng.random()), float(rng.random()), float(rng.random())
-    drawn = AugmentParams(mirror, long_side, top, left, blur * bool(rng.random() < 0.5))
+    blur *= rng.random() < 0.5
+    paper, robust = config.augment == "paper", config.augment == "robust"
     flip, turn = bool(rng.random() < 0.5), bool(rng.random() < 0.5)
     held, which = rng.random() < config.target_share, float(rng.random())
     size, shape = rng.uniform(-1, 1, 2)
     sensor = int(rng.integers(1, 2**31))
-    whole, robust = config.crop != "resize", config.augment == "robust"
-    if config.augment != "paper":
-        drawn = drawn._replace(flip=flip, turn=turn)
-    if held:
-        drawn = drawn._replace(target=which)
+    whole, scale = config.crop != "resize", (1.0, 1.0)
     if config.augment != "turns" and (whole or robust):
         low, high, stretch = WIDE_JITTER if robust else JITTER
         size = (low * high) ** 0.5 * (high / low) ** (size / 2) if whole else 1.0
         aspect = stretch ** (shape / 2)
-        drawn = drawn._replace(scale=(size * aspect, size / aspect))
-    if whole:
-        scored = config.crop == "scored" and config.base_size != "native"
-        drawn = drawn._replace(long_side=0, square=side if scored else 0)
-    if robust:
-        drawn = drawn._replace(sensor=sensor)
-    if rng.random() < config.clutter_share:
-        drawn = drawn._replace(clutter=sample_clutter(rng))
-    return drawn
+        scale = size * aspect, size / aspect
+    scored = whole and config.crop == "scored" and config.base_size != "native"
+    return AugmentParams(
+        *(mirror, 0 if whole else long_side, top, left, blur),
+        flip=flip and not paper,
+        turn=turn and not paper,
+        target=which if held else -1.0,
+        scale=scale,
+        sensor=sensor if robust else 0,
+        clutter=sample_clutter(rng) if rng.random() < config.clutter_share else (),
+        square=side if scored else 0,
+    )
 
 
 JITTER = 0.7, 1.5, 1.2  # of native pixels: least, most, height to width
@@ -145,7 +145,7 @@ drawn
 
 # %%
 #| export
-def placement(
+def _placement(
     mask: np.ndarray,  # [H,W] uint8, 0 or 1
     drawn: AugmentParams,
     crop_size: int,
@@ -167,9 +167,6 @@ def placement(
             starts[i] = min(max(starts[i], 0), spare[i])
     return sides[0], sides[1], starts[0], starts[1]
 
-
-# %%
-placement(mask, drawn, 64)
 
 # %% [markdown]
 # ### The occluder
@@ -280,7 +277,7 @@ def augment(
 ) -> Pair:  # image [S,S] or [S,S,3], mask [S,S]
     "The training transform for given parameters."
     picture, truth = Image.fromarray(image), Image.fromarray(mask)
-    height, width, y, x = placement(mask, drawn, crop_size)
+    height, width, y, x = _placement(mask, drawn, crop_size)
     if drawn.mirror:
         picture, truth = ImageOps.mirror(picture), ImageOps.mirror(truth)
     if drawn.flip:

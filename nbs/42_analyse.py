@@ -28,10 +28,9 @@ from mshnet.task import make_task, score_split
 
 # %%
 #| export
-from collections import Counter
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -71,7 +70,7 @@ for at in (0.001, 0.01, 0.5, 0.999):
     i = curve["threshold"].index(at)
     right.annotate(f" {at}", (curve["fa"][i], curve["pd"][i] + 0.004), rotation=45)
 right.set(xlabel="Fa, false pixels per million", ylabel="Pd", xlim=(0, 125), ylim=(0.85, 0.97))
-right.set_title("Targets against false alarms, by threshold");
+right.set_title("Targets against false alarms, by threshold")
 
 # %% [markdown]
 # ## The machinery
@@ -121,95 +120,46 @@ test_eq(signal_to_clutter(spot * 1.0, spot, spot), round(12**0.5, 3))
 # %% [markdown]
 # ### Each target's record
 #
-# A prediction *touches* a target if they share a pixel, or if the matching rule paired them. Every wrong pixel then has one owner:
-#
-# - a target owns its missing pixels, and the excess pixels of a prediction that touches it;
-# - if a prediction touches several targets, its excess belongs to the target that it was paired with, else to the one that it covers most;
-# - a prediction that touches no target is a *false alarm* (`clutter` in the files).
-#
-# The wrong pixels of all targets and false alarms add up to those of the image: union less intersection.
+# The record of a target holds its place, its size and its contrast, the IoU with the prediction that found it, how many of its pixels were predicted, and the highest probability in it.
 
 # %%
 #| export
-@dataclass(frozen=True)
-class CloseUp:
-    "The targets and the clutter of one image."
-
-    targets: list[dict[str, Any]]
-    clutter: dict[str, int]  # number and pixels of the predictions that touch no target
-
-
-def close_up(
+def target_records(
     grey: np.ndarray,  # [S,S] grey levels
     prob: np.ndarray,  # [S,S] 0..1
     pred: np.ndarray,  # [S,S] bool
     mask: np.ndarray,  # [S,S] bool
     targets: Objects,  # of the mask
     rule: str,
-) -> CloseUp:
+) -> list[dict[str, Any]]:  # of each target
     "Record an image, target by target."
     truth, guess = (label(m, np.ones((3, 3), bool))[0] for m in (mask, pred))
-    preds, both = objects(pred), mask & pred
+    preds, records = objects(pred), []
     paired = dict(MATCH[rule](targets, preds))
-    couples = zip((truth[both] - 1).tolist(), (guess[both] - 1).tolist(), strict=True)
-    shared = Counter(couples)  # pixels in common of a target and a prediction
-    owner = {p: t for t, p in paired.items()}
-    for t, p in sorted(shared, key=lambda couple: (-shared[couple], couple)):
-        owner.setdefault(p, t)
-    records = []
-    for t, (row, col) in enumerate(targets.centroid):
-        own = truth == t + 1
+    for t, ((row, col), area) in enumerate(zip(targets.centroid, targets.area, strict=True)):
+        own, iou = truth == t + 1, None  # of the prediction that found it
+        if t in paired:
+            shared = np.count_nonzero(own & (guess == paired[t] + 1))
+            iou = round(float(shared / (area + preds.area[paired[t]] - shared)), 4)
         records.append(
             {"row": round(float(row), 2), "col": round(float(col), 2)}
-            | {"area": int(targets.area[t]), "scr": signal_to_clutter(grey, own, mask)}
-            | _outcome(t, paired, shared, owner, targets, preds)
+            | {"area": int(area), "scr": signal_to_clutter(grey, own, mask)}
+            | {"matched": t in paired, "iou": iou, "covered": int((own & pred).sum())}
             | {"peak": round(float(prob[own].max()), 4)}
         )
-    clutter = np.delete(preds.area, list(owner))
-    counts = {"clutter": len(clutter), "clutter_pixels": int(clutter.sum())}
-    return CloseUp(records, counts)
-
-
-def _outcome(
-    t: int,  # number of the target
-    paired: dict[int, int],  # the prediction that the rule paired with a target
-    shared: Counter[tuple[int, int]],  # pixels that (target, prediction) have in common
-    owner: dict[int, int],  # the target that owns a prediction
-    targets: Objects,
-    preds: Objects,
-) -> dict[str, Any]:
-    "Whether a target was found, how well, and how many predictions touch it."
-    touched = {p for u, p in shared if u == t}
-    iou = None
-    if t in paired:
-        p = paired[t]
-        touched.add(p)
-        iou = shared[t, p] / int(targets.area[t] + preds.area[p] - shared[t, p])
-    own = [p for p in touched if owner[p] == t]
-    inside = sum(pixels for (_, p), pixels in shared.items() if p in own)
-    return {
-        "matched": t in paired,
-        "iou": None if iou is None else round(iou, 4),  # with the prediction that found it
-        "covered": sum(pixels for (u, _), pixels in shared.items() if u == t),  # of its pixels
-        "extra": int(preds.area[own].sum()) - inside,
-        "parts": len(touched),  # predictions that touch it
-        "merged": any(p in touched and u != t for u, p in shared),
-    }
+    return records
 
 
 # %% [markdown]
-# One prediction of ten pixels covers parts of two targets, and a single pixel is a false alarm. The centroid of the large prediction is near neither target. Both are therefore missed, and both are recorded as merged:
+# One prediction of ten pixels covers parts of two targets. Its centroid is near neither of them, so both are missed, although half of their pixels are predicted:
 
 # %%
 truth, pred = np.zeros((2, 32, 32), bool)
 truth[4:6, 4:6] = truth[4:6, 12:14] = True
-pred[4, 4:14] = pred[20, 20] = True
-seen: CloseUp = close_up(pred * 100.0, pred * 0.9, pred, truth, objects(truth), "exact")
-test_eq([(t["matched"], t["merged"]) for t in seen.targets], [(False, True)] * 2)
-test_eq(seen.clutter, {"clutter": 1, "clutter_pixels": 1})
-wrong = sum(t["area"] - t["covered"] + t["extra"] for t in seen.targets) + 1
-test_eq(wrong, np.count_nonzero(truth ^ pred))
-seen.targets[0]
+pred[4, 4:14] = True
+seen = target_records(pred * 100.0, pred * 0.9, pred, truth, objects(truth), "exact")
+test_eq([(t["matched"], t["covered"]) for t in seen], [(False, 2)] * 2)
+seen[0]
 
 # %% [markdown]
 # ### Curves
@@ -246,7 +196,7 @@ class Analysis(Evaluation):
 
     images: list[dict[str, Any]]  # of each image: name, pixels, targets, matched, false_pixels
     curves: dict[str, Any]  # lists: thresholds, and the values there
-    targets: list[dict[str, Any]]  # of each target: its image, and the record of its close-up
+    targets: list[dict[str, Any]]  # of each target: its image, and its record
 
     def details(self) -> dict[str, Any]:
         "The records as details.json holds them."
@@ -263,7 +213,7 @@ def evaluate_split(
 ) -> Analysis:
     "Score a split, with its curves and a record of each image and target."
     rule, tally, histogram = task.config.rule, task.tally(), Histogram()
-    found, seen = [Found(0, 0, 0)] * len(THRESHOLDS), list[CloseUp]()
+    found, seen = list[list[Found]](), list[list[dict[str, Any]]]()
 
     def count(logits: Tensor, batch: Batch) -> None:
         "Count a batch in all ways."
@@ -274,38 +224,33 @@ def evaluate_split(
         )
         histogram.add(prob, mask)
         grey = image[batch.real].float().mean(1).numpy()
-        seen.extend(map(close_up, grey, prob, pred, mask, targets, [rule] * len(targets)))
-        found[:] = _add(found, pd_fa(prob, targets, THRESHOLDS, rule))
+        seen.extend(map(target_records, grey, prob, pred, mask, targets, [rule] * len(targets)))
+        found.append(pd_fa(prob, targets, THRESHOLDS, rule))
 
     count_predictions(count, task, model, split, device, phase, "batches")
     ranks = device.ranks
     tally.gather(ranks)
     histogram.join(ranks.all_gather(histogram))
-    share = tally.batch_size // ranks.count
-    found, seen = reduce(_add, ranks.all_gather(found)), in_turns(ranks.all_gather(seen), share)
-    named = list(zip(split.names, seen, strict=True))
-    how = protocol(task, split, tally.scores(), device, weights)
+    seen = in_turns(ranks.all_gather(seen), tally.batch_size // ranks.count)
+    batches = zip(*itertools.chain.from_iterable(ranks.all_gather(found)), strict=True)
+    sums = [sum(each, Found(0, 0, 0)) for each in batches]  # of each threshold
+    named = zip(split.names, seen, strict=True)
     return Analysis(
         tally.scores(),
-        how,
+        protocol(task, split, tally.scores(), device, weights),
         task.config.model_dump(),
-        _image_rows(tally.counts, named),
-        _curves(histogram, found, tally.counts.pixels),
-        [{"name": name, **target} for name, one in named for target in one.targets],
+        _image_rows(tally.counts, split.names),
+        _curves(histogram, sums, tally.counts.pixels),
+        [{"name": name, **target} for name, one in named for target in one],
     )
 
 
-def _add(one: Sequence[Found], other: Sequence[Found]) -> list[Found]:
-    "The sums of two counts, threshold by threshold."
-    return [a + b for a, b in zip(one, other, strict=True)]
-
-
-def _image_rows(tally: Tally, named: Sequence[tuple[str, CloseUp]]) -> list[dict[str, Any]]:
+def _image_rows(tally: Tally, names: Sequence[str]) -> list[dict[str, Any]]:
     "The counts of each image."
-    columns = zip(named, tally.inter, tally.pred, tally.mask, tally.found, strict=True)
+    columns = zip(names, tally.inter, tally.pred, tally.mask, tally.found, strict=True)
     return [
-        {"name": name, "inter": i, "pred": p, "mask": m, **vars(found), **one.clutter}
-        for (name, one), i, p, m, found in columns
+        {"name": name, "inter": i, "pred": p, "mask": m, **vars(found)}
+        for name, i, p, m, found in columns
     ]
 
 
@@ -324,22 +269,17 @@ result.images[0], result.targets[0]
 # %% [markdown]
 # ## Questions
 #
-# 1. A prediction is one pixel too wide all around each of its targets. Which of the records shows it, if Pd is 1 and Fa is 0?
-#    <details><summary>Answer</summary>
-#
-#    `extra`: the pixels of a prediction outside the target that owns it. Pd and Fa count objects, and all objects are found.
-#    </details>
-# 2. Why is the curve of objects computed at 23 thresholds, and that of pixels at 1,000?
+# 1. Why is the curve of objects computed at 23 thresholds, and that of pixels at 1,000?
 #    <details><summary>Answer</summary>
 #
 #    A histogram of the probabilities gives all pixel counts at once, as sums from the top. Objects merge and vanish with the threshold, so they must be found and matched anew for each.
 #    </details>
-# 3. Two targets touch one prediction, and both are missed. How do you see that it is not a false alarm?
+# 2. One prediction spans two targets, and both are missed. Which number shows that they were seen?
 #    <details><summary>Answer</summary>
 #
-#    `merged` is true in both records, `covered` is above 0, and the number of false alarms of the image does not count the prediction.
+#    `covered`: the pixels of each target that were predicted. A target that the network did not see has 0.
 #    </details>
-# 4. The contrast of a target doubles if you halve the noise of its surroundings. Did the target change?
+# 3. The contrast of a target doubles if you halve the noise of its surroundings. Did the target change?
 #    <details><summary>Answer</summary>
 #
 #    No. SCR describes the target in its place. The same spot is easy on a flat sky and difficult in broken cloud.

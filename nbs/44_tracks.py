@@ -25,8 +25,6 @@ import numpy as np
 
 from mshnet.core import UserError
 
-# %%
-#| export
 REACH = 16.0  # pixels from frame to frame
 MEMORY = 4  # frames without a detection
 HITS, AMONG = 5, 8  # a track is confirmed after so many detections in so many frames

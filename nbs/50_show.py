@@ -10,8 +10,6 @@
 #| hide
 import tempfile
 
-from fastcore.test import test_eq
-
 # %%
 #| export
 import io
@@ -275,7 +273,6 @@ def read_details(folder: Path) -> Details:
 
 # %%
 details = read_details(run.folder)
-test_eq((len(details.images), {len(values) for values in details.curve()}), (4, {23}))
 details.images[0], details.targets[0]
 
 
@@ -317,7 +314,7 @@ trade_offs(run.folder)
 # %% [markdown]
 # ## Hits, misses and false alarms
 #
-# Hits, misses and false alarms have a colour and a shape each. The markers are open, and the target inside stays visible.
+# Hits, misses and false alarms have a colour and a shape each. The markers are open, and the target inside stays visible. The gallery below shows them.
 
 # %%
 #| export
@@ -374,14 +371,6 @@ def draw_legend(figure: Figure) -> None:
         labelcolor="white",
     )
 
-
-# %%
-truth, pred = np.zeros((2, 32, 32), bool)
-truth[4:7, 4:7] = truth[20:23, 20:23] = pred[4:7, 4:7] = pred[10:12, 25:27] = True
-figure = Figure(figsize=(4, 3), layout="compressed")
-draw_judged(figure.add_subplot(), truth * 90, "one of each", pred, truth, "exact")
-draw_legend(figure)
-figure
 
 # %% [markdown]
 # ## Best and worst images
@@ -457,7 +446,6 @@ def draw_run(folder: Path) -> None:
 # The gallery of a run of four epochs on 64x64 pixels is not impressive, but it is honest:
 
 # %%
-test_eq(even_steps(9, 3), [0, 4, 8])
 picture: Picture = gallery(run.folder)
 picture
 
@@ -490,7 +478,6 @@ def samples(
 
 
 # %%
-print(not_drawn("samples", settings_from({"task": "events"})))
 samples(config, run.folder)
 
 # %%

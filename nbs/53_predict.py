@@ -46,7 +46,7 @@ from mshnet.augment import UNIT, pad_mirrored
 from mshnet.core import UserError, counted, shown
 from mshnet.data import outside_of_data, pixels_of
 from mshnet.device import is_out_of_memory
-from mshnet.evaluate import Detector, OtherTask, expect_bytes
+from mshnet.evaluate import Detector, expect_bytes
 from mshnet.files import (
     SUMMARY,
     cannot_be_written,
@@ -64,7 +64,7 @@ from mshnet.run import Folder, Stop, Stopped, environment
 from mshnet.session import alone, bar, duration
 from mshnet.task import Written
 from mshnet.tracks import COLUMNS, Tracker, confirmed_tracks
-from mshnet.weights import PRETRAINED, weights_file
+from mshnet.weights import PRETRAINED, settings_of_weights, weights_file
 
 # %% [markdown]
 # A `Detector` takes images in memory whose sides are multiples of 16. People have files: thousands of them, of any size, in 16 bits, in videos, and one of them is damaged. `predict_files`, behind `mshnet predict`, is for those. It reads, predicts, writes and forgets one frame after the other, and needs no more memory for a thousand frames than for one. `detect` and `find_targets` are for a single picture, and `predict` returns probabilities.
@@ -449,11 +449,10 @@ def find_targets(
     name = shown(image) if isinstance(image, str) else "the image"
     if isinstance(image, str) and not image:
         image, name = EXAMPLE, f"{EXAMPLE.name}, an example"
-    pixels = _pixels_in(image)
-    try:
-        found = detect(pixels, weights, threshold, device)
-    except OtherTask as other:  # in a runner, which continues
-        return f"find_targets: is for task detect; `mshnet predict` takes files for {other.task}"
+    pixels, task = _pixels_in(image), settings_of_weights(os.fspath(weights)).get("task", "detect")
+    if task != "detect":  # in a runner, which continues
+        return f"find_targets: is for task detect; `mshnet predict` takes files for {task}"
+    found = detect(pixels, weights, threshold, device)
     print(f"{counted(len(found), 'target')} in {name}")
     return overlay(pixels, found)
 
@@ -487,8 +486,6 @@ for name in ("one/0.png", "one/1.png", "two/0.png", "two/1.png"):
     (here / name).parent.mkdir(exist_ok=True)
     Image.fromarray(sights[int(name[4])]).save(here / name)
 (here / "broken.png").write_bytes((here / "one" / "0.png").read_bytes()[:999])
-
-# %%
 print(detect(here / "one" / "0.png", device="cpu")[0])
 print(predict("pretrained", here / "one" / "0.png", device="cpu").shape)
 find_targets(device="cpu")

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # doctor
 #
-# > What machine is this, what can it do, and what is wrong with it? Seven checks, one line each, with the remedy.
+# > What machine is this, what can it do, and what is wrong with it? Six checks, one line each, with the remedy.
 
 # %%
 #| default_exp doctor
@@ -110,6 +110,8 @@ class _Checkup:
 # ## The machine and the device
 #
 # Other programs on the same cores slow down training by more than their share, because threads wait for each other (the device notebook has the measurement).
+#
+# The batch decides how much memory training needs, and only a trial shows whether it fits: `mshnet bench`. Here we report what is free. On a CPU that is the smaller of the free memory of the system and of its container.
 
 # %%
 #| export
@@ -132,18 +134,22 @@ def _machine(checkup: _Checkup) -> _Finding:
 
 
 def _accelerator(checkup: _Checkup) -> _Finding:
-    "The device that a run would use, and the reason."
+    "The device that a run would use, the reason, and its free memory."
     device, warned = checkup.device, "; ".join(checkup.warned)
     if not device:
         return "error", "; ".join(filter(None, (checkup.problem, warned)))
-    if device.precision == "bf16" and not device.has_bf16():
-        slow = "this chip only emulates bf16; use --precision fp32 (or auto)"
-        return "warning", f"{device.why}; {slow}"
-    if warned:
-        return "warning", f"{device.why}; it warns: {warned} (see build below)"
+    free, text = device.free() / 2**30, device.why
     if device.kind == "cpu" and checkup.config.device == "auto":
-        return "ok", f"{device.why} (torch finds no GPU; a first look needs none)"
-    return "ok", device.why
+        text += " (torch finds no GPU; a first look needs none)"
+    if 0 < free < float("inf"):  # else it is not known
+        text += f"; {free:.1f} GB of memory free"
+    if device.precision == "bf16" and not device.has_bf16():
+        return "warning", f"{text}; this chip only emulates bf16; use --precision fp32 (or auto)"
+    if warned:
+        return "warning", f"{text}; it warns: {warned} (see build below)"
+    if 0 < free < 1:
+        return "warning", f"{text}; free some, or use a smaller --batch-size or --micro-batch"
+    return "ok", text
 
 
 # %% [markdown]
@@ -176,23 +182,6 @@ def _build(checkup: _Checkup) -> _Finding:
     cuda = f"CUDA {torch.version.cuda}" if torch.version.cuda else "no CUDA"
     text = ", ".join(f"{name} {version}" for name, version in have.items())
     return "ok", f"{text}, {cuda}; NVIDIA GPUs: {gpus or 'none'}"
-
-
-# %% [markdown]
-# ## Memory
-#
-# The batch decides how much memory training needs, and only a trial shows whether it fits: `mshnet bench`. Here we report what is free. On a CPU that is the smaller of the free memory of the system and of its container.
-
-# %%
-#| export
-def _memory(checkup: _Checkup) -> _Finding:
-    "The free memory: of the GPU, else of this machine."
-    device, free = checkup.device, free_memory()
-    if device and device.kind == "cuda":
-        free = float(torch.cuda.mem_get_info(device.index or 0)[0])
-    if free < 2**30:
-        return "warning", f"{free / 2**30:.1f} GB free; use a smaller --batch-size or --micro-batch"
-    return "ok", f"{free / 2**30:.1f} GB free; `mshnet bench` measures what a batch takes"
 
 
 # %% [markdown]
@@ -267,11 +256,6 @@ def _session(checkup: _Checkup) -> _Finding:
     return "ok", f"{time}; no copies (--mirror-dir DIR copies the run there meanwhile)"
 
 
-# %%
-bad = {"output_dir": "/dev/null/run", "mirror_dir": "drive"}
-for check in (_disk, _session):
-    print(*check(_Checkup(Config(device="cpu", **bad))))
-
 # %% [markdown]
 # ## All checks
 #
@@ -279,7 +263,7 @@ for check in (_disk, _session):
 
 # %%
 #| export
-_ALL = (_machine, _accelerator, _build, _memory, _disk, _data, _session)
+_ALL = (_machine, _accelerator, _build, _disk, _data, _session)
 _CHECKS: dict[str, Callable[[_Checkup], _Finding]] = {check.__name__[1:]: check for check in _ALL}
 
 
@@ -303,7 +287,7 @@ def doctor(config: Settings) -> Report:
 # %%
 found: Report = doctor(Config(scenes=8, device="cpu"))
 first: Line = found.lines[0]
-test_eq((first.subject, len(found.lines)), ("machine", 7))
+test_eq((first.subject, len(found.lines)), ("machine", 6))
 print(found)
 
 # %% [markdown]

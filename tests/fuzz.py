@@ -452,7 +452,6 @@ def whole_records() -> dict[str, bytes]:
     scores = {"iou": 0.5, "niou": 0.5, "f1": None, "pd": 1.0, "fa": 0.1, "targets": 1}
     protocol = {"data": "a", "split_hash": "0123456789ab", "size": 32, "rule": "exact", "seed": 3}
     target = {"name": "a", "area": 3, "scr": 2.5, "matched": True, "iou": 0.5, "covered": 1}
-    target |= {"extra": 1, "parts": 1, "merged": False}
     image = {"name": "a", "inter": 1, "pred": 2, "mask": 3, "targets": 1, "matched": 1}
     curve = {"threshold": [0, 0.5], "pd": [None, 0.5], "fa": [1.5, 0]}
     curve |= {"precision": [0.1, 0.5], "recall": [1, 0.5]}

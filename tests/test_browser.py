@@ -180,8 +180,6 @@ def test_in_jupyterlab_the_slider_moves_the_picture(page, run, artifacts, tmp_pa
         ).first.wait_for()
         page.keyboard.press("Control+Enter")
         move_slider(page, run, steps=31)
-        page.get_by_role("button", name="next").click()
-        until(page, still(run, threshold=0.19, place=1))
         news = page.get_by_role("button", name="No", exact=True)  # whether it may fetch some
         news.click()
         news.wait_for(state="hidden")

@@ -15,6 +15,7 @@ from conftest import make_dataset
 from PIL import Image
 from scipy import ndimage
 
+from mshnet import data
 from mshnet.augment import scoring_batch, training_batch
 from mshnet.cli import main
 from mshnet.core import UserError
@@ -791,6 +792,15 @@ def test_pixels_that_stay_in_their_files_are_hashed_while_they_are_checked(folde
     for path in (folder / "images").iterdir():
         path.unlink()
     assert not split.in_memory and split.hash == want
+
+
+def test_a_list_that_is_split_is_not_hashed_as_a_whole(folder, monkeypatch):
+    "Its parts are, when they are used."
+    hashed, add = [], data._Digests.add
+    monkeypatch.setattr(data._Digests, "add", lambda *args: hashed.append(args[1]) or add(*args))
+    parts = splits(config(folder, choose="val"))
+    assert sorted(hashed) == sorted(parts["test"].names)
+    assert parts["val"].hash and sorted(hashed) == sorted(parts["test"].names + parts["val"].names)
 
 
 # Batches

@@ -393,7 +393,7 @@ def test_a_file_that_cannot_be_read_has_its_reason(tmp_path, monkeypatch):
 
 
 def test_inputs_are_found_once_in_order(tmp_path, monkeypatch):
-    "Files, folders, patterns; not hidden, not below a folder, and not in the results."
+    "Files, folders, patterns; not hidden, not below a folder; results only if they are named."
     files = ("b.png", "a.PNG", "c.Png", "._b.png", "deep/d.jpg", ".hid/e.png", "out/masks/b.png")
     for name in (*files, "out/summary.json", "out/frames.csv", "set[1]/f.webp"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -412,6 +412,7 @@ def test_inputs_are_found_once_in_order(tmp_path, monkeypatch):
     assert names(f"{here}/[ab]*") == ["a.PNG", "b.png"]
     assert names(f"{here}/d*") == ["d.jpg"]  # folders, as the shell makes of it
     assert names(f"{here}/set[1]/*.webp") == ["f.webp"]  # a folder of this name
+    assert names(f"{here}/out/masks") == names(f"{here}/out/**") == ["b.png"]
     for nothing in (f"{here}/out", f"{here}/.hid/*.jpg", f"{here}/a**b"):
         with pytest.raises(
             UserError, match=r"name files that end in|nothing fits|cannot be searched"

@@ -10,7 +10,7 @@ import torch
 from conftest import make_dataset
 from scipy import ndimage
 
-from mshnet.augment import AugmentParams, augment, placement, sample_clutter, sample_params
+from mshnet.augment import AugmentParams, _placement, augment, sample_clutter, sample_params
 from mshnet.core import UserError, configure, read_settings, run_name, settings_from
 from mshnet.cpu import use_cpu_passes
 from mshnet.detection import NETWORKS, Detection, normalise
@@ -159,7 +159,7 @@ def test_a_share_of_the_crops_holds_a_target(crop):
         chance = sample_params(Config(**sizes, target_share=0.0), 0, i)
         held += augment(mask * np.uint8(200), mask, chance, 64)[1].any()
         if crop == "native":
-            assert placement(mask, drawn, 64)[:2] == (300, 420)
+            assert _placement(mask, drawn, 64)[:2] == (300, 420)
     assert held < 30
 
 
