@@ -129,14 +129,10 @@ class SignsConfig(Settings, _SignFields):
 
     def unused(self, written: Mapping[str, Any]) -> list[str]:
         "Settings without effect."
-        lines = super().unused(written)
         of_video, of_tracks = ["backbone", "frame_size", "crop"], ["augment", "dropout"]
-        tracks = self.network == "tracks"
-        without = [
-            (f"network={self.network}", of_video if tracks else of_tracks, True),
-            ("a dataset_dir", ["signs", "sentences"], bool(self.dataset_dir)),
-            ("distil=none", ["distil_weight"], self.distil == "none"),
-            ("decoder=greedy", _BEAM, self.decoder == "greedy"),
-        ]
-        pairs = [(why, name) for why, names, holds in without for name in names if holds]
-        return lines + [f"{name} is not used with {why}" for why, name in pairs if name in written]
+        without = {f"network={self.network}": of_video if self.network == "tracks" else of_tracks}
+        without["a dataset_dir"] = ["signs", "sentences"] if self.dataset_dir else []
+        without[f"distil={self.distil}"] = ["distil_weight"] if self.distil == "none" else []
+        without[f"decoder={self.decoder}"] = _BEAM if self.decoder == "greedy" else []
+        pairs = [(n, why) for why, names in without.items() for n in names if n in written]
+        return super().unused(written) + [f"{name} is not used with {why}" for name, why in pairs]

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from mshnet.core import UserError, counted, first_line, read_text, resolve
+from mshnet.core import UserError, counted, read_text, resolve
 from mshnet.files import claim, make_folder, write_table
 from mshnet.signs.ctc import least_frames
 from mshnet.signs.glosses import split_glosses
@@ -56,10 +56,6 @@ class Clip:
         "Its name, frames and label, and its bytes if they are in memory."
         size = hashlib.sha256(self.array.tobytes()).hexdigest() if self.array is not None else ""
         return f"{self.name} {self.frames} {size} {'/'.join(self.glosses)}"
-
-    def read(self, size: int) -> np.ndarray:  # [T,size,size,3] uint8, or [T,6] float32
-        "The frames; UserError if they cannot be read."
-        return _read_video(self.path, size) if self.array is None else self.array
 
 
 @dataclass(frozen=True)
@@ -97,7 +93,8 @@ class Clips:
 
     def read(self, index: int) -> np.ndarray:  # [T,S,S,3] uint8, or [T,6] float32
         "The frames of a clip; UserError if they cannot be read."
-        return self.clips[index].read(self.size)
+        clip = self.clips[index]
+        return read_video(clip.path, self.size) if clip.array is None else clip.array
 
 
 # %% [markdown]
@@ -132,19 +129,14 @@ def _parts_of(path: Path) -> list[Path]:
 
 def _images(path: Path) -> Iterator[Image.Image]:
     "The images of a video or a folder; UserError if one cannot be read."
-    for file in _pictures(path) if path.is_dir() else ():
-        try:
-            with Image.open(file) as picture:
-                yield picture.convert("RGB")
-        except (OSError, ValueError, SyntaxError) as error:
-            raise UserError(f"{file}: not a readable picture ({first_line(error)})") from None
-    for frame in () if path.is_dir() else resolve("mshnet.frames:frames_of")(path):
-        if frame.error:
-            raise UserError(f"{path}: {frame.error}")
-        yield Image.fromarray(frame.pixels).convert("RGB")
+    for file in _pictures(path) if path.is_dir() else [path]:
+        for frame in resolve("mshnet.frames:frames_of")(file):
+            if frame.error:
+                raise UserError(f"{file}: {frame.error}")
+            yield Image.fromarray(frame.pixels).convert("RGB")
 
 
-def _read_video(path: Path, size: int) -> np.ndarray:  # [T,size,size,3] uint8
+def read_video(path: Path, size: int) -> np.ndarray:  # [T,size,size,3] uint8
     "All frames of a video or a folder of pictures; UserError if one cannot be read."
     square = (size, size), Image.Resampling.BILINEAR
     frames = [np.asarray(image.resize(*square)) for image in _images(path)]
@@ -154,20 +146,13 @@ def _read_video(path: Path, size: int) -> np.ndarray:  # [T,size,size,3] uint8
 
 
 def count_frames(path: Path) -> int:
-    "The number of frames, without decoding them: pictures of a folder, or a video's header."
+    "The number of frames: pictures of a folder, or those of a video by its header."
     if path.is_dir():
         return len(_pictures(path))
-    try:
-        import av
-    except ImportError:
-        raise UserError("videos need the package av; run: pip install av") from None
-    try:
-        with av.open(str(path)) as video:
-            stream = video.streams.video[0]
-            seconds = (video.duration or 0) / 1_000_000
-            return stream.frames or round(seconds * float(stream.average_rate or 0))
-    except (OSError, ValueError, IndexError) as error:
-        raise UserError(f"{path}: not a readable video ({first_line(error)})") from None
+    first = next(resolve("mshnet.frames:frames_of")(path))
+    if first.error:
+        raise UserError(f"{path}: {first.error}")
+    return first.count
 
 
 # %% [markdown]
