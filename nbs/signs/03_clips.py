@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from mshnet.core import UserError, counted, read_text, resolve
+from mshnet.core import UserError, counted, first_line, read_text, resolve
 from mshnet.files import claim, make_folder, write_table
 from mshnet.signs.ctc import least_frames
 from mshnet.signs.glosses import split_glosses
@@ -129,11 +129,16 @@ def _parts_of(path: Path) -> list[Path]:
 
 def _images(path: Path) -> Iterator[Image.Image]:
     "The images of a video or a folder; UserError if one cannot be read."
-    for file in _pictures(path) if path.is_dir() else [path]:
-        for frame in resolve("mshnet.frames:frames_of")(file):
-            if frame.error:
-                raise UserError(f"{file}: {frame.error}")
-            yield Image.fromarray(frame.pixels).convert("RGB")
+    for file in _pictures(path) if path.is_dir() else ():
+        try:
+            with Image.open(file) as picture:
+                yield picture.convert("RGB")
+        except (OSError, ValueError, SyntaxError) as error:
+            raise UserError(f"{file}: not a readable picture ({first_line(error)})") from None
+    for frame in () if path.is_dir() else resolve("mshnet.frames:frames_of")(path):
+        if frame.error:
+            raise UserError(f"{path}: {frame.error}")
+        yield Image.fromarray(frame.pixels).convert("RGB")
 
 
 def read_video(path: Path, size: int) -> np.ndarray:  # [T,size,size,3] uint8

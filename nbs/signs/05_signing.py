@@ -12,7 +12,6 @@ import matplotlib.pyplot as plt
 
 from mshnet.core import configure
 from mshnet.device import open_device
-from mshnet.signs.clips import Clip
 
 # %%
 #| export
@@ -39,7 +38,7 @@ from mshnet.signs.glosses import (
 )
 from mshnet.signs.networks import Frames, OneBranch, Tracks, TwoBranch, out_lengths
 from mshnet.signs.signs_config import SignsConfig
-from mshnet.task import Evaluation, Origin, RowTally, Task, Values, protocol, score_split
+from mshnet.task import Evaluation, Origin, RowTally, Task, Values
 
 # %% [markdown]
 # ## From a clip to a batch
@@ -138,7 +137,7 @@ def _track_features(tracks: np.ndarray) -> np.ndarray:  # [T,6] -> [T,14] float3
 Places = dict[str, list[tuple[int, int]]]  # of a gloss: the rows of sentences, the place in each
 
 
-def shared_glosses(sentences: Sequence[Sequence[str]]) -> Places:
+def _shared_glosses(sentences: Sequence[Sequence[str]]) -> Places:
     "Where each gloss occurs."
     found: Places = {}
     for row, sentence in enumerate(sentences):
@@ -147,7 +146,7 @@ def shared_glosses(sentences: Sequence[Sequence[str]]) -> Places:
     return found
 
 
-def splice(
+def _splice(
     data: Clips, row: int, places: Places, rng: np.random.Generator
 ) -> tuple[np.ndarray, tuple[str, ...]]:  # frames, glosses
     "A clip whose end is that of another one, from a gloss on that both have."
@@ -165,14 +164,6 @@ def splice(
     if not glosses or len(frames) < needed_frames(glosses) or len(glosses) > LONGEST:
         return data.read(row), clip.glosses
     return frames, glosses
-
-
-# %%
-frames, rng = np.zeros((60, 6)), np.random.default_rng(0)
-clips = [Clip("1", ("JOHN", "BUY", "BOOK"), 60, cuts=(20, 40), array=frames)]
-clips.append(Clip("2", ("WHO", "BUY", "CAR"), 60, cuts=(20, 40), array=frames))
-two = Clips("train", "made by hand", tuple(clips))
-{splice(two, 0, shared_glosses(two.sentences), rng)[1] for _ in range(20)}
 
 
 # %% [markdown]
@@ -325,7 +316,7 @@ class Signs(Task):
         self.vocabulary, self.learnt = Vocabulary.of(sentences), frozenset(sentences)
         self.bigram = Bigram.of(map(self.vocabulary.encode, sentences), len(self.vocabulary) + 1)
         if c.augment == "splice" and c.dataset_dir and any(clip.cuts for clip in train.clips):
-            self.places = shared_glosses(sentences)
+            self.places = _shared_glosses(sentences)
         if c.max_frames < (least := max(map(needed_frames, sentences), default=0)):
             why = f"a training sentence needs {least}; use --max-frames {least} or more"
             raise UserError(f"max_frames={c.max_frames}: {why}")
@@ -379,7 +370,7 @@ class Signs(Task):
         if rng is None or not self.places or rng.random() > SPLICED:
             frames, glosses = data.read(row), data.sentences[row]
         else:
-            frames, glosses = splice(data, row, self.places, rng)
+            frames, glosses = _splice(data, row, self.places, rng)
         return _as_seen(frames, glosses, self.config, rng), glosses
 
     def batches(self, device: Device, data: Any, plan: Any, epoch: int) -> Iterator[SignBatch]:
@@ -432,15 +423,15 @@ class Signs(Task):
         "The final scores with every sentence; those of the training list apart from the others."
         self.take_words(model, data)
         device.shapes = max(len(self.buckets), 1)
-        scores: SignScores = score_split(self, model, data, device, phase)
+        whole = super().evaluate(model, data, device, phase, origin)
+        scores: SignScores = whole.scores
         found = {row: (data.sentences[row], read) for row, (_, read) in scores.pairs.items()}
         scores.pairs = {data.names[row]: pair for row, pair in found.items()}
         scores |= corpus_scores([*found.values()])  # now an unknown gloss may be punctuation
         for name, known in (("known", True), ("new", False)) if self.learnt else ():
             pairs = [pair for pair in found.values() if (pair[0] in self.learnt) == known]
             scores |= {f"{name}_wer": corpus_errors(pairs).wer, f"{name}_sentences": len(pairs)}
-        whole = protocol(self, data, scores, device, origin)
-        return SignEvaluation(scores, whole, self.config.model_dump())
+        return SignEvaluation(scores, whole.protocol, whole.settings)
 
     def protocol(self, data: Any, scores: Any) -> dict[str, Any]:
         "The task, how many sentences and glosses, the vocabulary, and how it was read."

@@ -22,7 +22,7 @@ from mshnet.signs.clips import (
     simulated_clips,
 )
 from mshnet.signs.glosses import Vocabulary
-from mshnet.signs.signing import _rescaled, _track_features, collate, shared_glosses, splice
+from mshnet.signs.signing import _rescaled, _shared_glosses, _splice, _track_features, collate
 from mshnet.signs.signs_config import SignsConfig
 
 GOLDEN = SHARED / "golden/signs"
@@ -139,9 +139,9 @@ def test_the_real_sentences_of_boston():
 def test_splices_are_sentences_of_both():
     "Each begins like one sentence and ends like another one, and is long enough."
     train = load_clips(SignsConfig(dataset_dir=str(data_folder("boston104"))), ["train"])["train"]
-    places, rng, new = shared_glosses(train.sentences), np.random.default_rng(0), 0
+    places, rng, new = _shared_glosses(train.sentences), np.random.default_rng(0), 0
     for row in range(len(train)):
-        frames, glosses = splice(train, row, places, rng)
+        frames, glosses = _splice(train, row, places, rng)
         assert len(frames) >= needed_frames(glosses) and frames.shape[1] == 6
         new += glosses not in train.sentences
     assert new > 20
