@@ -16,7 +16,6 @@ import torch
 from conftest import TOP
 
 from mshnet.detection import Detection
-from mshnet.metrics import find, objects
 from mshnet.recipe import Config
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -93,16 +92,6 @@ def test_equal_is_relative_to_the_rounding_of_the_plain_script(ours, equal):
 def test_the_plain_script_needs_nothing_of_ours():
     "A yardstick that shares our code would gain from its gains."
     assert not re.search(r"(?m)^\s*(from|import) mshnet", (BASELINE / "plain.py").read_text())
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_plain_objects_are_the_reference_rule(seed):
-    "Written twice, in two ways, with one result, on blobs and on noise."
-    rng = np.random.default_rng(seed)
-    for density in (0.02, 0.1, 0.4):
-        pred, mask = rng.random((2, 48, 48)) < density
-        found = find(objects(mask), objects(pred), "reference")
-        assert plain.match(pred, mask) == (found.targets, found.matched, found.false_pixels)
 
 
 def test_the_plain_path_gives_the_official_numbers():

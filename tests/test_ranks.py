@@ -125,15 +125,6 @@ def test_weights_are_scored_by_both_with_the_numbers_of_the_run(seen):
     assert done.stdout.splitlines().count(line) == 1
 
 
-def test_a_failing_process_ends_all_and_its_error_is_shown(tmp_path):
-    "Nobody waits for it; the run's status names the reason."
-    done = torchrun(HERE / "ranks_worker.py", tmp_path, "fail")
-    assert done.returncode != 0
-    assert "ValueError: process one has had enough" in done.stderr
-    assert Folder(tmp_path / "run").read_json("status.json")["state"] == "failed"
-    assert len(Folder(tmp_path / "run").history()) == 1
-
-
 def test_num_devices_starts_the_processes_and_the_run_goes_on_with_one(tmp_path, capsys):
     "Through both phases, with the settings as they are; then one process goes on."
     small = {"scenes": 8, "base_size": 32, "crop_size": 32, "choose": "last", "device": "cpu"}

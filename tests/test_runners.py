@@ -22,7 +22,6 @@ import nbs
 from mshnet.cli import main
 from mshnet.core import configure
 from mshnet.recipe import Config
-from mshnet.show import Picture
 from mshnet.task import make_task
 
 TOP = Path(__file__).parent.parent
@@ -310,10 +309,3 @@ def test_the_demo_measures_a_step():
     small = {"device": "cpu", "base_size": 32, "crop_size": 32}
     times = [demo.seconds_of_epoch(make_task(Config(**small, scenes=n))) for n in (12, 400)]
     assert 0 < times[0] < times[1]
-
-
-def test_a_picture_shows_the_file_that_was_saved(tmp_path):
-    "What is seen in the notebook is what lies in the folder."
-    path = tmp_path / "figure.png"
-    path.write_bytes(b"PNG bytes")
-    assert Picture(path)._repr_png_() == b"PNG bytes"

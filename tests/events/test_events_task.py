@@ -11,7 +11,7 @@ import pytest
 import torch
 from conftest import data_folder
 
-from mshnet.cli import main, parse
+from mshnet.cli import main
 from mshnet.core import configure
 from mshnet.events.events_config import EventsConfig
 from mshnet.events.networks import MambaSpike, scan
@@ -224,14 +224,6 @@ def test_data_are_described(run, tmp_path, capsys):
 
 
 # The network and its weights
-
-
-def test_weights_named_by_a_flag_or_in_a_file_decide_about_the_task(run, tmp_path):
-    "So that a command line knows the flags of the task."
-    file = tmp_path / "mine.json"
-    file.write_text(json.dumps({"weight_path": str(run.folder)}))
-    for words in (["--weight-path", str(run.folder)], ["--config", str(file)]):
-        assert parse(["test", *words, "--noise", "9"])[1]["noise"] == "9"
 
 
 def test_published_files_load(tmp_path):
