@@ -269,22 +269,6 @@ def test_each_pixel_is_in_the_bin_of_its_probability(seed, kind):
     assert histogram.background.tolist() == background.tolist()
 
 
-def test_histogram_curve_is_direct_counting():
-    "One pass over the pixels must give what counting anew at each threshold gives."
-    rng = np.random.default_rng(0)
-    prob, mask = rng.random((3, 20, 20)).astype(np.float32), rng.random((3, 20, 20)) < 0.1
-    histogram = Histogram()
-    for p, m in zip(prob, mask, strict=True):
-        histogram.add(p, m)
-    curve = histogram.curve()
-    for i in (0, 1, 250, 500, 900, BINS - 1):
-        pred = prob >= curve["threshold"][i]
-        hit, false = (pred & mask).sum(), (pred & ~mask).sum()
-        assert curve["recall"][i] == pytest.approx(hit / mask.sum())
-        assert curve["fpr"][i] == pytest.approx(false / (~mask).sum())
-        assert curve["precision"][i] == pytest.approx(hit / max(hit + false, 1))
-
-
 def plainly(pred, mask, rule):
     "Targets, matches and false pixels: walked components, and one assignment of all to all."
     if rule == "reference":
@@ -345,17 +329,6 @@ def test_the_object_curve_of_several_images_is_their_sum():
     singles = [pd_fa(probs[i : i + 1], targets[i : i + 1], LEVELS) for i in range(4)]
     for have, *parts in zip(pd_fa(probs, targets, LEVELS), *singles, strict=True):
         assert have == sum(parts, Found(0, 0, 0))
-
-
-def test_object_curve_goes_through_the_score():
-    "The point at one half is the score line's Pd and Fa; certain and zero pixels are counted."
-    logits, mask = batches(4)
-    probs, tally = torch.sigmoid(logits)[:, 0].numpy(), Tally()
-    targets = tally.add(logits, mask)
-    [found] = pd_fa(probs, targets, [0.5])
-    have = tally.scores()
-    assert found.matched / found.targets == have.pd
-    assert found.false_pixels * 1e6 / mask.numel() == pytest.approx(have.fa)
 
 
 @pytest.mark.parametrize("rule", ["exact", "reference"])
