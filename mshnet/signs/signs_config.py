@@ -81,15 +81,12 @@ _PUBLISHED: dict[str, Any] = {
 }
 
 
-_BEAM = ["beam_width", "bigram_weight"]
-
-
 class SignsConfig(Settings, _SignFields):
     "The settings of sign language; `configure` joins them from presets, files and flags."
 
     flags: ClassVar[dict[str, list[str]]] = {
-        "test": ["decoder", *_BEAM, "max_frames"],
-        "predict": ["decoder", *_BEAM, "num_workers"],
+        "test": ["decoder", "beam_width", "bigram_weight", "max_frames"],
+        "predict": ["decoder", "beam_width", "bigram_weight", "num_workers"],
         "data": ["signs", "sentences"],
         "doctor": ["network", "backbone", "max_frames", "crop"],
     }
@@ -104,10 +101,8 @@ class SignsConfig(Settings, _SignFields):
         "paper": _PUBLISHED,
     }
     retired: ClassVar[dict[str, str]] = {
-        f"gpu{memory}": f"--preset paper --micro-batch 1 --batch-size {batch} "
-        f"--max-frames {frames} --lr {1e-4 * (batch / 2) ** 0.5:.6f} --warmup-steps -1 "
-        "--clip-grad 1 --patience 10"
-        for memory, batch, frames in ((8, 4, 96), (12, 6, 160), (16, 8, 230))
+        name: f"--preset paper --micro-batch 1 --batch-size {size} --max-frames {frames}"
+        for name, size, frames in (("gpu8", 4, 96), ("gpu12", 6, 160), ("gpu16", 8, 230))
     }
     gone: ClassVar[dict[str, Any]] = {"backbone_weights": "", "frequency_axis": "channel"}
     first_look: ClassVar[str] = "quick"
@@ -133,6 +128,7 @@ class SignsConfig(Settings, _SignFields):
         without = {f"network={self.network}": of_video if self.network == "tracks" else of_tracks}
         without["a dataset_dir"] = ["signs", "sentences"] if self.dataset_dir else []
         without[f"distil={self.distil}"] = ["distil_weight"] if self.distil == "none" else []
-        without[f"decoder={self.decoder}"] = _BEAM if self.decoder == "greedy" else []
+        of_beam = ["beam_width", "bigram_weight"]
+        without[f"decoder={self.decoder}"] = of_beam if self.decoder == "greedy" else []
         pairs = [(n, why) for why, names in without.items() for n in names if n in written]
         return super().unused(written) + [f"{name} is not used with {why}" for name, why in pairs]
