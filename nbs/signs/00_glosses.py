@@ -225,6 +225,7 @@ def corpus_scores(pairs: Sequence[Pair]) -> dict[str, float]:
 
 # %%
 pairs = [(truth, found), (["JOHN", "？"], ["JOHN", "？"])]
+print(corpus_errors(pairs), Errors(words=7, substitutions=3).wer)
 corpus_scores(pairs)
 
 # %% [markdown]

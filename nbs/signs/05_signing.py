@@ -75,7 +75,7 @@ def bucket_lengths(frames: Sequence[int], count: int) -> list[int]:  # padded; 0
 
 
 # %%
-print(collate([np.arange(7), np.arange(5)])[0], bucket_lengths([40, 50, 60, 140], 2))
+print(collate([np.arange(7), np.arange(5)])[0], padded(7), bucket_lengths([40, 50, 60], 2))
 
 # %% [markdown]
 # ## Augmentation
@@ -173,7 +173,7 @@ def _splice(
 
 # %%
 #| export
-class SignBatch(NamedTuple):
+class _SignBatch(NamedTuple):
     "Clips with their glosses, in the collated form."
 
     clip: Tensor  # [B,T,3,S,S] uint8, or [B,T,14] float32
@@ -226,7 +226,7 @@ def _make_network(config: SignsConfig, classes: int) -> Any:
 
 # %%
 #| export
-class SignScores(Values):
+class _SignScores(Values):
     "Scores by name; `pairs` has the sentences, by their row, in the end by their name."
 
     pairs: dict[Any, Pair]
@@ -239,14 +239,14 @@ class SignScores(Values):
         )
 
 
-class SignTally(RowTally):
+class _SignTally(RowTally):
     "What was read of each clip."
 
     def __init__(self, task: "Signs") -> None:
         super().__init__()
         self.task = task
 
-    def count(self, log_probs: Tensor, batch: SignBatch) -> Iterator[Pair]:
+    def count(self, log_probs: Tensor, batch: _SignBatch) -> Iterator[Pair]:
         "The true glosses of each clip, and those that are read."
         words, steps = self.task.vocabulary, out_lengths(batch.frames).tolist()
         for i, row in enumerate(batch.row.tolist()):
@@ -254,14 +254,14 @@ class SignTally(RowTally):
             truth = words.decode(batch.labels[i, : batch.lengths[i]].tolist())
             yield truth, words.decode(found)
 
-    def scores(self) -> SignScores:
+    def scores(self) -> _SignScores:
         "Corpus WER and its parts."
-        scores = SignScores(corpus_scores(self.values))
+        scores = _SignScores(corpus_scores(self.values))
         scores.pairs = self.rows
         return scores
 
 
-class SignEvaluation(Evaluation):
+class _SignEvaluation(Evaluation):
     "Scores with every sentence."
 
     def details(self) -> dict[str, Any]:
@@ -350,7 +350,7 @@ class Signs(Task):
         lengths = frames[rows] * rng.uniform(0.8, 1.25, len(rows))
         return rng.permutation(rows[np.argsort(lengths, kind="stable")].reshape(-1, size)).tolist()
 
-    def batch(self, data: Any, rows: list[int], epoch: int | None) -> SignBatch:
+    def batch(self, data: Any, rows: list[int], epoch: int | None) -> _SignBatch:
         "The batch of these clips: changed at random in training, whole in scoring."
         clips, glosses = zip(*(self._clip(data, max(row, 0), epoch) for row in rows), strict=True)
         needed = padded(max(map(len, clips)))
@@ -362,7 +362,7 @@ class Signs(Task):
         for label, sentence in zip(labels, glosses, strict=True):
             label[: len(sentence)] = self.vocabulary.encode(sentence)
         clip, steps, found = map(torch.from_numpy, (np.ascontiguousarray(array), frames, labels))
-        return SignBatch(clip, steps, found, torch.tensor(counts), torch.tensor(rows))
+        return _SignBatch(clip, steps, found, torch.tensor(counts), torch.tensor(rows))
 
     def _clip(self, data: Any, row: int, epoch: int | None) -> tuple[Any, tuple[str, ...]]:
         "A clip as the network sees it, perhaps spliced in training, and its glosses."
@@ -373,7 +373,7 @@ class Signs(Task):
             frames, glosses = _splice(data, row, self.places, rng)
         return _as_seen(frames, glosses, self.config, rng), glosses
 
-    def batches(self, device: Device, data: Any, plan: Any, epoch: int) -> Iterator[SignBatch]:
+    def batches(self, device: Device, data: Any, plan: Any, epoch: int) -> Iterator[_SignBatch]:
         "The batches of an epoch, in a few lengths; each has one length in all processes."
         device.shapes = max(len(self.buckets), 1)
         for batch in super().batches(device, data, plan, epoch):
@@ -391,13 +391,13 @@ class Signs(Task):
             network.learn(self.vocabulary, self.bigram)
         return network
 
-    def loss(self, model: Any, batch: SignBatch, phase: str) -> dict[str, Tensor]:
+    def loss(self, model: Any, batch: _SignBatch, phase: str) -> dict[str, Tensor]:
         "The CTC losses of all outputs, and the distillation."
         c, outputs = self.config, model(batch.clip, batch.frames)
         steps = out_lengths(batch.frames)
         return signing_loss(outputs, steps, batch.labels, batch.lengths, c.distil, c.distil_weight)
 
-    def predict(self, model: Any, batch: SignBatch, phase: str) -> Tensor:  # [B,T',C]
+    def predict(self, model: Any, batch: _SignBatch, phase: str) -> Tensor:  # [B,T',C]
         "Log probabilities of each gloss in every fourth frame."
         return model(batch.clip, batch.frames)["final"].float().log_softmax(-1)
 
@@ -414,8 +414,8 @@ class Signs(Task):
         falls = (done >= 35 / 55) + (done >= 45 / 55) if self.config.schedule == "steps" else 0
         return float(rate * 0.2**falls)
 
-    def tally(self) -> SignTally:
-        return SignTally(self)
+    def tally(self) -> _SignTally:
+        return _SignTally(self)
 
     def evaluate(
         self, model: nn.Module, data: Any, device: Device, phase: str, origin: Origin
@@ -424,14 +424,14 @@ class Signs(Task):
         self.take_words(model, data)
         device.shapes = max(len(self.buckets), 1)
         whole = super().evaluate(model, data, device, phase, origin)
-        scores: SignScores = whole.scores
+        scores: _SignScores = whole.scores
         found = {row: (data.sentences[row], read) for row, (_, read) in scores.pairs.items()}
         scores.pairs = {data.names[row]: pair for row, pair in found.items()}
         scores |= corpus_scores([*found.values()])  # now an unknown gloss may be punctuation
         for name, known in (("known", True), ("new", False)) if self.learnt else ():
             pairs = [pair for pair in found.values() if (pair[0] in self.learnt) == known]
             scores |= {f"{name}_wer": corpus_errors(pairs).wer, f"{name}_sentences": len(pairs)}
-        return SignEvaluation(scores, whole.protocol, whole.settings)
+        return _SignEvaluation(scores, whole.protocol, whole.settings)
 
     def protocol(self, data: Any, scores: Any) -> dict[str, Any]:
         "The task, how many sentences and glosses, the vocabulary, and how it was read."
