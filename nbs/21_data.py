@@ -699,7 +699,7 @@ LOADED: list[tuple[Any, dict[str, Any], Loaded]] = []  # one at most: state, tha
 def _state_of(*folders: Path) -> Any:
     "Each file with its size and time, which change with the data."
     below = [near for folder in folders for near in folders_below(folder)]
-    return [(path, stamp(path)) for folder in below for path in sorted(folder.iterdir())]
+    return [(path, stamp(path)) for folder in below for path in sorted(folder.glob("*"))]
 
 
 def load(config: Config, names: Sequence[str] = ("train", "test")) -> Loaded:
