@@ -293,7 +293,7 @@ def folders_below(top: Path) -> Iterator[Path]:
         if (real := os.path.realpath(folder)) not in seen:  # two loops of links: 2^40 folders
             seen.add(real)
             yield folder
-            with contextlib.suppress(PermissionError):
+            with contextlib.suppress(PermissionError, FileNotFoundError):
                 for each in sorted(os.scandir(folder), key=lambda entry: entry.name):
                     linked = each.is_symlink()
                     if each.name[0] != "." and (os.path.isdir(each) if linked else each.is_dir()):
