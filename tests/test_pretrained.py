@@ -287,10 +287,6 @@ def test_a_threshold_is_a_probability(value, picture):
     for use in (mshnet.detect, mshnet.find_targets):
         with pytest.raises(UserError, match=r"threshold=.* is not possible: use a number from 0"):
             use(picture, threshold=value, device="cpu")
-
-
-def test_a_device_is_a_name(picture):
-    "Not nothing."
     with pytest.raises(UserError, match="device=None: use auto, cpu"):
         mshnet.detect(picture, device=None)
 

@@ -187,7 +187,6 @@ def test_a_signal_reaches_all_processes_and_nothing_is_lost(tmp_path):
 LISTS_ITS_THREADS = """
 import atexit, glob, sys
 from pathlib import Path
-from types import SimpleNamespace
 
 def say():
     names = [Path(name).read_text().strip() for name in glob.glob("/proc/self/task/*/comm")]
