@@ -30,7 +30,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from .core import UserError, counted, did_you_mean, one_line, quoted, read_text, shown
 from .fetch import find_dataset, shipped_lists, usual_list
-from .files import free_memory, prefetch, stamp, write_atomic
+from .files import folders_below, free_memory, prefetch, stamp, write_atomic
 from .metrics import objects
 from .places import on_drive, say
 from .recipe import Config
@@ -617,12 +617,8 @@ LOADED: list[tuple[Any, dict[str, Any], Loaded]] = []  # one at most: state, tha
 
 def _state_of(*folders: Path) -> Any:
     "Each file with its size and time, which change with the data."
-    found = []
-    for top, below, names in (walked for folder in folders for walked in os.walk(folder)):
-        if any(os.path.islink(Path(top, name)) for name in below):
-            return object()  # files behind a link are not watched: equal to no other state
-        found += [(path, stamp(path)) for path in (Path(top, name) for name in names)]
-    return sorted(found)
+    below = [near for folder in folders for near in folders_below(folder)]
+    return [(path, stamp(path)) for folder in below for path in sorted(folder.glob("*"))]
 
 
 def load(config: Config, names: Sequence[str] = ("train", "test")) -> Loaded:

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['Stamp', 'SUMMARY', 'replacing', 'to_disk', 'reason', 'explain_failure', 'names_beside', 'write_atomic', 'write_json',
            'claim', 'write_table', 'write_arrays', 'make_folder', 'cannot_be_written', 'stamp', 'digest',
-           'ChangedMeanwhile', 'copy_file', 'find_inputs', 'locked', 'free_memory', 'prefetch']
+           'ChangedMeanwhile', 'copy_file', 'folders_below', 'find_inputs', 'locked', 'free_memory', 'prefetch']
 
 # %% ../nbs/11_files.ipynb #c-import-contextlib
 import contextlib
@@ -210,15 +210,40 @@ def copy_file(
                 os.truncate(previous, 0)  # Google Drive's trash keeps replaced files, and counts
     return before
 
-# %% ../nbs/11_files.ipynb #_inside
+# %% ../nbs/11_files.ipynb #folders_below
 SUMMARY = "summary.json"  # in a folder of results
+
+
+def folders_below(top: Path) -> Iterator[Path]:
+    "A folder and all folders below it, those behind links last, each once; nothing hidden."
+    seen, waiting, links = set[str](), [top], list[Path]()
+    while waiting or links:
+        folder = (waiting or links).pop(0)
+        if (real := os.path.realpath(folder)) not in seen:  # two loops of links: 2^40 folders
+            seen.add(real)
+            yield folder
+            with contextlib.suppress(PermissionError, FileNotFoundError):
+                for each in sorted(os.scandir(folder), key=lambda entry: entry.name):
+                    linked = each.is_symlink()
+                    if each.name[0] != "." and (os.path.isdir(each) if linked else each.is_dir()):
+                        (links if linked else waiting).append(folder / each.name)
+
+
+def _fitting(folder: Path, pattern: str) -> list[Path]:
+    "What fits a pattern in a folder; `**` stands for all folders below, behind links too."
+    before, deep, after = f"/{pattern}/".partition("/**/")
+    if not deep:
+        return list(folder.glob(pattern))
+    tops = list(folder.glob(before[1:])) if before else [folder]
+    below = [near for top in tops if top.is_dir() for near in folders_below(top)]
+    return [p for near in below for p in _fitting(near, after[:-1])] if after else below
 
 
 def _inside(folder: Path, pattern: str) -> list[Path]:
     "What fits a pattern in a folder, sorted; nothing hidden, and no results in folders below it."
-    try:  # pathlib's ** follows no link: two loops of links would be 2^40 folders
+    try:
         os.listdir(folder)  # glob passes over a folder that cannot be read
-        found = sorted(folder.glob(pattern))
+        found = sorted(_fitting(folder, pattern))
     except (OSError, ValueError) as error:  # a disk that fails; a pattern such as a**b
         raise UserError(f"{shown(str(folder / pattern))}: cannot be searched ({error})") from None
     found = [p for p in found if not any(name[0] == "." for name in p.relative_to(folder).parts)]
@@ -238,7 +263,7 @@ def _named(text: str) -> list[Path]:
     if not glob.has_magic(text):
         raise UserError(f"{shown(text)}: there is no such file or folder")
     top = next(folder for folder in path.parents if os.path.isdir(folder))
-    if found := _inside(top, str(path.relative_to(top))):
+    if found := _inside(top, path.relative_to(top).as_posix()):
         return found
     raise UserError(f"{shown(text)}: nothing fits this pattern")
 

@@ -138,9 +138,10 @@ def _accelerator(checkup: _Checkup) -> _Finding:
     device, warned = checkup.device, "; ".join(checkup.warned)
     if not device:
         return "error", "; ".join(filter(None, (checkup.problem, warned)))
-    free, text = device.free() / 2**30, device.why
+    cuda, text = device.kind == "cuda", device.why
+    free = (torch.cuda.mem_get_info(device.index or 0)[0] if cuda else free_memory()) / 2**30
     if device.kind == "cpu" and checkup.config.device == "auto":
-        text += " (torch finds no GPU; a first look needs none)"
+        text += " (torch finds no GPU; a trial run needs none)"
     if 0 < free < float("inf"):  # else it is not known
         text += f"; {free:.1f} GB of memory free"
     if device.precision == "bf16" and not device.has_bf16():

@@ -6,7 +6,7 @@ import os
 import numpy as np
 import pytest
 import torch
-from conftest import in_two_processes, train_and_kill
+from conftest import train_and_kill
 from PIL import Image
 from scipy.ndimage import center_of_mass, label
 
@@ -137,29 +137,6 @@ def test_a_native_run_resumes_to_the_bit(folder, run, tmp_path):
     assert again.scores["scores"] == run.scores["scores"]
     have, want = (load(x.folder / "last.pt")["model"] for x in (again, run))
     assert all(torch.equal(have[k], v) for k, v in want.items())
-
-
-def test_two_processes_score_at_native_size(folder, run, tmp_path):
-    "Each image is predicted once, and the records stay in the order of the list."
-    script = """
-import sys
-from pathlib import Path
-from mshnet.evaluate import evaluate
-from mshnet.places import first_process
-found = evaluate(sys.argv[1], batch_size=4)
-if first_process():
-    found.save(Path(sys.argv[2]))
-"""
-    (tmp_path / "two").mkdir()
-    done = in_two_processes(tmp_path, script, run.folder, tmp_path / "two")
-    assert done.returncode == 0, done.stderr[-2000:]
-    evaluate(run).save(tmp_path)
-    for file in ("scores.json", "details.json"):
-        one, two = (json.loads((p / file).read_text()) for p in (tmp_path, tmp_path / "two"))
-        for name in ("device", "batch_size"):
-            for part in (one, two):
-                part.get("protocol", part.get("settings", {})).pop(name, None)
-        assert one == two
 
 
 @pytest.mark.parametrize("world", [1, 2, 4])

@@ -64,6 +64,7 @@ STUCK = {"doctor.open_device": fails("no\nmore")}
 WARNS = {"doctor.open_device": warns}
 SLOW = {"device.Device.has_bf16": lambda self: False}
 LITTLE = {"doctor.free_memory": lambda: GB / 2}
+UNKNOWN = {"doctor.free_memory": lambda: float("inf")}
 ROOM = {"doctor.shutil.disk_usage": lambda folder: SimpleNamespace(free=0.5 * GB)}
 FULL = {"doctor.shutil.disk_usage": lambda folder: SimpleNamespace(free=0.1 * GB)}
 RUN, BESIDE = {"output_dir": "a/run"}, {"output_dir": "runs/mine", "mirror_dir": "runs"}

@@ -43,17 +43,8 @@ def graded(form, logits, mask):
 
 @forms
 @pytest.mark.parametrize("sure", [-1e4, -200.0, -9.0, 0.0, 9.0, 200.0, 1e4])
-def test_target_free_images_are_finite(form, sure):
-    "Real lists hold such images, and one NaN gradient ends a run for good."
-    losses, grad = graded(form, torch.full((1, 1, 32, 32), sure), torch.zeros(1, 1, 32, 32))
-    assert losses.isfinite().all()
-    assert grad.isfinite().all()
-
-
-@forms
-@pytest.mark.parametrize("sure", [-1e4, -9.0, 9.0, 1e4])
 def test_a_target_free_image_does_not_change_its_neighbours(form, sure):
-    "0 * NaN is NaN: a guard applied after a division would still poison the whole batch."
+    "0 * NaN is NaN: a guard after a division would poison the batch; a NaN gradient ends a run."
     logits, mask = noise(0, 2, 1, 32, 32), targets(2)
     empty, nothing = torch.full((1, 1, 32, 32), sure), torch.zeros(1, 1, 32, 32)
     want, want_grad = graded(form, logits, mask)

@@ -5,6 +5,7 @@ import math
 from itertools import combinations, permutations
 
 import numpy as np
+import plain
 import pytest
 import torch
 from scipy import ndimage
@@ -141,26 +142,13 @@ def test_pairs_that_are_near_are_all_found_to_the_last_digit(seed):
     assert near(*both) == want
 
 
-def published(pred, mask):
-    "Targets, matches and false pixels as the published scripts count them, areas in a list."
-    preds, targets = components(pred), components(mask)
-    areas, left, matched = [len(body) for body in preds], list(preds), []
-    for target in targets:
-        for body in left:
-            if distance(middle(target), middle(body)) < RADIUS:
-                matched.append(len(body))
-                left.remove(body)
-                break
-    return len(targets), len(matched), sum(area for area in areas if area not in matched)
-
-
 @seeds
 def test_reference_rule_counts_as_the_published_scripts(seed):
     "With their fault: a false alarm as large as a hit is not counted."
     rng = np.random.default_rng(seed)
     pred, mask = rng.random((24, 24)) < 0.12, rng.random((24, 24)) < 0.06
     have = find(objects(mask), objects(pred), "reference")
-    assert (have.targets, have.matched, have.false_pixels) == published(pred, mask)
+    assert (have.targets, have.matched, have.false_pixels) == plain.match(pred, mask)
 
 
 def turned(x):
@@ -281,34 +269,10 @@ def test_each_pixel_is_in_the_bin_of_its_probability(seed, kind):
     assert histogram.background.tolist() == background.tolist()
 
 
-def test_histogram_curve_is_direct_counting():
-    "One pass over the pixels must give what counting anew at each threshold gives."
-    rng = np.random.default_rng(0)
-    prob, mask = rng.random((3, 20, 20)).astype(np.float32), rng.random((3, 20, 20)) < 0.1
-    histogram = Histogram()
-    for p, m in zip(prob, mask, strict=True):
-        histogram.add(p, m)
-    curve = histogram.curve()
-    for i in (0, 1, 250, 500, 900, BINS - 1):
-        pred = prob >= curve["threshold"][i]
-        hit, false = (pred & mask).sum(), (pred & ~mask).sum()
-        assert curve["recall"][i] == pytest.approx(hit / mask.sum())
-        assert curve["fpr"][i] == pytest.approx(false / (~mask).sum())
-        assert curve["precision"][i] == pytest.approx(hit / max(hit + false, 1))
-
-
-def test_the_curve_starts_anew_for_each_set():
-    "The reference code never reset its counts between epochs."
-    one, two = Histogram(), Histogram()
-    one.add(np.ones(4), np.ones(4, bool))
-    assert two.target.sum() == 0
-    assert Tally().found is not Tally().found
-
-
 def plainly(pred, mask, rule):
     "Targets, matches and false pixels: walked components, and one assignment of all to all."
     if rule == "reference":
-        return published(pred, mask)
+        return plain.match(pred, mask)
     targets, preds = walked(mask), walked(pred)
     apart = np.linalg.norm(targets.centroid[:, None] - preds.centroid[None], axis=2)
     close = apart < RADIUS - 1e-9
@@ -365,17 +329,6 @@ def test_the_object_curve_of_several_images_is_their_sum():
     singles = [pd_fa(probs[i : i + 1], targets[i : i + 1], LEVELS) for i in range(4)]
     for have, *parts in zip(pd_fa(probs, targets, LEVELS), *singles, strict=True):
         assert have == sum(parts, Found(0, 0, 0))
-
-
-def test_object_curve_goes_through_the_score():
-    "The point at one half is the score line's Pd and Fa; certain and zero pixels are counted."
-    logits, mask = batches(4)
-    probs, tally = torch.sigmoid(logits)[:, 0].numpy(), Tally()
-    targets = tally.add(logits, mask)
-    [found] = pd_fa(probs, targets, [0.5])
-    have = tally.scores()
-    assert found.matched / found.targets == have.pd
-    assert found.false_pixels * 1e6 / mask.numel() == pytest.approx(have.fa)
 
 
 @pytest.mark.parametrize("rule", ["exact", "reference"])

@@ -177,13 +177,6 @@ def names(text):
 # Building
 
 
-def test_building_again_changes_nothing(project):
-    "Random ids would make every build a change to review; new file times would mislead make."
-    before = snapshot(project)
-    nbs.build(project)
-    assert snapshot(project) == before
-
-
 def test_the_library_is_exported(built):
     "With where each cell comes from, __all__, imports inside the package, the version."
     text = (built / "mshnet/core.py").read_text()

@@ -392,8 +392,8 @@ def test_a_file_that_cannot_be_read_has_its_reason(tmp_path, monkeypatch):
     assert "160,000,000 pixels" in large.error
 
 
-def test_inputs_are_found_once_in_order(tmp_path, monkeypatch):
-    "Files, folders, patterns; not hidden, not below a folder; results only if they are named."
+def test_inputs_are_found_once_in_order(tmp_path, tmp_path_factory, monkeypatch):
+    "Files, folders, patterns, links; not hidden, not below; results only if they are named."
     files = ("b.png", "a.PNG", "c.Png", "._b.png", "deep/d.jpg", ".hid/e.png", "out/masks/b.png")
     for name in (*files, "out/summary.json", "out/frames.csv", "set[1]/f.webp"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -401,14 +401,18 @@ def test_inputs_are_found_once_in_order(tmp_path, monkeypatch):
     (tmp_path / "deep" / "up").symlink_to(tmp_path)  # two loops would be 2^40 folders
     (tmp_path / "deep" / "again").symlink_to(tmp_path)
     (tmp_path / "self").symlink_to("self")
-    here = str(tmp_path)
+    far = tmp_path_factory.mktemp("far")
+    (far / "g.png").touch()
+    (tmp_path / "deep" / "link").symlink_to(far)
+    here, below = str(tmp_path), ["a.PNG", "b.png", "c.Png", "d.jpg", "f.webp", "g.png"]
 
     def names(*inputs):
         return [p.name for p in find_inputs(inputs, READABLE)]
 
     assert names(here) == ["a.PNG", "b.png", "c.Png"]
     assert names(f"{here}/b.png", here) == ["b.png", "a.PNG", "c.Png"]
-    assert sorted(names(f"{here}/**")) == ["a.PNG", "b.png", "c.Png", "d.jpg", "f.webp"]
+    assert sorted(names(f"{here}/**")) == sorted(names(f"{here}/**/*.*")) == below
+    assert names(f"{here}/deep/l*/**/*.png") == names(f"{here}/deep/link") == ["g.png"]
     assert names(f"{here}/[ab]*") == ["a.PNG", "b.png"]
     assert names(f"{here}/d*") == ["d.jpg"]  # folders, as the shell makes of it
     assert names(f"{here}/set[1]/*.webp") == ["f.webp"]  # a folder of this name

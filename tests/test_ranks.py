@@ -125,15 +125,6 @@ def test_weights_are_scored_by_both_with_the_numbers_of_the_run(seen):
     assert done.stdout.splitlines().count(line) == 1
 
 
-def test_a_failing_process_ends_all_and_its_error_is_shown(tmp_path):
-    "Nobody waits for it; the run's status names the reason."
-    done = torchrun(HERE / "ranks_worker.py", tmp_path, "fail")
-    assert done.returncode != 0
-    assert "ValueError: process one has had enough" in done.stderr
-    assert Folder(tmp_path / "run").read_json("status.json")["state"] == "failed"
-    assert len(Folder(tmp_path / "run").history()) == 1
-
-
 def test_num_devices_starts_the_processes_and_the_run_goes_on_with_one(tmp_path, capsys):
     "Through both phases, with the settings as they are; then one process goes on."
     small = {"scenes": 8, "base_size": 32, "crop_size": 32, "choose": "last", "device": "cpu"}
@@ -193,25 +184,9 @@ def test_a_signal_reaches_all_processes_and_nothing_is_lost(tmp_path):
         pass  # nobody trains there any more
 
 
-@pytest.mark.nightly
-def test_two_processes_go_on_within_an_epoch_as_if_they_had_not_stopped(tmp_path):
-    "Each with its own sum of losses; a session without time is one step, and no error."
-    words = ["train", *SMALL.split(), "--epochs=1", "--num-devices=2", "--log-every=1"]
-    words += ["--precision=fp32"]
-    for name, more in (("whole", []), ("run", ["--max-hours=1e-6"]), ("run", [])):
-        done = run("-m", "mshnet", *words, *more, f"--output-dir={tmp_path / name}")
-        assert done.returncode == (75 if more else 0), done.stdout + done.stderr
-    whole, parts = (load(tmp_path / name / "last.pt") for name in ("whole", "run"))
-    assert Folder(tmp_path / "run").history()[0]["begun_at_step"] == 1
-    losses = [Folder(tmp_path / name).history()[0]["loss"] for name in ("whole", "run")]
-    assert losses[0] == losses[1]
-    assert all(torch.equal(parts["model"][k], v) for k, v in whole["model"].items())
-
-
 LISTS_ITS_THREADS = """
 import atexit, glob, sys
 from pathlib import Path
-from types import SimpleNamespace
 
 def say():
     names = [Path(name).read_text().strip() for name in glob.glob("/proc/self/task/*/comm")]
@@ -221,16 +196,37 @@ atexit.register(say)  # the first one registered runs last
 from mshnet.cli import main
 sys.exit(main())
 """
+EPOCH = [*SMALL.split(), "--epochs=1", "--log-every=1", "--precision=fp32"]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    "An epoch of two processes that list their threads: what they said, and the run."
+    top = tmp_path_factory.mktemp("whole")
+    (top / "main.py").write_text(LISTS_ITS_THREADS)
+    done = torchrun(top / "main.py", "train", *EPOCH, "--output-dir", top / "run")
+    assert done.returncode == 0, done.stderr
+    return done.stderr, Folder(top / "run")
+
+
+@pytest.mark.nightly
+def test_two_processes_go_on_within_an_epoch_as_if_they_had_not_stopped(whole, tmp_path):
+    "Each with its own sum of losses; a session without time is one step, and no error."
+    part = Folder(tmp_path / "run")
+    for more in (["--max-hours=1e-6"], []):
+        words = [*EPOCH, *more, "--num-devices=2", f"--output-dir={part.path}"]
+        done = run("-m", "mshnet", "train", *words)
+        assert done.returncode == (75 if more else 0), done.stdout + done.stderr
+    want, have = (load(each.file("last.pt"))["model"] for each in (whole[1], part))
+    assert part.history()[0]["begun_at_step"] == 1
+    assert part.history()[0]["loss"] == whole[1].history()[0]["loss"]
+    assert all(torch.equal(have[k], v) for k, v in want.items())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_the_threads_of_the_process_group_end_before_python_does(tmp_path):
+def test_the_threads_of_the_process_group_end_before_python_does(whole):
     "One that still runs then may end its process by `terminate called`, after all is done."
-    (tmp_path / "main.py").write_text(LISTS_ITS_THREADS)
-    words = [*SMALL.split(), "--epochs", "1", "--output-dir", tmp_path / "run"]
-    done = torchrun(tmp_path / "main.py", "train", *words)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.count("left: 0") == 2
+    assert whole[0].count("left: 0") == 2
 
 
 def test_a_mistake_reaches_the_caller_of_a_launched_run(tmp_path):

@@ -976,20 +976,6 @@ def test_a_run_whose_machine_is_gone_comes_back_from_its_mirror(tmp_path, capsys
     assert f"mirror  brought back from {drive / 'run'}" in capsys.readouterr().out
 
 
-def test_pictures_are_in_the_mirror_too(tmp_path, monkeypatch):
-    "They are drawn after the training."
-    for name in ("learning_curves", "trade_offs", "gallery"):
-
-        def draw(folder, name=name):
-            (folder / "figures" / f"{name}.png").write_text(name)
-
-        monkeypatch.setattr(f"mshnet.show.{name}", draw)
-    mirror = [f"--mirror-dir={tmp_path / 'drive'}", f"--output-dir={tmp_path / 'run'}"]
-    assert main(["train", *FLAGS, *mirror, "--epochs=1", "--warm-epoch=-1"]) == 0
-    names = {p.name for p in (tmp_path / "drive" / "run" / "figures").iterdir()}
-    assert names == {"learning_curves.png", "trade_offs.png", "gallery.png"}
-
-
 def test_a_mirror_with_errors_changes_nothing_in_the_run(tmp_path, monkeypatch, capsys, whole):
     "What is missing, and why, stands in the last line."
     monkeypatch.setattr("mshnet.mirror.Mirror.copy", full)

@@ -7,7 +7,7 @@ import os
 import pytest
 import torch
 import toys
-from conftest import in_two_processes, make_dataset, train_and_kill
+from conftest import in_two_processes, make_dataset
 from PIL import Image
 from torch import nn
 
@@ -22,7 +22,7 @@ from mshnet.loss import mshnet_loss
 from mshnet.model import MSHNet
 from mshnet.predict import predict
 from mshnet.recipe import Config
-from mshnet.run import Folder, load
+from mshnet.run import load
 from mshnet.show import draw_run, samples
 from mshnet.task import Task, make_task, score_split, train_batches, trained_model
 from mshnet.train import average, train
@@ -70,18 +70,6 @@ def test_a_toy_trains_and_is_scored(runs, name):
     assert str(run) == f"{score} {run.scores['scores'][score]:.3f}"
     protocol = run.scores["protocol"]
     assert (protocol["task"], protocol["samples"], protocol["split"]) == (name, 10, "test")
-
-
-@pytest.mark.parametrize("name", toys.NAMES)
-def test_a_toy_resumes_to_the_same_bits(runs, name, tmp_path):
-    "After an epoch, and within one."
-    config = toy(name, output_dir=str(tmp_path / "run"))
-    train_and_kill(config, step=6)  # the second step of the second epoch
-    assert load(tmp_path / "run" / "last.pt")["step"] == 2
-    again = train(config)
-    assert same(weights(again), weights(runs[name]))
-    assert [e["loss"] for e in again.history] == [e["loss"] for e in runs[name].history]
-    assert again.scores["scores"] == runs[name].scores["scores"]
 
 
 def test_micro_batches_have_the_loss_of_a_batch(runs, tmp_path):
@@ -287,16 +275,6 @@ def test_weights_of_other_dimensions_keep_their_layout():
     )
 
 
-RANKS = """
-import json, sys
-import toys
-from mshnet.core import settings_class
-from mshnet.train import train
-for name in toys.NAMES:
-    train(settings_class(name)(**json.loads(sys.argv[2]), output_dir=f"{sys.argv[1]}/{name}"))
-"""
-
-
 NAKED = """
 import toys, torch, sys
 from mshnet.core import settings_class
@@ -322,17 +300,6 @@ def test_own_networks_and_tasks_are_started_by_torchrun(monkeypatch):
     for config in (Config(network="thin", num_devices=2, device="cpu"), toy("ring", num_devices=2)):
         with pytest.raises(UserError, match="start your script by torchrun"):
             train(config)
-
-
-def test_toys_train_in_two_processes(runs, tmp_path):
-    "Their losses are those of one process."
-    done = in_two_processes(tmp_path, RANKS, tmp_path, json.dumps(SHORT))
-    assert done.returncode == 0, done.stderr[-4000:]
-    for name, run in runs.items():
-        two = Folder(tmp_path / name)
-        have, want = ([e["loss"] for e in x] for x in (two.history(), run.history))
-        assert have == pytest.approx(want, rel=1e-3), name
-        assert two.read_json("scores.json")["scores"].keys() == run.scores["scores"].keys()
 
 
 # Detection

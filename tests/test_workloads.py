@@ -78,6 +78,8 @@ def test_two_processes_are_one(runs, tmp_path):
         two = Folder(tmp_path / "two" / name)
         have, want = ([entry["loss"] for entry in x] for x in (two.history(), run.history))
         assert have == pytest.approx(want, rel=1e-4 if name == "eit" else 1e-3), name
+        for entry, parts in zip(two.history(), run.history, strict=True):
+            assert entry.get("losses", {}) == pytest.approx(parts.get("losses", {}), rel=1e-3), name
         have, want = two.read_json("scores.json")["scores"], run.scores["scores"]
         if name == "eit":
             assert have == pytest.approx(want, rel=1e-3, abs=1e-4)

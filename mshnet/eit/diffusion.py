@@ -37,11 +37,6 @@ def mix(picture: Tensor, noise: Tensor, amounts: Tensor) -> Tensor:  # [B,1,S,S]
     of_picture, of_noise = amounts.view(-1, 2, 1, 1, 1).unbind(1)
     return of_picture * picture + of_noise * noise
 
-
-def _noise_of(noisy: Tensor, picture: Tensor, kept: float) -> Tensor:
-    "The noise in a noisy picture, if this is the picture without it: `mix` solved for the noise."
-    return (noisy - kept**0.5 * picture) / (1 - kept) ** 0.5
-
 # %% ../../nbs/eit/05_diffusion.ipynb #times
 def times(steps: int) -> list[int]:
     "The falling times of sampling in 1 to 1000 steps, and -1, the prediction itself."
@@ -60,7 +55,8 @@ def sample(
             break
         a, b = kept_share()[now], kept_share()[then]
         fresh = (1 - a / b) * (1 - b) / (1 - a)  # variance of the new noise
-        old = float((1 - b - fresh) ** 0.5) * _noise_of(noisy, picture, float(a))
+        there = (noisy - float(a) ** 0.5 * picture) / (1 - float(a)) ** 0.5  # its noise, by `mix`
+        old = float((1 - b - fresh) ** 0.5) * there
         noisy = float(b**0.5) * picture + old + float(fresh**0.5) * noise[i + 1]
     return picture
 

@@ -25,11 +25,6 @@ def least_frames(labels: Sequence[object]) -> int:
     return len(labels) + sum(a == b for a, b in pairwise(labels))
 
 
-def _shift(x: Tensor, by: int) -> Tensor:  # [B,S]
-    "The states moved on; impossible ones come in."
-    return F.pad(x, (by, 0), value=_NEVER)[:, : x.shape[1]]
-
-
 def ctc_loss(
     logits: Tensor,  # [B,T,C]; class 0 is the blank
     frames: Tensor,  # [B] steps that count
@@ -48,8 +43,9 @@ def ctc_loss(
     place = torch.arange(states.shape[1], device=logits.device)
     paths = emitted[:, 0].masked_fill(place > 1, _NEVER)
     for t in range(1, logits.shape[1]):
-        skipped = _shift(paths, 2).masked_fill(~skips, _NEVER)
-        moved = torch.stack([paths, _shift(paths, 1), skipped]).logsumexp(0) + emitted[:, t]
+        one, two = (F.pad(paths, (by, 0), value=_NEVER)[:, :-by] for by in (1, 2))  # moved on
+        steps = [paths, one, two.masked_fill(~skips, _NEVER)]
+        moved = torch.stack(steps).logsumexp(0) + emitted[:, t]
         paths = torch.where((t < frames)[:, None], moved, paths)
     last = (place[None] == 2 * lengths[:, None]) | (place[None] == 2 * lengths[:, None] - 1)
     loss = -paths.masked_fill(~last, _NEVER).logsumexp(1)

@@ -81,15 +81,12 @@ _PUBLISHED: dict[str, Any] = {
 }
 
 
-_BEAM = ["beam_width", "bigram_weight"]
-
-
 class SignsConfig(Settings, _SignFields):
     "The settings of sign language; `configure` joins them from presets, files and flags."
 
     flags: ClassVar[dict[str, list[str]]] = {
-        "test": ["decoder", *_BEAM, "max_frames"],
-        "predict": ["decoder", *_BEAM, "num_workers"],
+        "test": ["decoder", "beam_width", "bigram_weight", "max_frames"],
+        "predict": ["decoder", "beam_width", "bigram_weight", "num_workers"],
         "data": ["signs", "sentences"],
         "doctor": ["network", "backbone", "max_frames", "crop"],
     }
@@ -104,10 +101,8 @@ class SignsConfig(Settings, _SignFields):
         "paper": _PUBLISHED,
     }
     retired: ClassVar[dict[str, str]] = {
-        f"gpu{memory}": f"--preset paper --micro-batch 1 --batch-size {batch} "
-        f"--max-frames {frames} --lr {1e-4 * (batch / 2) ** 0.5:.6f} --warmup-steps -1 "
-        "--clip-grad 1 --patience 10"
-        for memory, batch, frames in ((8, 4, 96), (12, 6, 160), (16, 8, 230))
+        name: f"--preset paper --micro-batch 1 --batch-size {size} --max-frames {frames}"
+        for name, size, frames in (("gpu8", 4, 96), ("gpu12", 6, 160), ("gpu16", 8, 230))
     }
     gone: ClassVar[dict[str, Any]] = {"backbone_weights": "", "frequency_axis": "channel"}
     first_look: ClassVar[str] = "quick"
@@ -129,14 +124,11 @@ class SignsConfig(Settings, _SignFields):
 
     def unused(self, written: Mapping[str, Any]) -> list[str]:
         "Settings without effect."
-        lines = super().unused(written)
         of_video, of_tracks = ["backbone", "frame_size", "crop"], ["augment", "dropout"]
-        tracks = self.network == "tracks"
-        without = [
-            (f"network={self.network}", of_video if tracks else of_tracks, True),
-            ("a dataset_dir", ["signs", "sentences"], bool(self.dataset_dir)),
-            ("distil=none", ["distil_weight"], self.distil == "none"),
-            ("decoder=greedy", _BEAM, self.decoder == "greedy"),
-        ]
-        pairs = [(why, name) for why, names, holds in without for name in names if holds]
-        return lines + [f"{name} is not used with {why}" for why, name in pairs if name in written]
+        without = {f"network={self.network}": of_video if self.network == "tracks" else of_tracks}
+        without["a dataset_dir"] = ["signs", "sentences"] if self.dataset_dir else []
+        without[f"distil={self.distil}"] = ["distil_weight"] if self.distil == "none" else []
+        of_beam = ["beam_width", "bigram_weight"]
+        without[f"decoder={self.decoder}"] = of_beam if self.decoder == "greedy" else []
+        pairs = [(n, why) for why, names in without.items() for n in names if n in written]
+        return super().unused(written) + [f"{name} is not used with {why}" for name, why in pairs]

@@ -7,10 +7,6 @@
 #| default_exp eit.eit_config
 
 # %%
-#| hide
-from mshnet.core import configure, run_name
-
-# %%
 #| export
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
@@ -126,11 +122,3 @@ class EitConfig(Settings, _EitFields):
         if "on_bad_image" in written:
             lines.append("on_bad_image is not used by task eit: a damaged file ends the run")
         return lines
-
-
-# %% [markdown]
-# The flags of the published scripts have a meaning here too: `--global-batch-size` is `--batch-size`, `--data-path` is `--dataset-dir`, `--samplingsteps` is `--sampling-steps`.
-
-# %%
-config = configure({"task": "eit", "global_batch_size": 64, "samplingsteps": 10})
-config.batch_size, config.sampling_steps, run_name(EitConfig())

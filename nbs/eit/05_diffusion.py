@@ -52,11 +52,6 @@ def mix(picture: Tensor, noise: Tensor, amounts: Tensor) -> Tensor:  # [B,1,S,S]
     return of_picture * picture + of_noise * noise
 
 
-def _noise_of(noisy: Tensor, picture: Tensor, kept: float) -> Tensor:
-    "The noise in a noisy picture, if this is the picture without it: `mix` solved for the noise."
-    return (noisy - kept**0.5 * picture) / (1 - kept) ** 0.5
-
-
 # %%
 picture, noise = torch.zeros(1, 1, 32, 32), torch.randn(1, 1, 32, 32)
 picture[:, :, 8:16, 12:20] = 1
@@ -95,7 +90,8 @@ def sample(
             break
         a, b = kept_share()[now], kept_share()[then]
         fresh = (1 - a / b) * (1 - b) / (1 - a)  # variance of the new noise
-        old = float((1 - b - fresh) ** 0.5) * _noise_of(noisy, picture, float(a))
+        there = (noisy - float(a) ** 0.5 * picture) / (1 - float(a)) ** 0.5  # its noise, by `mix`
+        old = float((1 - b - fresh) ** 0.5) * there
         noisy = float(b**0.5) * picture + old + float(fresh**0.5) * noise[i + 1]
     return picture
 

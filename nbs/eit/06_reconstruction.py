@@ -7,10 +7,6 @@
 #| default_exp eit.reconstruction
 
 # %%
-#| hide
-from fastcore.test import test_close
-
-# %%
 #| export
 import math
 import warnings
@@ -221,7 +217,7 @@ parts = task.splits()
 model = task.model()
 batch: EitBatch = task.batch(parts["test"], [0, 1, 2, 3, -1], None)
 drawn = task.predict(model, batch, "full").detach()
-test_close(drawn[:, 0], drawn[:, 1], 1e-5)
+torch.allclose(drawn[:, 0], drawn[:, 1], atol=1e-5)
 
 
 # %% [markdown]

@@ -57,10 +57,6 @@ class Clip:
         size = hashlib.sha256(self.array.tobytes()).hexdigest() if self.array is not None else ""
         return f"{self.name} {self.frames} {size} {'/'.join(self.glosses)}"
 
-    def read(self, size: int) -> np.ndarray:  # [T,size,size,3] uint8, or [T,6] float32
-        "The frames; UserError if they cannot be read."
-        return _read_video(self.path, size) if self.array is None else self.array
-
 
 @dataclass(frozen=True)
 class Clips:
@@ -97,7 +93,8 @@ class Clips:
 
     def read(self, index: int) -> np.ndarray:  # [T,S,S,3] uint8, or [T,6] float32
         "The frames of a clip; UserError if they cannot be read."
-        return self.clips[index].read(self.size)
+        clip = self.clips[index]
+        return read_video(clip.path, self.size) if clip.array is None else clip.array
 
 
 # %% [markdown]
@@ -144,7 +141,7 @@ def _images(path: Path) -> Iterator[Image.Image]:
         yield Image.fromarray(frame.pixels).convert("RGB")
 
 
-def _read_video(path: Path, size: int) -> np.ndarray:  # [T,size,size,3] uint8
+def read_video(path: Path, size: int) -> np.ndarray:  # [T,size,size,3] uint8
     "All frames of a video or a folder of pictures; UserError if one cannot be read."
     square = (size, size), Image.Resampling.BILINEAR
     frames = [np.asarray(image.resize(*square)) for image in _images(path)]
@@ -154,20 +151,13 @@ def _read_video(path: Path, size: int) -> np.ndarray:  # [T,size,size,3] uint8
 
 
 def count_frames(path: Path) -> int:
-    "The number of frames, without decoding them: pictures of a folder, or a video's header."
+    "The number of frames: pictures of a folder, or those of a video by its header."
     if path.is_dir():
         return len(_pictures(path))
-    try:
-        import av
-    except ImportError:
-        raise UserError("videos need the package av; run: pip install av") from None
-    try:
-        with av.open(str(path)) as video:
-            stream = video.streams.video[0]
-            seconds = (video.duration or 0) / 1_000_000
-            return stream.frames or round(seconds * float(stream.average_rate or 0))
-    except (OSError, ValueError, IndexError) as error:
-        raise UserError(f"{path}: not a readable video ({first_line(error)})") from None
+    first = next(resolve("mshnet.frames:frames_of")(path))
+    if first.error:
+        raise UserError(f"{path}: {first.error}")
+    return first.count
 
 
 # %% [markdown]

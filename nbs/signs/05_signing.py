@@ -9,11 +9,9 @@
 # %%
 #| hide
 import matplotlib.pyplot as plt
-from fastcore.test import test_eq
 
 from mshnet.core import configure
 from mshnet.device import open_device
-from mshnet.signs.clips import Clip
 
 # %%
 #| export
@@ -40,7 +38,7 @@ from mshnet.signs.glosses import (
 )
 from mshnet.signs.networks import Frames, OneBranch, Tracks, TwoBranch, out_lengths
 from mshnet.signs.signs_config import SignsConfig
-from mshnet.task import Evaluation, Origin, RowTally, Task, Values, protocol, score_split
+from mshnet.task import Evaluation, Origin, RowTally, Task, Values
 
 # %% [markdown]
 # ## From a clip to a batch
@@ -77,8 +75,7 @@ def bucket_lengths(frames: Sequence[int], count: int) -> list[int]:  # padded; 0
 
 
 # %%
-print(collate([np.arange(7), np.arange(5)])[0])
-test_eq(bucket_lengths([40, 50, 60, 140], 2), [padded(55), padded(140)])
+print(collate([np.arange(7), np.arange(5)])[0], padded(7), bucket_lengths([40, 50, 60], 2))
 
 # %% [markdown]
 # ## Augmentation
@@ -140,7 +137,7 @@ def _track_features(tracks: np.ndarray) -> np.ndarray:  # [T,6] -> [T,14] float3
 Places = dict[str, list[tuple[int, int]]]  # of a gloss: the rows of sentences, the place in each
 
 
-def shared_glosses(sentences: Sequence[Sequence[str]]) -> Places:
+def _shared_glosses(sentences: Sequence[Sequence[str]]) -> Places:
     "Where each gloss occurs."
     found: Places = {}
     for row, sentence in enumerate(sentences):
@@ -149,7 +146,7 @@ def shared_glosses(sentences: Sequence[Sequence[str]]) -> Places:
     return found
 
 
-def splice(
+def _splice(
     data: Clips, row: int, places: Places, rng: np.random.Generator
 ) -> tuple[np.ndarray, tuple[str, ...]]:  # frames, glosses
     "A clip whose end is that of another one, from a gloss on that both have."
@@ -169,14 +166,6 @@ def splice(
     return frames, glosses
 
 
-# %%
-frames, rng = np.zeros((60, 6)), np.random.default_rng(0)
-clips = [Clip("1", ("JOHN", "BUY", "BOOK"), 60, cuts=(20, 40), array=frames)]
-clips.append(Clip("2", ("WHO", "BUY", "CAR"), 60, cuts=(20, 40), array=frames))
-two = Clips("train", "made by hand", tuple(clips))
-{splice(two, 0, shared_glosses(two.sentences), rng)[1] for _ in range(20)}
-
-
 # %% [markdown]
 # ## The parts of the task
 #
@@ -184,7 +173,7 @@ two = Clips("train", "made by hand", tuple(clips))
 
 # %%
 #| export
-class SignBatch(NamedTuple):
+class _SignBatch(NamedTuple):
     "Clips with their glosses, in the collated form."
 
     clip: Tensor  # [B,T,3,S,S] uint8, or [B,T,14] float32
@@ -237,7 +226,7 @@ def _make_network(config: SignsConfig, classes: int) -> Any:
 
 # %%
 #| export
-class SignScores(Values):
+class _SignScores(Values):
     "Scores by name; `pairs` has the sentences, by their row, in the end by their name."
 
     pairs: dict[Any, Pair]
@@ -250,29 +239,29 @@ class SignScores(Values):
         )
 
 
-class SignTally(RowTally):
+class _SignTally(RowTally):
     "What was read of each clip."
 
     def __init__(self, task: "Signs") -> None:
         super().__init__()
         self.task = task
 
-    def count(self, log_probs: Tensor, batch: SignBatch) -> Iterator[Pair]:
+    def count(self, log_probs: Tensor, batch: _SignBatch) -> Iterator[Pair]:
         "The true glosses of each clip, and those that are read."
-        words, steps = self.task.words, out_lengths(batch.frames).tolist()
+        words, steps = self.task.vocabulary, out_lengths(batch.frames).tolist()
         for i, row in enumerate(batch.row.tolist()):
             found = self.task.read(log_probs[i, : steps[i]].numpy()) if row >= 0 else []
             truth = words.decode(batch.labels[i, : batch.lengths[i]].tolist())
             yield truth, words.decode(found)
 
-    def scores(self) -> SignScores:
+    def scores(self) -> _SignScores:
         "Corpus WER and its parts."
-        scores = SignScores(corpus_scores(self.values))
+        scores = _SignScores(corpus_scores(self.values))
         scores.pairs = self.rows
         return scores
 
 
-class SignEvaluation(Evaluation):
+class _SignEvaluation(Evaluation):
     "Scores with every sentence."
 
     def details(self) -> dict[str, Any]:
@@ -300,7 +289,6 @@ class Signs(Task):
         super().__init__(config)
         self.vocabulary: Vocabulary = Vocabulary(())
         self.bigram: Bigram | None = None
-        self.outside: tuple[str, ...] = ()  # glosses of val and test without a class
         self.learnt: frozenset[tuple[str, ...]] = frozenset()  # training sentences
         self.places: Places = {}  # of the training glosses
         self.buckets: list[int] = []
@@ -319,7 +307,7 @@ class Signs(Task):
             for clip in part.clips
         ]
         self.buckets = bucket_lengths(frames, c.buckets)
-        self._see([s for part in found.values() for s in part.sentences])
+        self.longest = max(LONGEST, *(len(s) for part in found.values() for s in part.sentences))
         return found
 
     def _learn(self, train: Clips) -> None:
@@ -328,15 +316,10 @@ class Signs(Task):
         self.vocabulary, self.learnt = Vocabulary.of(sentences), frozenset(sentences)
         self.bigram = Bigram.of(map(self.vocabulary.encode, sentences), len(self.vocabulary) + 1)
         if c.augment == "splice" and c.dataset_dir and any(clip.cuts for clip in train.clips):
-            self.places = shared_glosses(sentences)
+            self.places = _shared_glosses(sentences)
         if c.max_frames < (least := max(map(needed_frames, sentences), default=0)):
             why = f"a training sentence needs {least}; use --max-frames {least} or more"
             raise UserError(f"max_frames={c.max_frames}: {why}")
-
-    def _see(self, sentences: Sequence[Sequence[str]]) -> None:
-        "Number the glosses of these sentences that have no class; note the longest sentence."
-        self.longest = max(LONGEST, *map(len, sentences))
-        self.outside = tuple(sorted(self.vocabulary.outside(sentences)))
 
     def know(self, model: Any) -> None:
         "Take the glosses and the bigram of a network; UserError if it has no glosses."
@@ -348,17 +331,13 @@ class Signs(Task):
     def take_words(self, model: nn.Module, data: Any) -> None:
         "Take the glosses that a network was trained for; UserError if the data have none of them."
         self.know(model)
-        self._see(data.sentences)
-        if (new := {g for sentence in data.sentences for g in sentence}) == set(self.outside):
+        self.longest = max(LONGEST, *map(len, data.sentences))
+        new = {gloss for sentence in data.sentences for gloss in sentence}
+        if not new & set(self.vocabulary.words):
             raise UserError(
                 f"the weights have the vocabulary of another set: {len(self.vocabulary)} glosses "
                 f"such as {self.vocabulary.words[0]}, and none of the {len(new)} of {data.source}"
             )
-
-    @property
-    def words(self) -> Vocabulary:
-        "The glosses of all classes, then those without one, which occur in labels alone."
-        return Vocabulary((*self.vocabulary.words, *self.outside))
 
     def plan(self, data: Any, epoch: int | None) -> list[list[int]]:
         "Batches of clips of similar length, because padding is wasted work; shuffled in training."
@@ -371,7 +350,7 @@ class Signs(Task):
         lengths = frames[rows] * rng.uniform(0.8, 1.25, len(rows))
         return rng.permutation(rows[np.argsort(lengths, kind="stable")].reshape(-1, size)).tolist()
 
-    def batch(self, data: Any, rows: list[int], epoch: int | None) -> SignBatch:
+    def batch(self, data: Any, rows: list[int], epoch: int | None) -> _SignBatch:
         "The batch of these clips: changed at random in training, whole in scoring."
         clips, glosses = zip(*(self._clip(data, max(row, 0), epoch) for row in rows), strict=True)
         needed = padded(max(map(len, clips)))
@@ -379,11 +358,11 @@ class Signs(Task):
         if array.ndim == 5:
             array = array.transpose(0, 1, 4, 2, 3)
         labels = np.zeros((len(rows), self.longest), np.int64)
-        words, counts = self.words, [len(sentence) for sentence in glosses]
+        counts = [len(sentence) for sentence in glosses]
         for label, sentence in zip(labels, glosses, strict=True):
-            label[: len(sentence)] = words.encode(sentence)
+            label[: len(sentence)] = self.vocabulary.encode(sentence)
         clip, steps, found = map(torch.from_numpy, (np.ascontiguousarray(array), frames, labels))
-        return SignBatch(clip, steps, found, torch.tensor(counts), torch.tensor(rows))
+        return _SignBatch(clip, steps, found, torch.tensor(counts), torch.tensor(rows))
 
     def _clip(self, data: Any, row: int, epoch: int | None) -> tuple[Any, tuple[str, ...]]:
         "A clip as the network sees it, perhaps spliced in training, and its glosses."
@@ -391,10 +370,10 @@ class Signs(Task):
         if rng is None or not self.places or rng.random() > SPLICED:
             frames, glosses = data.read(row), data.sentences[row]
         else:
-            frames, glosses = splice(data, row, self.places, rng)
+            frames, glosses = _splice(data, row, self.places, rng)
         return _as_seen(frames, glosses, self.config, rng), glosses
 
-    def batches(self, device: Device, data: Any, plan: Any, epoch: int) -> Iterator[SignBatch]:
+    def batches(self, device: Device, data: Any, plan: Any, epoch: int) -> Iterator[_SignBatch]:
         "The batches of an epoch, in a few lengths; each has one length in all processes."
         device.shapes = max(len(self.buckets), 1)
         for batch in super().batches(device, data, plan, epoch):
@@ -412,14 +391,14 @@ class Signs(Task):
             network.learn(self.vocabulary, self.bigram)
         return network
 
-    def loss(self, model: Any, batch: SignBatch, phase: str) -> Tensor:
+    def loss(self, model: Any, batch: _SignBatch, phase: str) -> Tensor:
         "The sum of the CTC losses of all outputs and of the distillation."
         c, outputs = self.config, model(batch.clip, batch.frames)
         clips = out_lengths(batch.frames), batch.labels, batch.lengths
         parts = signing_loss(outputs, *clips, c.distil, c.distil_weight)
         return sum(parts.values())  # type: ignore[return-value]
 
-    def predict(self, model: Any, batch: SignBatch, phase: str) -> Tensor:  # [B,T',C]
+    def predict(self, model: Any, batch: _SignBatch, phase: str) -> Tensor:  # [B,T',C]
         "Log probabilities of each gloss in every fourth frame."
         return model(batch.clip, batch.frames)["final"].float().log_softmax(-1)
 
@@ -436,8 +415,8 @@ class Signs(Task):
         falls = (done >= 35 / 55) + (done >= 45 / 55) if self.config.schedule == "steps" else 0
         return float(rate * 0.2**falls)
 
-    def tally(self) -> SignTally:
-        return SignTally(self)
+    def tally(self) -> _SignTally:
+        return _SignTally(self)
 
     def evaluate(
         self, model: nn.Module, data: Any, device: Device, phase: str, origin: Origin
@@ -445,13 +424,15 @@ class Signs(Task):
         "The final scores with every sentence; those of the training list apart from the others."
         self.take_words(model, data)
         device.shapes = max(len(self.buckets), 1)
-        scores: SignScores = score_split(self, model, data, device, phase)
-        named = scores.pairs = {data.names[row]: pair for row, pair in scores.pairs.items()}
+        whole = super().evaluate(model, data, device, phase, origin)
+        scores: _SignScores = whole.scores
+        found = {row: (data.sentences[row], read) for row, (_, read) in scores.pairs.items()}
+        scores.pairs = {data.names[row]: pair for row, pair in found.items()}
+        scores |= corpus_scores([*found.values()])  # now an unknown gloss may be punctuation
         for name, known in (("known", True), ("new", False)) if self.learnt else ():
-            pairs = [pair for pair in named.values() if (tuple(pair[0]) in self.learnt) == known]
+            pairs = [pair for pair in found.values() if (pair[0] in self.learnt) == known]
             scores |= {f"{name}_wer": corpus_errors(pairs).wer, f"{name}_sentences": len(pairs)}
-        whole = protocol(self, data, scores, device, origin)
-        return SignEvaluation(scores, whole, self.config.model_dump())
+        return _SignEvaluation(scores, whole.protocol, whole.settings)
 
     def protocol(self, data: Any, scores: Any) -> dict[str, Any]:
         "The task, how many sentences and glosses, the vocabulary, and how it was read."
@@ -467,14 +448,13 @@ class Signs(Task):
             kind = kind_of(Path(self.config.dataset_dir).expanduser())
             network = "tracks" if kind == "tracks" else "tfnet"
             self.config = self.config.model_copy(update={"network": network})
-        parts = self.splits().items()
-        return "\n".join(f"{name}: {self._described(part)}" for name, part in parts), True
-
-    def _described(self, part: Clips) -> str:
-        "How many clips and glosses a part has."
-        count, words = sum(map(len, part.sentences)), len(Vocabulary.of(part.sentences))
-        held = f"{counted(len(part), 'clip')} of {part.source}, {count} glosses"
-        return f"{held}, {words} different, {self.vocabulary.outside(part.sentences).total()} new"
+        lines = []
+        for name, part in self.splits().items():
+            count, words = sum(map(len, part.sentences)), len(Vocabulary.of(part.sentences))
+            new = self.vocabulary.outside(part.sentences).total()
+            held = f"{name}: {counted(len(part), 'clip')} of {part.source}, {count} glosses"
+            lines.append(f"{held}, {words} different, {new} new")
+        return "\n".join(lines), True
 
     def write_data(self, folder: Path) -> str:
         "Write simulated videos in CE-CSL's layout; UserError for a folder that holds others."
@@ -497,12 +477,9 @@ config = configure({**few, "sentences": 40, "batch_size": 8})
 task, device = Signs(config), open_device("cpu", "fp32")
 parts = task.splits()
 model: OneBranch = task.model()
-batch: SignBatch = task.batch(parts["train"], task.plan(parts["train"], 0)[0], 0)
-print(task.loss(model, batch, "full"))
-tally: SignTally = task.tally()
-evaluation: SignEvaluation = task.evaluate(model, parts["test"], device, "full", Origin("none"))
-scores: SignScores = evaluation.scores
-print(scores, evaluation.details()["sentences"][0]["alignment"], sep="\n")
+print(task.loss(model, task.batch(parts["train"], task.plan(parts["train"], 0)[0], 0), "full"))
+evaluation = task.evaluate(model, parts["test"], device, "full", Origin("none"))
+print(evaluation.scores, evaluation.details()["sentences"][0]["alignment"], sep="\n")
 
 # %% [markdown]
 # The network sees seven clips of one sentence differently in every epoch. Here are the heights of the right hand:

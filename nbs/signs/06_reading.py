@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from mshnet.core import UserError, configure, read_record, resolve
 from mshnet.device import open_device
 from mshnet.files import find_inputs, make_folder, write_table
-from mshnet.signs.clips import TRACKS, VIDEOS, Clip, Clips, count_frames, load_clips, read_tracks
+from mshnet.signs.clips import TRACKS, VIDEOS, Clip, Clips, count_frames, read_tracks, read_video
 from mshnet.signs.glosses import corpus_errors
 from mshnet.signs.networks import out_lengths
 from mshnet.signs.signing import Signs
@@ -67,8 +67,7 @@ place_glosses(np.log(probs), [1, 2, 1])
 #| export
 def _read_clips(path: Path, side: int) -> list[Clip]:
     "The clips in a file or a folder of pictures, with their frames."
-    clip = Clip(path.stem, (), 0, path=path)
-    found = {clip.name: clip.read(side)} if side else read_tracks(path)
+    found = {path.stem: read_video(path, side)} if side else read_tracks(path)
     names = [path.stem] if len(found) == 1 else list(found)
     return [Clip(name, (), len(x), array=x) for name, x in zip(names, found.values(), strict=True)]
 
@@ -120,24 +119,9 @@ def read_files(
 
 
 # %% [markdown]
-# A step reads four frames. The network reads at most `max_frames` frames of a clip, evenly spaced, so a step of a longer clip stands for more of them.
-
-# %%
-#| export
-def first_frames(steps: int, frames: int, most: int) -> np.ndarray:  # [steps] int
-    "The frame at which each step begins, of a clip of so many frames, of which `most` are read."
-    stretch = max((frames - 1) / max(min(frames, most) - 1, 1), 1)
-    return (FRAMES * stretch * np.arange(steps)).round().astype(int)
-
-
-# %%
-first_frames(5, frames=600, most=300)
-
-
-# %% [markdown]
 # ## A ribbon of probabilities
 #
-# The probability of each gloss that was read, over the frames of the clip; dotted: the blank.
+# The probability of each gloss that was read, over the frames of the clip; dotted: the blank. A step reads four frames. The network reads at most `max_frames` frames of a clip, evenly spaced, so a step of a longer clip stands for more of them.
 
 # %%
 #| export
@@ -150,7 +134,8 @@ def draw_clip(
 ) -> list[tuple[str, int, float]]:
     "Read a clip and draw its probabilities; return each gloss with its frame and probability."
     probs, numbers = np.exp(log_probs), task.read(log_probs)
-    at = first_frames(len(probs), frames, task.config.max_frames)
+    stretch = (frames - 1) / max(min(frames, task.config.max_frames) - 1, 1)
+    at = (FRAMES * max(stretch, 1) * np.arange(len(probs))).round().astype(int)
     colors = itertools.cycle(resolve("mshnet.show:COLORS"))
     for number, color in zip(dict.fromkeys(numbers), colors, strict=False):
         axis.fill_between(at + FRAMES / 2, probs[:, number], color=color, alpha=0.5)
@@ -177,8 +162,8 @@ def draw_sentences(run: Path, config: SignsConfig) -> None:
     if not sentences:
         raise UserError(f"{run}: has no scored sentences; finish the run first")
     sentences.sort(key=lambda s: corpus_errors([(s["truth"], s["read"])]).wer)
-    task, model = trained_task(run, SignsConfig(), buckets=0)
-    data = load_clips(config, ["test"])["test"]
+    task, model = trained_task(run, config, buckets=0, dataset_dir=config.dataset_dir)
+    data = task.splits(["test"])["test"]
     task.take_words(model, data)
     ranks = np.unique(np.linspace(0, len(sentences) - 1, 5).astype(int))
     sheet = Figure(figsize=(9, 2.2 * len(ranks)), layout="constrained")
@@ -197,16 +182,14 @@ def draw_sentences(run: Path, config: SignsConfig) -> None:
 # A figure of probabilities as a trained network has them, here made by hand from the truth:
 
 # %%
-config = configure({"task": "signs", "device": "cpu", "sentences": 16, "batch_size": 8})
-task = Signs(config)
+task = Signs(configure({"task": "signs", "sentences": 16}))
 test = task.splits()["test"]
-tracks, numbers = test.read(0), task.vocabulary.encode(test.sentences[0])
-sharp = np.full((-(-len(tracks) // 4), len(task.vocabulary) + 1), 0.01)
+numbers, steps = task.vocabulary.encode(test.sentences[0]), test.clips[0].frames // FRAMES
+sharp = np.full((steps, len(task.vocabulary) + 1), 0.01)
 for i, number in enumerate(numbers):
-    at = (np.arange(len(sharp)) - (i + 0.5) * len(sharp) / len(numbers)) / 1.2
-    sharp[:, number] = np.maximum(sharp[:, number], np.exp(-(at**2)))
+    sharp[:, number] += np.exp(-((np.arange(steps) - (i + 0.5) * steps / len(numbers)) ** 2))
 sharp[:, 0] = 1.01 - sharp[:, 1:].max(1)
 figure = Figure(figsize=(8, 2.2), layout="constrained")
 shown = np.log(sharp / sharp.sum(1, keepdims=True))
-print(draw_clip(figure.subplots(), shown, len(tracks), task, "made by hand"))
+print(draw_clip(figure.subplots(), shown, FRAMES * steps, task, "made by hand"))
 figure

@@ -5,7 +5,7 @@ import pytest
 import torch
 from goldens import Goldens, arr, entries
 
-from mshnet.eit.diffusion import _noise_of, amounts, kept_share, mix, published_decay, sample, times
+from mshnet.eit.diffusion import amounts, kept_share, mix, published_decay, sample, times
 from mshnet.eit.networks import DiT
 
 GOLDEN = Goldens("eit")
@@ -82,16 +82,13 @@ def test_the_network_at_its_published_size():
 
 
 def test_noise_times_and_loss(small):
-    "The schedule, the mixture and its inverse, the loss of training."
+    "The schedule, the mixture, the loss of training."
     want = golden("diffusion.npz")
     assert np.abs(kept_share() - want["alphas_cumprod"].numpy()).max() < 1e-15
     for steps in (1, 2, 3, 5, 7, 10, 50, 1000):
         assert times(steps) == want[f"times_K{steps}"].tolist()
     noisy = mix(want["x0"], want["noise"], torch.from_numpy(amounts(want["t"].numpy())))
     close(noisy, want["q_sample"], 1e-6)
-    for i in (1, 2):
-        kept = float(kept_share()[want["t"][i]])
-        close(_noise_of(noisy[i], want["x0"][i], kept), want["noise"][i], 1e-5)
     with torch.no_grad():
         out = small(noisy[:2], want["t"][:2], golden("model_small.npz")["y"])
     assert (out - want["x0"][:2]).abs().mean().item() == pytest.approx(

@@ -16,6 +16,7 @@ from mshnet.events.recordings import (
     read_frames,
     read_recording,
 )
+from mshnet.files import find_inputs
 
 EYE = (2, 34, 34)
 
@@ -215,6 +216,20 @@ def test_things_have_a_fixed_test_part(tmp_path):
         parts.append([e.path.name for e in found["test"]])
         assert len(found["train"]) == 36 and [e.label for e in found["test"]] == [0, 0, 9, 9]
     assert parts[0] == parts[1]
+
+
+def test_folders_behind_links_are_found(tmp_path):
+    "The data set, a part, a class; a loop of links is no matter."
+    real = nmnist(tmp_path / "real")
+    (real / "Train/1").rename(tmp_path / "ones")
+    (real / "Test").rename(tmp_path / "tests")
+    (real / "Train/1").symlink_to(tmp_path / "ones")
+    (real / "Test").symlink_to(tmp_path / "tests")
+    (real / "Train/up").symlink_to(real)
+    (tmp_path / "link").symlink_to(real)
+    found = find_recordings(tmp_path / "link", "nmnist")
+    assert [len(found[part]) for part in ("train", "test")] == [4, 4]
+    assert len(find_inputs([f"{tmp_path}/link/**"], (".bin",))) == 8
 
 
 def test_a_share_of_each_class_is_held_out():

@@ -13,16 +13,16 @@ from mshnet.core import UserError, configure, settings_from
 from mshnet.signs.clips import (
     _filmed,
     _read_labels,
-    _read_video,
     _usable,
     count_frames,
     load_clips,
     needed_frames,
     read_tracks,
+    read_video,
     simulated_clips,
 )
 from mshnet.signs.glosses import Vocabulary
-from mshnet.signs.signing import _rescaled, _track_features, collate, shared_glosses, splice
+from mshnet.signs.signing import _rescaled, _shared_glosses, _splice, _track_features, collate
 from mshnet.signs.signs_config import SignsConfig
 
 GOLDEN = SHARED / "golden/signs"
@@ -57,7 +57,7 @@ def test_pictures_and_videos_are_one(tmp_path, videos):
     "A folder of jpg and an mp4 of the same clip."
     av = pytest.importorskip("av")
     folder = next((videos / "video/test").glob("*/*"))
-    frames = _read_video(folder, 24)
+    frames = read_video(folder, 24)
     assert frames.shape == (count_frames(folder), 24, 24, 3)
     path = tmp_path / "clip.mp4"
     with av.open(str(path), "w") as out:
@@ -68,7 +68,7 @@ def test_pictures_and_videos_are_one(tmp_path, videos):
             out.mux(stream.encode(av.VideoFrame.from_ndarray(np.ascontiguousarray(big))))
         out.mux(stream.encode())
     assert count_frames(path) == len(frames)
-    again = _read_video(path, 24)
+    again = read_video(path, 24)
     assert again.shape == frames.shape
     assert np.abs(again.astype(float) - frames).mean() < 18  # lossy
 
@@ -139,9 +139,9 @@ def test_the_real_sentences_of_boston():
 def test_splices_are_sentences_of_both():
     "Each begins like one sentence and ends like another one, and is long enough."
     train = load_clips(SignsConfig(dataset_dir=str(data_folder("boston104"))), ["train"])["train"]
-    places, rng, new = shared_glosses(train.sentences), np.random.default_rng(0), 0
+    places, rng, new = _shared_glosses(train.sentences), np.random.default_rng(0), 0
     for row in range(len(train)):
-        frames, glosses = splice(train, row, places, rng)
+        frames, glosses = _splice(train, row, places, rng)
         assert len(frames) >= needed_frames(glosses) and frames.shape[1] == 6
         new += glosses not in train.sentences
     assert new > 20
@@ -189,7 +189,7 @@ def test_frames_are_in_the_order_of_their_numbers(tmp_path):
         folder = tmp_path / f"clip{start}"
         pictures(folder, [f"{start}{number}.png" for number in range(1, 13)])
         (folder / "._1.png").write_bytes(b"\0\5\26\7")
-        order = [int(v) // 20 for v in _read_video(folder, 24)[:, 0, 0, 0]]
+        order = [int(v) // 20 for v in read_video(folder, 24)[:, 0, 0, 0]]
         assert order == list(range(1, 13)) and count_frames(folder) == 12
 
 

@@ -142,17 +142,6 @@ def test_the_parts():
     assert out_lengths(want["lengths_in"]).tolist() == want["lengths_out"].tolist()
 
 
-def test_distillation():
-    "Value and both gradients; the first of the columns is the blank, which is left out."
-    want = golden("parts.npz")
-    both = [arr(f"kd_{who}", (5, 2, 8)).requires_grad_() for who in ("student", "teacher")]
-    found = distil(*both)
-    close(found, want["kd"])
-    found.backward()
-    close(both[0].grad, want["kd_grad_student"])
-    close(both[1].grad, want["kd_grad_teacher"])
-
-
 def test_beams_find_the_most_probable_sentence():
     "All 20 of those whose 243 paths were enumerated; with narrow beams as many as published."
     cases = GOLDEN.listed("ctc.json")

@@ -256,14 +256,16 @@ def test_weights_of_shared_layers_are_exported(tmp_path):
 
 @pytest.mark.nightly
 def test_simulated_videos_are_learnt_through_the_reader(tmp_path):
-    """WER at most 5% by the preset quick: 400 sentences of 12 glosses, from folders of jpg.
+    """WER at most 20% by the preset quick: 80 sentences of 4 glosses, from folders of jpg.
 
-    Half as many epochs again as it has, because its last ones halve the errors.
+    Twice as many epochs as it has, because they are a fifth as long. Untrained it reads nothing: 1.
     """
-    assert main(["data", "--task", "signs", "--write", str(tmp_path / "set")]) == 0
+    few = {"sentences": 80, "signs": 4}
+    words = [f"--{name}={value}" for name, value in few.items()]
+    assert main(["data", "--task", "signs", *words, "--write", str(tmp_path / "set")]) == 0
     where = {"dataset_dir": str(tmp_path / "set"), "output_dir": str(tmp_path / "run")}
-    config = SignsConfig(preset="quick", epochs=9, device="cpu", **where)
-    assert train(config).scores["scores"]["wer"] <= 0.05
+    config = SignsConfig(preset="quick", epochs=12, eval_every=12, device="cpu", **where)
+    assert train(config).scores["scores"]["wer"] <= 0.2
 
 
 @pytest.mark.nightly
