@@ -292,7 +292,7 @@ def native_plan(
     split: Split,
     size: int,  # images of a batch
 ) -> list[list[int]] | None:  # None: the images have one size, and share batches as usual
-    "The rows of each batch for scoring at native size; -1 is filler."
+    "The rows of each batch for scoring at native size; -1 is padding."
     if split.in_memory and len({mask.shape for _, mask in split.pairs}) == 1:
         return None
     return [[i if i % size == k else -1 for k in range(size)] for i in range(len(split))]

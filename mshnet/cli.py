@@ -63,7 +63,7 @@ COMMANDS = {
     "data": "report what a data set holds and what is wrong with it",
     "doctor": "check this machine, and report what is wrong and what to do about it",
     "bench": "measure training, evaluation and memory on this device",
-    "export": "write weights as a checked file for other programs (pip install 'mshnet[export]')",
+    "export": "export weights to ONNX or safetensors, checked (pip install 'mshnet[export]')",
     "compare": "compare runs: scores, protocols, and Pd by size",
 }
 
@@ -88,9 +88,12 @@ _OPTIONS: dict[str, dict[str, tuple[type, str]]] = {  # a bool is a switch
     },
     "predict": {
         "tile": (int, "longest side that is predicted in one piece, in pixels (default 1024)"),
-        "threshold": (float, "lowest probability of a detection (default: that of the weights)"),
-        "min_area": (int, "pixels of the smallest detection (default 1)"),
-        "tracks": (bool, "number the targets of a clip: tracks.csv (pip install 'mshnet[video]')"),
+        "threshold": (
+            float,
+            "pixels above this probability are detected (default: that of the weights)",
+        ),
+        "min_area": (int, "drop detections of fewer than N pixels (default 1)"),
+        "tracks": (bool, "link detections over a clip: tracks.csv (pip install 'mshnet[video]')"),
         "save": (str, "masks, overlays or none (default masks,overlays)"),
     },
 }
@@ -103,7 +106,7 @@ examples:
   mshnet train --task eit --help           another task ({tasks})
 
 status:
-  0  done        1  done, with a warning or a skipped file        2  a mistake or an error
+  0  done      1  done, with a warning or a skipped file      2  an error; the line says what to do
   75 time limit (--max-hours): run it again to resume     128+N  ended by signal N (130: Ctrl-C)
 """
 
@@ -113,6 +116,20 @@ _DAILY = [
     *("epochs", "batch_size", "lr", "choose", "seed"),
     *("device", "num_devices", "max_hours", "mirror_dir"),
 ]
+_TEXTS = {  # of settings that each command uses in its own way
+    "weight_path train": "weights to start from: a file, a run folder, or pretrained",
+    "weight_path test": "weights to evaluate: a file or a run folder (default: pretrained)",
+    "weight_path predict": "weights to predict with: a file or a run folder (default: pretrained)",
+    "num_devices predict": "processes that share the files, on a GPU each or on CPU cores",
+    "output_dir train": "run folder (default: named after the settings, in runs/)",
+    "output_dir test": "folder of the scores (default: none are written)",
+    "output_dir predict": "folder of the results (default: predictions/NAME)",
+    "output_dir bench": "folder of the measurements (default: runs/bench)",
+}
+_PRESETS = {  # of detection
+    "paper": "the original recipe: 400 epochs, Adagrad, SLS loss, crops of 256",
+    "quick": "a trial: 9 epochs of 128x128 pixels; the preset without a data set",
+}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -139,11 +156,13 @@ def _metavar(name: str, kind: Any) -> str:
     return {int: "N", float: "NUMBER"}.get(kind, word.get(last, last.upper()))
 
 
-def _text_of(name: str, settings: type[Settings]) -> str:
+def _text_of(name: str, settings: type[Settings], command: str) -> str:
     "The help of a setting."
     field, task = settings.model_fields[name], settings.model_fields["task"].default
+    if text := _TEXTS.get(f"{name} {command}"):
+        return text
     if name == "task":
-        return f"the task: {', '.join(TASKS)} (default: that of the run or the weights)"
+        return f"{', '.join(TASKS)} (default: that of the run or the weights, else detect)"
     if name == "dataset_dir" and task != "detect":
         return f"folder of the data set (default: {settings.synthetic_name} data)"
     text = " ".join((field.description or "").split()).replace("%", "%%")
@@ -168,7 +187,7 @@ def _flag(name: str) -> str:
 
 def make_parser(
     settings: type[Settings] = Config,  # of the task
-    whole: bool = True,  # explain every flag, and not only those of daily use
+    whole: bool = True,  # explain every flag, and not only the common ones
 ) -> argparse.ArgumentParser:
     "The parser of all commands."
     about = "Train, evaluate and use MSHNet (infrared small target detection) and other tasks."
@@ -197,19 +216,20 @@ def make_parser(
 def _add_settings(
     parser: argparse.ArgumentParser, names: list[str], settings: type[Settings], whole: bool
 ) -> None:
-    "Add the flags of settings: those of daily use, those of the task, the others; the presets."
+    "Add the flags of settings: the common ones, those of the task, the others; the presets."
     daily = [name for name in _DAILY if name in names]
     own = [name for name in names if name not in {*Settings.model_fields, *daily}]
     rest = [name for name in names if name not in {*own, *daily}]
     task = f"settings of task {settings.model_fields['task'].default}"
-    for title, some in {"settings of daily use": daily, task: own, "other settings": rest}.items():
+    for title, some in {"common settings": daily, task: own, "other settings": rest}.items():
         group = parser.add_argument_group(title)
         for name in some:
             kind = settings.model_fields[name].annotation
             how: dict[str, Any] = {"nargs": "?", "const": "true"} if kind is bool else {}
-            how |= {"dest": name, "metavar": _metavar(name, kind)}
+            how |= {"dest": name, "metavar": "TASK" if name == "task" else _metavar(name, kind)}
             explained = whole or some is daily
-            hint = _text_of(name, settings) if explained else argparse.SUPPRESS
+            command = parser.prog.split()[-1]
+            hint = _text_of(name, settings, command) if explained else argparse.SUPPRESS
             group.add_argument(_flag(name), help=hint, **how)
             for alias in (alias for alias, target in ALIASES.items() if target == name):
                 group.add_argument(_flag(alias), help=argparse.SUPPRESS, **how)
@@ -222,6 +242,7 @@ def _presets(settings: type[Settings]) -> str:
     lines = ["presets:"]
     for name, values in settings.presets.items():
         text = ", ".join(f"{key} {value}" for key, value in values.items()) or "the default recipe"
+        text = _PRESETS.get(name, text) if settings is Config else text
         lines.append(f"  {name:10} {textwrap.shorten(text, 66, placeholder=' ...')}")
     return "\n".join(lines)
 

@@ -102,11 +102,11 @@ class PlaceFields(Fields):
     log_every: Positive = 20
     "steps between two progress lines"
     max_hours: Annotated[float, Field(ge=0, le=10_000)] = 0.0
-    """stop cleanly after N hours; 0: shortly before the limit of a session on Colab or Kaggle, no
-    limit elsewhere"""
+    """save and stop after N hours; 0: shortly before a session of Colab or Kaggle ends, elsewhere
+    never"""
     mirror_dir: str = ""
-    """folder for a backup of the run, copied during training, one folder a run; drive: mshnet on
-    Google Drive, in Colab; empty: none"""
+    """folder for a backup of the run, copied during training to a folder of its name; drive:
+    MyDrive/mshnet, in Colab"""
     micro_batch: Count = 0
     """samples computed at once; their gradients add up to a batch, and batch norm averages over
     them; 0: the whole batch"""
@@ -117,21 +117,17 @@ class PlaceFields(Fields):
     "named recipe to start from; empty: the defaults"
     dataset_dir: str = ""
     """data set: its folder; of images also its .zip archive or a name to download (NUAA-SIRST,
-    IRSTD-1k, NUDT-SIRST); empty: synthetic data"""
+    IRSTD-1k, NUDT-SIRST); empty: synthetic data, with the preset quick"""
     weight_path: str = ""
-    """weights to start from (train), evaluate (test), predict with (predict) or write for other
-    programs (export): a file, a run folder, or pretrained (those that come with mshnet, the
-    default of test and predict)"""
+    "weights: a file, a run folder, or pretrained (those that come with mshnet)"
     output_dir: str = ""
-    """run folder, or folder of the results; empty: named after the recipe (train) or the weights
-    (predict), runs/bench (bench), or none (test)"""
+    "folder of the run, or of the results"
     resume: str = ""
     "run folder to resume, or its last.pt"
     device: Annotated[str, Field(pattern=r"^(auto|cpu|mps|xla|cuda(:\d+)?)$")] = "auto"
     "auto, cpu, cuda, cuda:N, mps or xla (TPU)"
     num_devices: Annotated[int, Field(ge=0, le=65_536)] = 0
-    """TPU chips that share a batch, or processes that share a batch (train) or the files (predict),
-    each on a GPU or on CPU cores; 0: all chips of a TPU, one GPU"""
+    "TPU chips, or GPUs with a process each, that share a batch; 0: one GPU, or all TPU chips"
 
 # %% ../nbs/10_core.ipynb #Settings
 class Settings(PlaceFields, OptimizerFields, TrainingFields):
@@ -432,7 +428,7 @@ def settings_from(
 def from_notebook(
     variables: Mapping[str, Any],  # the notebook's `globals()`
 ) -> Any:  # as `configure` returns
-    "Read the settings of a runner from its plain variables; UserError for an unknown name."
+    "Read the settings of a notebook from its plain variables; UserError for an unknown name."
     shell = {"In", "Out", "exit", "quit", "PAPERMILL_INPUT_PATH", "PAPERMILL_OUTPUT_PATH"}
     plain = (str, int, float, bool, list, tuple, dict)
     given = {
@@ -449,7 +445,7 @@ def from_notebook(
 
 # %% ../nbs/10_core.ipynb #run_name
 def run_name(config: Settings) -> str:  # such as "nuaa-sirst-1f0c2a9b"
-    "Name of a run: the data set's name and eight digits that stand for the recipe."
+    "Name of a run: the data set's name and eight digits of a hash of the recipe."
     data = Path(config.dataset_dir).resolve().name if config.dataset_dir else config.synthetic_name
     if config.task != "detect":  # runs of detect got their names before there were tasks
         data = f"{config.task}-{data}"
@@ -547,7 +543,10 @@ def shown(value: Any) -> str:
     "A value of any type and size for an error line, as Python writes it, shortened."
     short = reprlib.Repr()
     short.maxstring = short.maxother = short.maxlong = 200
-    return short.repr(value)
+    try:
+        return short.repr(value)
+    except ValueError:  # Python writes no whole number of more than 4,300 digits
+        return "a number of thousands of digits"
 
 
 def first_line(error: object) -> str:

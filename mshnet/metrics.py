@@ -221,7 +221,7 @@ class Tally:
         self,
         logits: Tensor,  # [B,1,H,W]; a pixel is predicted where this is above 0
         mask: Tensor,  # [B,1,H,W] 0 or 1
-        real: Tensor | None = None,  # [B] bool; False for filler rows
+        real: Tensor | None = None,  # [B] bool; False for padding rows
     ) -> list[Objects]:  # the targets of each real image
         "Count the images of a batch; ValueError if the shapes differ."
         if logits.shape != mask.shape:

@@ -345,7 +345,7 @@ def find_targets(
     if isinstance(image, str) and not image:
         image, name = EXAMPLE, f"{EXAMPLE.name}, an example"
     pixels, task = _pixels_in(image), settings_of_weights(os.fspath(weights)).get("task", "detect")
-    if task != "detect":  # in a runner, which continues
+    if task != "detect":  # in a notebook, which continues
         return f"find_targets: is for task detect; `mshnet predict` takes files for {task}"
     found = detect(pixels, weights, threshold, device)
     print(f"{counted(len(found), 'target')} in {name}")

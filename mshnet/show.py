@@ -139,7 +139,7 @@ def _run_config(folder: Path) -> Config:
 
 
 def not_drawn(picture: str, config: Settings) -> str:  # empty for detection
-    "The line in place of a picture that only detection has: a runner goes on."
+    "The line in place of a picture that only detection has: a notebook goes on."
     line = f"{picture}: is for task detect; the gallery shows the pictures of {config.task}"
     return line if config.task != "detect" else ""
 

@@ -76,7 +76,7 @@ class Task(ABC):
 
     @abstractmethod
     def batch(self, data: Any, rows: list[int], epoch: int | None) -> Any:
-        "The batch of these samples, a named tuple of tensors on the host; row -1 is filler."
+        "The batch of these samples, a named tuple of tensors on the host; row -1 is padding."
 
     @abstractmethod
     def model(self) -> nn.Module:
@@ -189,7 +189,7 @@ class Task(ABC):
 
 # %% ../nbs/36_task.ipynb #digits
 def digits(names: Sequence[str]) -> str:
-    "Twelve digits that stand for names, in any order."
+    "Twelve digits of a hash of names, in any order."
     return hashlib.sha256("\n".join(sorted(names)).encode()).hexdigest()[:12]
 
 
@@ -221,7 +221,7 @@ def train_batches(count: int, size: int, seed: int, epoch: int) -> list[list[int
     return [shuffled[i : i + size] for i in range(0, count - size + 1, size)]
 
 
-def score_batches(count: int, size: int) -> list[list[int]]:  # -1 stands for filler
+def score_batches(count: int, size: int) -> list[list[int]]:  # -1 stands for padding
     "The indices of batches that hold every image once, in order; the last one is filled with -1."
     rows = [list(range(i, min(i + size, count))) for i in range(0, count, size)]
     return [row + [-1] * (size - len(row)) for row in rows]
@@ -286,14 +286,14 @@ class RowTally:
     """A value of each sample, by its row in the data: for scores that need all of them.
 
     A subclass writes `count` and `scores`. Its batches have `row`: the row of each sample, -1 for
-    filler, which is not counted.
+    padding, which is not counted.
     """
 
     def __init__(self) -> None:
         self.rows: dict[int, Any] = {}
 
     def count(self, prediction: Any, batch: Any) -> Iterable[Any]:
-        "A value for each sample of a batch, filler included."
+        "A value for each sample of a batch, padding included."
         raise NotImplementedError
 
     def scores(self) -> Any:
@@ -306,7 +306,7 @@ class RowTally:
         return list(self.rows.values())
 
     def add(self, prediction: Any, batch: Any) -> None:
-        "Count a batch, without its filler."
+        "Count a batch, without its padding."
         pairs = zip(batch.row.tolist(), self.count(prediction, batch), strict=True)
         self.rows |= {row: value for row, value in pairs if row >= 0}
 
@@ -351,7 +351,7 @@ class Origin:
 
     chosen: str  # such as "epoch 399, the last"
     seed: int | None = None
-    trained_on: str | None = None  # digits that stand for the training list's names and pixels
+    trained_on: str | None = None  # hash of the training list's names and pixels
     seen: int | None = None  # scored samples that are among the training samples
 
 

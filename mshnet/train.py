@@ -438,7 +438,7 @@ def is_best(
 
 # %% ../nbs/37_train.ipynb #finish
 def finish(job: Job, state: State) -> None:
-    "Score the kept epoch on the test list, unless that is done, and print the score line."
+    "Evaluate the selected epoch on the test list, unless that is done, and print the score line."
     scores = job.once(lambda: job.folder.read_json("scores.json"))
     if scores.get("protocol", {}).get("chosen") != chosen_by(job.config.choose, state.best):
         best = job.once(lambda: best_or_last(job.folder))

@@ -321,7 +321,7 @@ for axes in figure.axes[:2] + bottom.axes:
 
 
 # %% [markdown]
-# Does the network need its attention? We replace all weights of one kind by ones and compare the logits at the three spots. A logit above 0 is a target:
+# Does the network need its attention? We replace all attention weights of one kind by ones and compare the logits at the three spots. A logit above 0 is a target:
 
 # %%
 def peaks(without=()):

@@ -30,7 +30,7 @@ from torch.nn import functional as F
 # %% [markdown]
 # ## Overlap
 #
-# Probabilities replace the thresholded mask to give overlap a gradient. An image without a target and without any predicted probability has an empty union. Its overlap is 0 with gradient 0, without a division by zero.
+# Probabilities replace the thresholded mask to give overlap a gradient. If an image has no target and all probabilities are 0, the union is empty. Its overlap is 0 with gradient 0, without a division by zero.
 
 # %%
 #| export
@@ -299,7 +299,7 @@ assert pull(bce_loss, 4.0) > 0.9 and pull(bce_loss, -16.0) < -3e-4
 # %% [markdown]
 # The SLS loss pulls with 0.8 where the area is right, and thousands of times less on either side. Near -16 it pulls *downwards* on an empty prediction, because the small constant in its angle is larger than the predicted mass. Adagrad divides by the root of all squared gradients so far, and after a gradient of 0.8 its steps are far too small to come back. "Everything" and "nothing" are both traps, and the paper's recipe [collapses](41_detection.ipynb) into one of them for some seeds.
 #
-# Cross-entropy pulls with 0.5 to 1 on a full prediction, and never with less than 3e-4 on an empty one. But it counts pixels, and a target has few. Soft IoU weighs a target as much as its background, but its gradient vanishes on both sides. The sum of the two has neither weakness: it pulls with at least 0.0067 on every prediction that is too large, and upwards on an empty one. Near -13 both balance: one number for all pixels cannot do better, and the network has to tell pixels apart.
+# Cross-entropy pulls with 0.5 to 1 on a full prediction, and never with less than 3e-4 on an empty one. But it counts pixels, and a target has few. Soft IoU counts a target's pixels and false pixels alike, whatever the size of the image, but its gradient vanishes on both sides. The sum of the two has neither weakness: it pulls with at least 0.0067 on every prediction that is too large, and upwards on an empty one. Near -13 both balance: one number for all pixels cannot do better, and the network has to tell pixels apart.
 
 # %% [markdown]
 # ## The machinery: all outputs at once

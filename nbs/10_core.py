@@ -1,7 +1,9 @@
 # %% [markdown]
-# # core
+# # Settings: one checked Config
 #
 # > One `Config` holds every setting of a run: checked once, written beside the results, the same in a notebook, on the command line, in a file and in a preset.
+#
+# A run has about fifty settings, from the learning rate to the folder of its results. A `Config` is one frozen value that holds all of them. Each of them is checked: a wrong name or value raises `UserError`, whose text is one line with the value and the remedy, such as `unknown setting 'epochz'; did you mean 'epochs'?`
 
 # %%
 #| default_exp core
@@ -33,15 +35,13 @@ from pydantic.fields import FieldInfo
 # %% [markdown]
 # ## What is a `Config`?
 #
-# A run has about fifty settings, from the learning rate to the folder of its results. A `Config` is one frozen value that holds all of them. Each of them is checked: a wrong name or value raises `UserError`, whose text is one line with the value and the remedy, such as `unknown setting 'epochz'; did you mean 'epochs'?`
-#
-# Four doors lead to the same checked object: Python (or the settings cell of a runner), the command line (`mshnet train --epochs 3`), a file (`--config mine.json`) and a preset (`--preset paper`). A later one overrules an earlier one, in one order:
+# There are four ways to create a `Config`: Python (or the settings cell of a notebook), the command line (`mshnet train --epochs 3`), a file (`--config mine.json`) and a preset (`--preset paper`). Later sources override earlier ones:
 #
 # ```
 # defaults  <  preset  <  the resumed run  <  file  <  flags or variables   ->   Config
 # ```
 #
-# `Config` itself applies the preset, so all doors give the same settings and the same run. Without a data set and without a preset it takes `quick`, the preset for a first look at synthetic scenes. `configure` reads the run and the file first.
+# `Config` itself applies the preset, so all four give the same settings and the same run. Without a data set and without a preset the preset is `quick`, a trial run on synthetic scenes. `configure` reads the run and the file first.
 
 # %% [markdown]
 # ## Recipe and place
@@ -130,11 +130,11 @@ class PlaceFields(Fields):
     log_every: Positive = 20
     "steps between two progress lines"
     max_hours: Annotated[float, Field(ge=0, le=10_000)] = 0.0
-    """stop cleanly after N hours; 0: shortly before the limit of a session on Colab or Kaggle, no
-    limit elsewhere"""
+    """save and stop after N hours; 0: shortly before a session of Colab or Kaggle ends, elsewhere
+    never"""
     mirror_dir: str = ""
-    """folder for a backup of the run, copied during training, one folder a run; drive: mshnet on
-    Google Drive, in Colab; empty: none"""
+    """folder for a backup of the run, copied during training to a folder of its name; drive:
+    MyDrive/mshnet, in Colab"""
     micro_batch: Count = 0
     """samples computed at once; their gradients add up to a batch, and batch norm averages over
     them; 0: the whole batch"""
@@ -145,21 +145,17 @@ class PlaceFields(Fields):
     "named recipe to start from; empty: the defaults"
     dataset_dir: str = ""
     """data set: its folder; of images also its .zip archive or a name to download (NUAA-SIRST,
-    IRSTD-1k, NUDT-SIRST); empty: synthetic data"""
+    IRSTD-1k, NUDT-SIRST); empty: synthetic data, with the preset quick"""
     weight_path: str = ""
-    """weights to start from (train), evaluate (test), predict with (predict) or write for other
-    programs (export): a file, a run folder, or pretrained (those that come with mshnet, the
-    default of test and predict)"""
+    "weights: a file, a run folder, or pretrained (those that come with mshnet)"
     output_dir: str = ""
-    """run folder, or folder of the results; empty: named after the recipe (train) or the weights
-    (predict), runs/bench (bench), or none (test)"""
+    "folder of the run, or of the results"
     resume: str = ""
     "run folder to resume, or its last.pt"
     device: Annotated[str, Field(pattern=r"^(auto|cpu|mps|xla|cuda(:\d+)?)$")] = "auto"
     "auto, cpu, cuda, cuda:N, mps or xla (TPU)"
     num_devices: Annotated[int, Field(ge=0, le=65_536)] = 0
-    """TPU chips that share a batch, or processes that share a batch (train) or the files (predict),
-    each on a GPU or on CPU cores; 0: all chips of a TPU, one GPU"""
+    "TPU chips, or GPUs with a process each, that share a batch; 0: one GPU, or all TPU chips"
 
 
 # %% [markdown]
@@ -334,9 +330,9 @@ test_eq(Config().preset, "quick")  # without data; its mistakes are ValueErrors
 
 
 # %% [markdown]
-# ## Four doors
+# ## Four ways to create it
 #
-# `configure` is behind every door but `Config` itself. It collects what is written and hands it to the settings of the task, which validate it once. A setting that will have no effect is reported, because its writer probably expected one.
+# `configure` is behind all of them but `Config` itself. It collects what is written and hands it to the settings of the task, which validate it once. A setting that will have no effect is reported, because its writer probably expected one.
 
 # %%
 #| export
@@ -494,14 +490,14 @@ def settings_from(
 
 
 # %% [markdown]
-# A runner notebook writes its settings as plain variables, because papermill can replace those. Papermill itself accepts any name: `papermill -p epochz 3` defines a variable that nobody reads, and the run takes all of its usual epochs. Therefore every plain variable of a runner must be a setting.
+# A notebook of `nbs/run` writes its settings as plain variables, because papermill can replace those. Papermill itself accepts any name: `papermill -p epochz 3` defines a variable that nobody reads, and the run takes all of its usual epochs. Therefore every plain variable of such a notebook must be a setting.
 
 # %%
 #| export
 def from_notebook(
     variables: Mapping[str, Any],  # the notebook's `globals()`
 ) -> Any:  # as `configure` returns
-    "Read the settings of a runner from its plain variables; UserError for an unknown name."
+    "Read the settings of a notebook from its plain variables; UserError for an unknown name."
     shell = {"In", "Out", "exit", "quit", "PAPERMILL_INPUT_PATH", "PAPERMILL_OUTPUT_PATH"}
     plain = (str, int, float, bool, list, tuple, dict)
     given = {
@@ -533,7 +529,7 @@ test_eq((config.epochs, config.dataset_dir, config.lr), (3, "sirst", 0.05))
 # %%
 #| export
 def run_name(config: Settings) -> str:  # such as "nuaa-sirst-1f0c2a9b"
-    "Name of a run: the data set's name and eight digits that stand for the recipe."
+    "Name of a run: the data set's name and eight digits of a hash of the recipe."
     data = Path(config.dataset_dir).resolve().name if config.dataset_dir else config.synthetic_name
     if config.task != "detect":  # runs of detect got their names before there were tasks
         data = f"{config.task}-{data}"
@@ -653,7 +649,10 @@ def shown(value: Any) -> str:
     "A value of any type and size for an error line, as Python writes it, shortened."
     short = reprlib.Repr()
     short.maxstring = short.maxother = short.maxlong = 200
-    return short.repr(value)
+    try:
+        return short.repr(value)
+    except ValueError:  # Python writes no whole number of more than 4,300 digits
+        return "a number of thousands of digits"
 
 
 def first_line(error: object) -> str:

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # files
+# # Files: whole or absent
 #
 # > A file is whole or absent: written under a temporary name, then renamed. Also verified copies, locks, free memory, and reading ahead.
 

@@ -1,7 +1,9 @@
 # %% [markdown]
-# # places
+# # Colab, Kaggle or your machine
 #
 # > Where the notebook runs, and what that means: folders, the length of a session, Google Drive. Colab, Kaggle, or your machine.
+#
+# Colab and Kaggle differ from a normal Linux machine in two ways. Their fixed folders differ, and at the end of a session they delete every file outside the right folder. Everything that depends on this is in this notebook.
 
 # %%
 #| default_exp places
@@ -33,11 +35,9 @@ from mshnet.files import reason
 # %% [markdown]
 # ## Where does the notebook run?
 #
-# Colab and Kaggle are Linux machines with two habits. Their fixed folders differ, and at the end of a session they delete every file outside the right folder. Everything that depends on this is in this notebook.
-#
 # | | data by name | run folders | kept after the session |
 # |---|---|---|---|
-# | Colab | `/content` | `/content/runs` | nothing, but Google Drive (the mirror) |
+# | Colab | `/content` | `/content/runs` | nothing, but Google Drive (the backup) |
 # | Kaggle | `/kaggle/input` | `/kaggle/working/runs` | `/kaggle/working`, when the version is saved |
 # | your machine | `data` | `runs` | everything |
 #
@@ -260,7 +260,7 @@ def mount_drive(place: Place | None = None, timeout: float = 120.0) -> str:
 #
 # Where a run lies, where it is copied to and how long it may take follow from the settings and the place. We work it out once, when a command begins, and hand it down.
 #
-# Colab deletes its disk with the session. With `mirror_dir` a run is copied to a second folder, its mirror (see the mirror notebook). If the Drive is not mounted, we copy nothing and report that, because a folder made in its place would lie on the disk that is deleted. In Colab a run starts in the folder in which the Drive is mounted, and `drive/MyDrive/copies` means a folder of the Drive too. On Kaggle a copy may also lie in an earlier output that is attached as input.
+# Colab deletes its disk with the session. With `mirror_dir` a run is copied to a second folder, its backup ([backup](15_mirror.ipynb)). If the Drive is not mounted, we copy nothing and report that, because a folder made in its place would lie on the disk that is deleted. In Colab a run starts in the folder in which the Drive is mounted, and `drive/MyDrive/copies` means a folder of the Drive too. On Kaggle a copy may also lie in an earlier output that is attached as input.
 
 # %%
 #| export

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # fetch
+# # Find or download a data set
 #
 # > From `--dataset-dir` to a folder on the local disk: a folder, a .zip archive, or the name of a published data set.
 
@@ -131,7 +131,7 @@ def _made_once(target: Path) -> Iterator[Path | None]:
 
 
 # %% [markdown]
-# An archive is unpacked to a folder with its name and eight digits that stand for its path, size and time; a different archive of the same name gets a different folder. Many archives wrap everything in one folder (`sirst-master/`), which then is the data set.
+# An archive is unpacked to a folder with its name and eight digits of a hash of its path, size and time; a different archive of the same name gets a different folder. Many archives wrap everything in one folder (`sirst-master/`), which then is the data set.
 #
 # Python's `zipfile` compares checksums and cuts the part of a name that leads out of the folder.
 #

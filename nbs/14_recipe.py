@@ -89,7 +89,8 @@ class AugmentFields(Fields):
     evaluated, by base_size (scored), its own size (native), or its long side 0.5 to 2 times
     base_size (resize)"""
     target_share: Share = 0.5
-    "fraction of crops that hold a target, if the image has one; an occluder may then hide it"
+    """probability that a crop of an image with targets is placed so that it contains one; an
+    occluder may then hide it"""
     clutter_share: Share = 0.25
     "probability that a large occluder, such as a bank of cloud or a wall, covers part of a crop"
     augment: Literal["flips", "paper", "robust", "turns"] = "turns"

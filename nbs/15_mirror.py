@@ -1,9 +1,9 @@
 # %% [markdown]
-# # mirror
+# # Backup of a run
 #
 # > A backup of a run on a second disk, copied while it trains, and restored where the first disk is gone.
 #
-# Colab deletes its disk with the session. Therefore a thread can copy a run, while it trains, to a second folder, its **mirror**: on Google Drive (`mirror_dir=drive`), a network disk or a USB stick. Each run has a folder there, with the name of the run folder.
+# Colab deletes its disk with the session. Therefore a thread can copy a run, while it trains, to a second folder, its **backup**: on Google Drive (`mirror_dir=drive`), a network disk or a USB stick. Each run has a folder there, with the name of the run folder.
 #
 # ```
 # /content/runs/NAME  --copied in the background, verified-->  MyDrive/mshnet/NAME
@@ -36,9 +36,9 @@ from mshnet.places import has_checkpoint, megabytes
 # %% [markdown]
 # ## Which files, and over which
 #
-# The mirror gets every file but temporary ones and `previous.pt`, which the mirror makes for itself. The small records come first, because they hold most per byte. `status.json` comes last: copies are compared by it, and it must not promise an epoch that is missing.
+# The backup gets every file but temporary ones and `previous.pt`, which it makes for itself. The small records come first, because they are small and important. `status.json` comes last: copies are compared by it, and it must not promise an epoch that is missing.
 #
-# The mirror never replaces another run of the same name, and never a copy with more epochs: a run that could not be restored begins anew, and its old copy must survive that.
+# A backup never replaces another run of the same name, and never a copy with more epochs: a run that could not be restored begins anew, and its old copy must survive that.
 
 # %%
 #| export
@@ -77,7 +77,7 @@ def _worth_more(target: Path, source: Path) -> str:
 #
 # After each write of the run the thread copies the changed files and rests for a minute; after failures it rests longer, up to five minutes. The thread is a daemon: a disk that hangs blocks neither the training nor the end of the process. It raises no error. It reports a problem once, reports once more when the problem is over, and the training continues. An error with one file does not stop the others, because a disk may be too full for a checkpoint but not for the log.
 #
-# A new session has no list of what the mirror holds, and a file of the same size and digest counts as copied. An unmounted Drive leaves an empty folder of the local disk in its place. Therefore the first round claims the mirror by a marker file, and nothing is written where the marker is missing. The marker differs from session to session. Of two sessions that copy the same run, the later one continues; the earlier one stops copying and reports it.
+# A new session has no list of what the backup holds, and a file of the same size and digest counts as copied. An unmounted Drive leaves an empty folder of the local disk in its place. Therefore the first round claims the mirror by a marker file, and nothing is written where the marker is missing. The marker differs from session to session. Of two sessions that copy the same run, the later one continues; the earlier one stops copying and reports it.
 #
 # At the end `flush` copies the rest without pauses, waits a limited time, and returns a line that reports where every file is, because the user may have to copy some by hand before the session is deleted.
 
@@ -259,7 +259,7 @@ with tempfile.TemporaryDirectory() as tmp:
 # %% [markdown]
 # ## Resume in a new session
 #
-# A new session has an empty disk. Therefore `bring_back` restores the run before training looks for it: from the mirror, or on Kaggle from an earlier output that is attached as input; of several copies it takes the one with the most epochs. The checkpoint is copied last, and an interrupted copy is made again. Only the spare checkpoint comes after it, and replaces it if it is unreadable. A copy without a readable checkpoint is skipped with a warning, and nothing of it stays.
+# A new session has an empty disk. Therefore `bring_back` restores the run before training looks for it: from the backup, or on Kaggle from an earlier output that is attached as input; of several copies it takes the one with the most epochs. The checkpoint is copied last, and an interrupted copy is made again. Only the spare checkpoint comes after it, and replaces it if it is unreadable. A copy without a readable checkpoint is skipped with a warning, and nothing of it stays.
 
 # %%
 #| export

@@ -1,7 +1,9 @@
 # %% [markdown]
-# # data
+# # Data: from a folder to checked pairs
 #
 # > From a folder of messy images to checked pairs of an image and a mask, split for training and testing.
+#
+# A benchmark of this field is a folder of a few hundred small images, each with a mask of its targets. We begin with one pair, then find the files of a data set, collect a split, check it, and divide it for a run.
 
 # %%
 #| default_exp data
@@ -41,9 +43,7 @@ from mshnet.scenes import scene
 # %% [markdown]
 # ## One pair
 #
-# A benchmark of this field is a folder of a few hundred small images, each with a mask of its targets. We begin with one pair, then find the files of a data set, collect a split, check it, and divide it for a run.
-#
-# Published sets hold grey, RGB, RGBA and palette files, sometimes mixed in one folder. Pillow converts all of them to RGB, as in the official code. Where the three channels agree, one is kept. A camera's frame of 16 bits or floats is stretched to 8 bits, because Pillow would clip it at 255, and the user gets a warning. [Frames](23_frames.ipynb) shows how. A FLIR camera's JPEG shows colours, a logo and a scale, and holds the temperatures in a segment beside them: those are read, by the package flyr. A picture that its file turns by a tag (EXIF) is turned, as viewers show it.
+# Published sets hold grey, RGB, RGBA and palette files, sometimes mixed in one folder. Pillow converts all of them to RGB, as in the official code. Where the three channels agree, one is kept. A camera's frame of 16 bits or floats is stretched to 8 bits, because Pillow would clip it at 255, and the user gets a warning. [Frames](23_frames.ipynb) shows how. A FLIR camera's JPEG shows colours, a logo and a scale, and also stores the temperatures. We read the temperatures, with the package flyr; without it the file is an error. We apply the EXIF orientation, as image viewers do.
 
 # %%
 #| export
@@ -220,7 +220,7 @@ def read_mask(
 
 
 # %% [markdown]
-# A file is opened only as PNG, BMP, JPEG, TIFF, WebP or GIF, whatever its suffix. Pillow reads forty more formats, and starts a different program for one of them. A file of a few kilobytes can hold an image of gigabytes. The limit is therefore 8192 by 8192 pixels. Pillow's own limit allows images of 3 GB each, and we read four at once.
+# A file is opened only as PNG, BMP, JPEG, TIFF, WebP or GIF, whatever its suffix. Pillow reads forty more formats, and calls an external program (Ghostscript) for EPS. A file of a few kilobytes can hold an image of gigabytes. The limit is therefore 8192 by 8192 pixels. Pillow's own limit allows images of 3 GB each, and we read four at once.
 
 # %%
 #| export
@@ -263,9 +263,9 @@ with tempfile.TemporaryDirectory() as tmp:
     print(mask_values(path), read_mask(path, (1, 4)))
 
 # %% [markdown]
-# ## The files of a data set
+# ## The machinery: the files of a data set
 #
-# The layouts in use differ in folder and list names, nothing else. A data set is recognised by the content of its folder. If that is ambiguous, the error names the setting that decides. An output folder inside a data set is rejected, because a prediction has a folder `masks/` too.
+# The layouts in use differ in folder and list names, nothing else. A data set is recognised by the content of its folder. If that is ambiguous, the error names the setting that decides. An output folder inside a data set is rejected, because `mshnet predict` also writes a folder `masks/` and could overwrite the ground truth.
 
 # %%
 #| export
@@ -325,7 +325,7 @@ def outside_of_data(output_dir: str | Path) -> None:
 
 
 # %% [markdown]
-# A list has one of a few usual names. A list that the user names comes first; a published data set without lists has the usual ones.
+# We look for lists in this order: the list that the user names, the usual names in the folder, the lists that come with the library for published data sets.
 #
 # A mask has the name of its image; in the first release of SIRST it ends in `_pixels0`. Suffixes may differ (of two files of one name the first in `SUFFIXES` is read), and hidden files do not count. A Mac may write an accented letter as two signs; the file is found all the same.
 
@@ -683,7 +683,7 @@ def _read_split(
 # %% [markdown]
 # ## The splits of a run
 #
-# `load` reads both lists of a folder. `splits` turns them into the splits of a run. With `choose="val"` the seed picks a part of the training list and holds it out, so that the best epoch is not chosen on the images that judge it.
+# `load` reads both lists of a folder. `splits` turns them into the splits of a run. With `choose="val"` the seed picks a part of the training list and holds it out, so that the best epoch is not selected on the images on which it is evaluated.
 
 # %%
 #| export
@@ -891,3 +891,10 @@ with tempfile.TemporaryDirectory() as tmp:
     parts, findings = load(Config(dataset_dir=tmp, cache="stream"))
     assert isinstance(parts["test"].pairs, InFiles) and isinstance(findings, Findings)
     print(find_file(source.masks, "a").name)
+
+# %% [markdown]
+# ## Questions
+#
+# <details><summary>Two runs have equal scores and a different `split_hash`. What happened?</summary>Names or pixels of the test list changed, in a way that did not change the counts. The scores are equal, but they are not scores on the same images.</details>
+#
+# <details><summary>One mask of a data set holds only 0 and 1, all others 0 and 255. What is target in it?</summary>All masks decide together: the largest value of all is 255, so its ones are at most half of it and are background. A mask alone could not tell.</details>

@@ -66,7 +66,7 @@ for axes, (name, change) in zip(figure.subplots(1, 6), changes.items(), strict=T
 #
 # ## An occluder in front
 #
-# Networks mistake the edges of large bright things for targets. With one third of NUAA-SIRST held out, four of its 71 images had most of the false pixels: a white cliff, a vapour trail, a row of trees. Such edges are rare in the data sets of this field.
+# Networks mistake the edges of large bright objects for targets. When we held out 71 training images of NUAA-SIRST, four of them had most of the false pixels: a white cliff, a vapour trail, a row of trees. Such edges are rare in the data sets of this field.
 #
 # With probability `clutter_share` a crop is therefore partly covered by a large occluder, brighter or darker than the background: a half-plane with a straight or rough edge, or a bar longer than any target (from 77 pixels on, in a crop of 128). Covered target pixels lose their label. This is an invention of this library, not of the paper.
 #
@@ -424,7 +424,7 @@ def native_plan(
     split: Split,
     size: int,  # images of a batch
 ) -> list[list[int]] | None:  # None: the images have one size, and share batches as usual
-    "The rows of each batch for scoring at native size; -1 is filler."
+    "The rows of each batch for scoring at native size; -1 is padding."
     if split.in_memory and len({mask.shape for _, mask in split.pairs}) == 1:
         return None
     return [[i if i % size == k else -1 for k in range(size)] for i in range(len(split))]

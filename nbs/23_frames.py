@@ -1,7 +1,9 @@
 # %% [markdown]
-# # frames
+# # Frames: images, TIFF pages, videos
 #
 # > The frames that are in files: images, pages of a TIFF, pictures of a video or of an animation.
+#
+# A file has one frame or many: the pages of a TIFF, the pictures of a video or of an animated GIF, PNG or WebP. Images are read as for training: grey, RGB, RGBA and palette become what Pillow's conversion to RGB makes of them. Frames of 16 bits or floats become 8 bits, each stretched over its own range.
 
 # %%
 #| default_exp frames
@@ -32,8 +34,6 @@ from mshnet.data import SUFFIXES, one_channel, opened, pixels_of, refuse_size
 from mshnet.files import prefetch
 
 # %% [markdown]
-# A file has one frame or many: the pages of a TIFF, the pictures of a video or of an animated GIF, PNG or WebP. Images are read as for training: grey, RGB, RGBA and palette become what Pillow's conversion to RGB makes of them. Frames of 16 bits or floats become 8 bits, each stretched over its own range.
-#
 # What is that range? From minimum to maximum, one dead or hot pixel takes most of it, and a target vanishes in the few levels that are left. The usual percentile stretch clips the brightest hundredth of the pixels, and a small target is smaller than that. We do both: the range goes from minimum to maximum, but not further beyond percentiles 2 and 99.5 than twice the distance between these two. A target within that reach keeps its contrast, and a brighter one becomes white, far above the background. Frames without such outliers are stretched from minimum to maximum.
 #
 # Below is a frame of 14 bits with targets and one hot pixel, stretched from minimum to maximum and by `grey_range`:

@@ -1,7 +1,12 @@
 # %% [markdown]
-# # device
+# # Devices, and one step
 #
-# > One class between the training loop and the chips: CPU, CUDA and Apple's MPS; the step, the optimizer, and the choice of a device.
+# > One class hides what differs between CPU, NVIDIA GPU and Apple GPU, so the training loop is the same on all.
+#
+# The training loop should read the same on every chip, and on many chips as on one. The differences between chips are in one place, `Device`. It is complete for the CPU; `Cuda`, `Mps` and `Xla` override the few methods in which they differ. Two rules make the loop fast on all of them:
+#
+# - **No hidden synchronisation.** Only `read` copies from the device to the host. It counts its calls, and a test asserts one read per log line.
+# - **No float64 on a device.** MPS has none. Constants are float32, counts are integers.
 
 # %%
 #| default_exp device
@@ -31,16 +36,11 @@ from torch import Tensor, nn, optim
 from mshnet.core import Settings, UserError, counted, first_line, resolve
 
 # %% [markdown]
-# The training loop should read the same on every chip, and on many chips as on one. The differences between chips are in one place, `Device`. It is complete for the CPU; `Cuda`, `Mps` and `Xla` override the few methods in which they differ. Two rules make the loop fast on all of them:
-#
-# - **Nothing comes back to the host unasked.** `read` is the only way, and it counts, so that a test can hold the loop to "one read per log line".
-# - **No float64 on a device.** MPS has none. Constants are float32, counts are integers.
-#
 # ## The device
 #
 # The loop calls these methods in this order: `to_device` for the model, `begin` for each phase of the training, then `transfer_batch` and `autocast` for each batch and `end_step` after its update, and `read` at log lines and at the end.
 #
-# bfloat16 is faster than float32 where the chip has instructions for it, and slower where they are emulated. So `precision = auto` asks for the instructions and not for the name. The loss is float32 in every case. Older GPUs have float16. Its smallest number is 6e-8, and many gradients are smaller. So the loss is multiplied before the backward pass and the gradients divided after it, by a factor that `GradScaler` finds and a checkpoint keeps.
+# bfloat16 is faster than float32 where the chip has instructions for it, and slower where they are emulated. So `precision=auto` uses bfloat16 only if the processor has instructions for it. The loss is float32 in every case. Older GPUs have float16. Its smallest number is 6e-8, and many gradients are smaller. So the loss is multiplied before the backward pass and the gradients divided after it, by a factor that `GradScaler` finds and a checkpoint keeps.
 
 # %%
 #| export
@@ -280,9 +280,9 @@ def workers(device: Device, asked: int) -> int:
 # %% [markdown]
 # Why is a read worth counting? An accelerator computes while the host only queues the operations and prepares the next batch, for as long as no value is needed on the host. A read waits for all operations before it. One read in each step would make host and chip take turns.
 #
-# ## GPU
+# ## The machinery: GPUs
 #
-# A torch for CUDA holds programs for some generations of GPUs. Old generations disappear first: from torch 2.8 on, only the builds for CUDA 12.6 support GPUs before 7.0. torch finds such a GPU all the same and fails in the first operation, so we try one when the GPU is opened. torch's own warning, which the doctor repeats, names the build to install.
+# A CUDA build of PyTorch contains binaries for a list of compute capabilities. Old generations disappear first: from torch 2.8 on, only the builds for CUDA 12.6 support GPUs of compute capability below 7.0. torch finds such a GPU all the same and fails in the first operation, so we try one when the GPU is opened. torch's own warning, which the doctor repeats, names the build to install.
 #
 # CUDA asks whether bfloat16 is native (a T4 claims it and emulates), computes float32 without rounding its inputs to ten bits (TF32), and copies batches while it computes. MPS, the GPU of an Apple chip, computes in float32 by default and keeps the usual memory layout, because channels-last has been a source of errors there.
 
@@ -359,7 +359,7 @@ class Mps(Device):
 #
 # torch's optimizers take a learning rate that changes from step to step. On a TPU we change two things:
 #
-# - A Python number would be a constant of the compiled step, and every new rate a new program. So the rate is a 0-d tensor there (`device.number`). Adam accepts a tensor with `capturable=True`. Adagrad does not, so the few lines of its update are here.
+# - A Python number would be a constant of the compiled step, and every new learning rate would be another program to compile. So the learning rate is a 0-d tensor there (`device.number`). Adam accepts a tensor with `capturable=True`. Adagrad does not, so the few lines of its update are here.
 # - The optimizer's state is made before the first step, because a step that makes its state is a different program from a step that finds it.
 
 # %%
@@ -493,7 +493,7 @@ def device_for(config: Settings) -> Device:
 # %% [markdown]
 # ## Out of memory
 #
-# Two of torch's errors in a step have a known cause. The first is out of memory: the error names the setting to lower. The second concerns TPUs. torch's first backward pass makes one queue per device. If the process has trained on a different device before torch_xla was loaded, the TPU has no queue.
+# We translate two of PyTorch's errors. The first is out of memory: the error names the setting to lower. The second concerns TPUs. torch's first backward pass makes one queue per device. If the process has trained on a different device before torch_xla was loaded, the TPU has no queue.
 
 # %%
 #| export
@@ -621,3 +621,10 @@ device.world = 2
 with expect_fail(UserError, contains="use 4 or 6"):
     check_batch(device, 5)
 sorted(device.facts()), 0 <= busy_cores() <= len(own_cores()), len(cpu_name()) > 0
+
+# %% [markdown]
+# ## Questions
+#
+# <details><summary>Remove the `read` at log lines. What does a run still know about its loss?</summary>Nothing until the end of the epoch, and it finds a NaN that late. In return the device would never wait for Python.</details>
+#
+# <details><summary>Why does float16 need a scaled loss, and bfloat16 not?</summary>float16 has 5 bits of exponent, so small gradients become 0. bfloat16 has the 8 bits of float32, and fewer digits.</details>

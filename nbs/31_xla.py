@@ -379,10 +379,10 @@ if installed("torch_xla"):
 #
 #    The batch size does: each shape is another program. The learning rate does not, if it is an input of the program (`Device.number` makes sure that it is one). `if loss > 1:` reads the loss, cuts the step in two, and compiles again when the decision first changes.
 #    </details>
-# 2. The first step takes a minute, the second one too, and all later ones a millisecond. Is something wrong?
+# 2. The first training step takes a minute, and so does the first evaluation; all later ones take milliseconds. Is something wrong?
 #    <details><summary>Answer</summary>
 #
-#    No. The first step creates the state of the optimizer, so the second one records other operations. From the third on nothing new may be compiled, and a program that is gets a warning.
+#    No. They are two programs, and each is compiled once. If a program is compiled later, a warning names the likely reason.
 #    </details>
 # 3. A log line reads the loss after every step. What does it cost on a TPU?
 #    <details><summary>Answer</summary>

@@ -1,7 +1,9 @@
 # %% [markdown]
-# # weights
+# # Files of weights
 #
 # > Read weights in every published form, without running code; check them; put them into a model.
+#
+# Weights of one model are published in many forms: a bare state dict, `{"state_dict": ...}`, `{"net": ..., "optimizer", "epoch", "iou"}` with a numpy scalar inside, with `module.` before every name when they come from several GPUs, in files called `.tar`, in torch's old format from before zip files, as safetensors. All of them load here, by one call. And none may run code while loading, which an ordinary pickle can do.
 
 # %%
 #| default_exp weights
@@ -19,6 +21,7 @@ import hashlib
 import json
 import os
 import re
+import zipfile
 from argparse import Namespace
 from collections.abc import Mapping
 from importlib.resources import files
@@ -40,8 +43,6 @@ from mshnet.core import (
 
 
 # %% [markdown]
-# Weights of one model are published in many forms: a bare state dict, `{"state_dict": ...}`, `{"net": ..., "optimizer", "epoch", "iou"}` with a numpy scalar inside, with `module.` before every name when they come from several GPUs, in files called `.tar`, in torch's old format from before zip files, as safetensors. All of them load here, by one call. And none may run code while loading, which an ordinary pickle can do.
-#
 # ## Loading a file
 #
 # `read_file` reads, `find_weights` searches the content for a state dict, and `fit_weights` puts it into a model. The first few differences show at once whether a file is of another model or of another version. All tensors are copied before the first is put into the model, so a file fits or changes nothing.
@@ -177,6 +178,8 @@ def _load_any(path: str | Path) -> Any:
     "The content of a file in either format."
     if Path(path).suffix == ".safetensors":
         return _read_safetensors(path)
+    if _unpacks_larger(path):
+        raise ValueError("a file that unpacks to more than itself")
     with torch.serialization.safe_globals([*_numpy_values(), Namespace]):
         return torch.load(path, map_location="cpu", weights_only=True)
 
@@ -256,6 +259,13 @@ def _numpy_values() -> list[Any]:
     ]
     kinds = {type(np.dtype(kind)) for kind in "fdilqBbhHI?"}
     return [*named, np.dtype, np.ndarray, *kinds]
+
+
+def _unpacks_larger(path: str | Path) -> bool:
+    "Whether a zip file unpacks to more than its own size; torch itself never compresses."
+    with contextlib.suppress(zipfile.BadZipFile), zipfile.ZipFile(path) as packed:
+        return sum(info.file_size for info in packed.infolist()) > os.path.getsize(path)
+    return False
 
 
 def _read_safetensors(path: str | Path) -> dict[str, Any]:

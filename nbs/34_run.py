@@ -1,5 +1,5 @@
 # %% [markdown]
-# # run
+# # A run is a folder
 #
 # > A run is a folder: its settings, its machine, its log, and a checkpoint from which it resumes to the last bit.
 
@@ -434,7 +434,7 @@ def prepare(
 # %% [markdown]
 # ## Interrupts
 #
-# A session's time is over, a scheduler sends SIGTERM, a terminal is closed (SIGHUP), the user presses Ctrl-C or the notebook's stop button. Each of these is a request, and it is followed after the step in progress: the run writes its checkpoint with its place in the epoch, scores the kept epoch, and prints how to resume it. A second request ends it at once. An ignored signal, as under `nohup`, stays ignored. Time is measured by a monotonic clock.
+# A session's time is over, a scheduler sends SIGTERM, a terminal is closed (SIGHUP), the user presses Ctrl-C or the notebook's stop button. Each of these is a request, and it is followed after the step in progress: the run writes its checkpoint with its place in the epoch, evaluates the selected epoch, and prints how to resume it. A second request ends it at once. An ignored signal, as under `nohup`, stays ignored. Time is measured by a monotonic clock.
 
 # %%
 #| export

@@ -1,7 +1,9 @@
 # %% [markdown]
-# # session
+# # Around a run: lock, log, archive
 #
 # > The services around a run: a lock on its folder, a log, a progress bar, and the run as one file.
+#
+# A run lasts hours, in a terminal, a notebook or a scheduler's queue. Around the training itself it needs a few plain services, and this page has them in the order in which a run meets them: a lock on its folder, a log of its output, a progress bar, and at the end one file to download. None of them changes a weight.
 
 # %%
 #| default_exp session
@@ -34,8 +36,6 @@ from mshnet.run import Folder
 
 
 # %% [markdown]
-# A run lasts hours, in a terminal, a notebook or a scheduler's queue. Around the training itself it needs a few plain services, and this page has them in the order in which a run meets them: a lock on its folder, a log of its output, a progress bar, and at the end one file to take along. None of them changes a weight.
-#
 # ## One run, one process
 #
 # Two runs in one folder would overwrite each other's checkpoints. So a run holds a lock on its folder.
@@ -219,7 +219,7 @@ note(range(3), "epoch 3, step 20/53", f"loss 0.5312, bar: {watched()}")
 # %% [markdown]
 # ## Take the run along
 #
-# Colab and Kaggle delete most files with the session. There a runner ends with packing its run into one file, with what a mirror would get: in Colab the browser offers it for download, and Kaggle shows it in the panel Output. Your own disk keeps the folder, and we pack nothing.
+# Colab and Kaggle delete most files with the session. There a notebook ends by packing its run into one file, with what a backup would get: in Colab the browser offers it for download, and Kaggle shows it in the panel Output. Your own disk keeps the folder, and we pack nothing.
 
 # %%
 #| export

@@ -1,7 +1,9 @@
 # %% [markdown]
-# # task
+# # What a task is
 #
 # > The training loop's whole view of a problem: data, model, loss, prediction, scores.
+#
+# The training loop moves batches, updates weights, scores epochs and keeps checkpoints. None of that depends on what an image or a mask is. Everything that does is behind one class, `Task`. Detection with MSHNet is one subclass. Tomography, event cameras and sign language are others, without a changed line in `device`, `run` or `train`.
 
 # %%
 #| default_exp task
@@ -60,8 +62,6 @@ from mshnet.weights import PRETRAINED, load_weights, read_file, weights_file
 
 
 # %% [markdown]
-# The training loop moves batches, updates weights, scores epochs and keeps checkpoints. None of that depends on what an image or a mask is. Everything that does is behind one class, `Task`. Detection with MSHNet is one subclass. Tomography, event cameras and sign language are others, without a changed line in `device`, `run` or `train`.
-#
 # ## What a task is
 #
 # A subclass writes six methods: `splits`, `batch`, `model`, `loss`, `predict` and `tally`. All others have a default. A sample takes its random numbers from `rng`, on the host, and every scoring draws the same ones.
@@ -91,7 +91,7 @@ class Task(ABC):
 
     @abstractmethod
     def batch(self, data: Any, rows: list[int], epoch: int | None) -> Any:
-        "The batch of these samples, a named tuple of tensors on the host; row -1 is filler."
+        "The batch of these samples, a named tuple of tensors on the host; row -1 is padding."
 
     @abstractmethod
     def model(self) -> nn.Module:
@@ -209,7 +209,7 @@ class Task(ABC):
 # %%
 #| export
 def digits(names: Sequence[str]) -> str:
-    "Twelve digits that stand for names, in any order."
+    "Twelve digits of a hash of names, in any order."
     return hashlib.sha256("\n".join(sorted(names)).encode()).hexdigest()[:12]
 
 
@@ -236,7 +236,7 @@ def make_task(config: Settings) -> Any:
 
 
 # %% [markdown]
-# Training drops the remainder of an epoch, because filler would poison batch norm. Scoring must not drop a sample and must not change the shape of a batch (a new shape is a new program for a compiler), so its last batch is filled with rows of -1.
+# Training drops the remainder of an epoch, because padding samples would distort the statistics of batch norm. Scoring must not drop a sample and must not change the shape of a batch (a new shape is a new program for a compiler), so its last batch is filled with rows of -1.
 
 # %%
 #| export
@@ -246,7 +246,7 @@ def train_batches(count: int, size: int, seed: int, epoch: int) -> list[list[int
     return [shuffled[i : i + size] for i in range(0, count - size + 1, size)]
 
 
-def score_batches(count: int, size: int) -> list[list[int]]:  # -1 stands for filler
+def score_batches(count: int, size: int) -> list[list[int]]:  # -1 stands for padding
     "The indices of batches that hold every image once, in order; the last one is filled with -1."
     rows = [list(range(i, min(i + size, count))) for i in range(0, count, size)]
     return [row + [-1] * (size - len(row)) for row in rows]
@@ -259,7 +259,7 @@ test_eq([len(b) for b in train_batches(5, 2, 0, 0)], [2, 2])
 
 
 # %% [markdown]
-# ## Scoring
+# ## The machinery: scoring
 #
 # Two programs that score the same training run report different numbers if they differ in the resize, the threshold, the matching rule or the choice of the epoch. So there is one scoring loop, used after every epoch, at the end of a run and by `mshnet test`.
 
@@ -329,14 +329,14 @@ class RowTally:
     """A value of each sample, by its row in the data: for scores that need all of them.
 
     A subclass writes `count` and `scores`. Its batches have `row`: the row of each sample, -1 for
-    filler, which is not counted.
+    padding, which is not counted.
     """
 
     def __init__(self) -> None:
         self.rows: dict[int, Any] = {}
 
     def count(self, prediction: Any, batch: Any) -> Iterable[Any]:
-        "A value for each sample of a batch, filler included."
+        "A value for each sample of a batch, padding included."
         raise NotImplementedError
 
     def scores(self) -> Any:
@@ -349,7 +349,7 @@ class RowTally:
         return list(self.rows.values())
 
     def add(self, prediction: Any, batch: Any) -> None:
-        "Count a batch, without its filler."
+        "Count a batch, without its padding."
         pairs = zip(batch.row.tolist(), self.count(prediction, batch), strict=True)
         self.rows |= {row: value for row, value in pairs if row >= 0}
 
@@ -397,7 +397,7 @@ def wilson(right: int, count: int) -> tuple[float, float]:  # NaN if the count i
 test_close([*wilson(9, 10), wilson(10, 10)[0]], [0.596, 0.982, 0.722], 1e-3)
 
 # %% [markdown]
-# We score a network with random weights on two images, in batches of four. Two rows are filler, which is not counted. The [guide](guides/task.ipynb) has a small task with all of its methods.
+# We score a network with random weights on two images, in batches of four. Two rows are padding, which is not counted. The [guide](guides/task.ipynb) has a small task with all of its methods.
 
 # %%
 small = {"scenes": 8, "base_size": 32, "crop_size": 32, "batch_size": 4}
@@ -411,7 +411,7 @@ print(Values(error=0.25, samples=10))
 # %% [markdown]
 # ## The protocol
 #
-# A bare number cannot be compared. So scores are kept with their protocol: all that a reader needs to judge whether two numbers may be compared. `Origin` holds the past of the weights: a score whose epoch was chosen on the test list is better than it should be.
+# A bare number cannot be compared. So scores are kept with their protocol: all that a reader needs to judge whether two numbers may be compared. `Origin` records how the weights were selected: a score whose epoch was chosen on the test list is better than it should be.
 
 # %%
 #| export
@@ -421,7 +421,7 @@ class Origin:
 
     chosen: str  # such as "epoch 399, the last"
     seed: int | None = None
-    trained_on: str | None = None  # digits that stand for the training list's names and pixels
+    trained_on: str | None = None  # hash of the training list's names and pixels
     seen: int | None = None  # scored samples that are among the training samples
 
 
@@ -522,7 +522,7 @@ task.evaluate(model, test, device, "full", origin).protocol
 # %% [markdown]
 # ## A file of weights
 #
-# Our checkpoints record their task, their network, their epoch, and how that epoch was chosen. Published weights record nothing; we take them as those of the task that is asked for, trained to the end.
+# Our checkpoints record their task, their network, their epoch, and how that epoch was chosen. Published weights record nothing; we assume that they belong to the requested task and were trained to the end.
 
 # %%
 #| export
@@ -670,7 +670,7 @@ def predictions_folder(weights: str | Path, output_dir: str | Path, usual: str) 
 # %% [markdown]
 # ## The learning rate
 #
-# A network that was just made gives large and random gradients, so the first steps are small. At the end small steps let it settle; the cosine takes it there without a jump.
+# A network that was just made gives large and random gradients, so the first steps are small. Towards the end a small learning rate lets the weights converge; the cosine lowers it smoothly.
 
 # %%
 #| export

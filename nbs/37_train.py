@@ -1,7 +1,16 @@
 # %% [markdown]
-# # train
+# # The training loop
 #
 # > One call trains and scores a model, and resumes an interrupted run: plain functions, read from top to bottom.
+#
+# Four functions make a run, each the loop inside the one before:
+#
+# | function | what it repeats | what it does each time |
+# |---|---|---|
+# | `train` | nothing | opens the folder, trains, evaluates the selected epoch, records how the run ended |
+# | `fit` | epochs | train, score, log, write a checkpoint |
+# | `train_epoch` | batches | set the rate, make a step, check whether to stop |
+# | `train_step` | parts of a batch | forward and backward pass; one update at the end |
 
 # %%
 #| default_exp train
@@ -80,20 +89,11 @@ from mshnet.weights import load_weights, weights_file
 
 
 # %% [markdown]
-# Four functions make a run, each the loop inside the one before:
-#
-# | function | what it repeats | what it does each time |
-# |---|---|---|
-# | `train` | nothing | opens the folder, trains, scores the kept epoch, records how the run ended |
-# | `fit` | epochs | train, score, log, write a checkpoint |
-# | `train_epoch` | batches | set the rate, make a step, check whether to stop |
-# | `train_step` | parts of a batch | forward and backward pass; one update at the end |
-#
-# None of them contains a picture or a chip: the `Task` defines the loss and the scores, the `Device` computes. The first half of this page is the regular path of a run, the second half its special cases.
+# None of them depends on the kind of data or on the device: the `Task` defines the loss and the scores, the `Device` computes. The first half of this page follows a normal run from `train` down to one step; the second half has the special cases.
 #
 # ## A run
 #
-# `train` is what the runners and `mshnet train` call. It returns a `Run`, whose parts are read from the folder, so that memory and disk cannot differ. A `Run` stands for its folder wherever a path is expected, as in `evaluate(run)`. The functions below share one value, the `Job`.
+# `train` is what the notebooks and `mshnet train` call. It returns a `Run`, whose parts are read from the folder, so that memory and disk cannot differ. A `Run` stands for its folder wherever a path is expected, as in `evaluate(run)`. The functions below share one value, the `Job`.
 
 # %%
 #| export
@@ -320,11 +320,11 @@ def _print_epoch(job: Job, entry: dict[str, Any]) -> None:
 
 
 # %% [markdown]
-# ## One epoch
+# ## The machinery: one epoch
 #
 # Each step begins with the seed of its number, so that it draws the same random numbers in a resumed run. After each step the loop checks whether it is to stop (several processes check at log lines, where they can agree).
 #
-# The loop never waits for the device: losses are summed there and read at log lines and at the end. A sum that is NaN stays NaN, so the count of the steps in which it was finite points to the step that spoiled it. A run that is asked to stop leaves its place in the state: how many steps are done, and the sums of their losses in each process. With a different number of processes it resumes with the mean of the sums. A loss is counted before the update, because a TPU then computes both in one program.
+# The loop never waits for the device: losses are summed there and read at log lines and at the end. Once the sum is NaN it stays NaN. So the number of steps with a finite sum is the index of the first bad step. A run that is asked to stop leaves its place in the state: how many steps are done, and the sums of their losses in each process. With a different number of processes it resumes with the mean of the sums. A loss is counted before the update, because a TPU then computes both in one program.
 
 # %%
 #| export
@@ -524,12 +524,12 @@ def is_best(
 
 
 # %% [markdown]
-# At the end the kept epoch is scored on the test list in full, with its curves, unless that was done before. If its file has been damaged meanwhile, the last epoch is scored instead, and the protocol records that.
+# At the end the selected epoch is evaluated on the test list in full, with its curves, unless that was done before. If its file has been damaged meanwhile, the last epoch is scored instead, and the protocol records that.
 
 # %%
 #| export
 def finish(job: Job, state: State) -> None:
-    "Score the kept epoch on the test list, unless that is done, and print the score line."
+    "Evaluate the selected epoch on the test list, unless that is done, and print the score line."
     scores = job.once(lambda: job.folder.read_json("scores.json"))
     if scores.get("protocol", {}).get("chosen") != chosen_by(job.config.choose, state.best):
         best = job.once(lambda: best_or_last(job.folder))
@@ -549,7 +549,7 @@ def finish(job: Job, state: State) -> None:
 # %% [markdown]
 # ## Where a run begins
 #
-# With its data a run has a number of steps and a list of splits, so impossible settings are an error before any time is spent. A run then begins with the seed's weights, with those of a file, or where it was left. A resumed run keeps the precision it began with, whatever this device would have chosen. Besides its recipe, data, starting weights and precision must be the same.
+# Once the data are loaded we know the number of steps and the splits, and reject impossible settings early. A run then begins with the seed's weights, with those of a file, or where it was left. A resumed run keeps the precision it began with, whatever this device would have chosen. The recipe, the data, the starting weights and the precision must all match.
 
 # %%
 #| export
@@ -628,9 +628,9 @@ def identity(job: Job) -> dict[str, str]:
 
 
 # %% [markdown]
-# While it trains, a run has three companions: `Stop` listens for requests to stop, a mirror copies its files to where they outlive the session, and `train.log` keeps what is printed. Of several processes only the first has a mirror.
+# While it trains, a run has three companions: `Stop` listens for requests to stop, a backup copies its files to storage that outlives the session, and `train.log` keeps what is printed. Of several processes only the first has a mirror.
 #
-# If the last session ended with its machine, this one brings the run back from the mirror or, on Kaggle, from a previous output that is attached as input. Running the same notebook again is all it takes, on a new machine too.
+# If the last session ended with its machine, this one restores the run from the backup or, on Kaggle, from a previous output that is attached as input. Running the same notebook again is all it takes, on a new machine too.
 
 # %%
 #| export
@@ -662,7 +662,7 @@ def _announce(job: Job, state: State) -> None:
 # %% [markdown]
 # ## Where a run ends
 #
-# However a run ends, `status.json` records it, and an error is raised in the caller. A signal or the notebook's stop button is passed on as `Stopped` after everything is written, so that the cells below do not run. Of several processes only the first one writes the record. If the record cannot be written, the error is raised all the same. At the end the mirror copies the remaining files. Pictures are drawn later; the runners copy them by `keep_copies`.
+# However a run ends, `status.json` records it, and an error is raised in the caller. A signal or the notebook's stop button is passed on as `Stopped` after everything is written, so that the cells below do not run. Of several processes only the first one writes the record. If the record cannot be written, the error is raised all the same. At the end the backup gets the remaining files. Figures are drawn later; the notebooks copy them by `keep_copies`.
 
 # %%
 #| export
@@ -883,3 +883,10 @@ def _launch(config: Settings, task: Task | None) -> Run:
 # %%
 test_eq(all_gpus(Config(device="cpu")).num_devices, 0)
 assert not processes_to_start(Config(device="cpu"))
+
+# %% [markdown]
+# ## Questions
+#
+# <details><summary>A process is killed between the log line of an epoch and its checkpoint. Which epoch runs twice?</summary>The one of the log line. Its state was not stored, so it is repeated from the checkpoint before, and its new log line counts.</details>
+#
+# <details><summary>Why is a longer schedule a new run, and not a resumed one?</summary>The learning rate of every step depends on the number of all steps. A run that goes on with another schedule is neither of the two recipes.</details>

@@ -1,7 +1,9 @@
 # %% [markdown]
-# # show
+# # Figures of a run
 #
 # > Pictures of a run: learning curves, the trade-off of each threshold, its best and worst images.
+#
+# A table of scores hides what a picture shows at a glance: a loss that jumps, a threshold that is badly chosen, masks that belong to other images. `draw_run` draws the pictures of a finished run, and each of them can be drawn alone.
 
 # %%
 #| default_exp show
@@ -39,9 +41,7 @@ from mshnet.run import Folder
 from mshnet.task import make_task
 
 # %% [markdown]
-# A table of scores hides what a picture shows at a glance: a loss that jumps, a threshold that is badly chosen, masks that belong to other images. `draw_run` draws the pictures of a finished run, and each of them can be drawn alone.
-#
-# All of them are drawn from the files of the run; those with images also read the data set. The same call therefore works in the runner's cell, in another notebook a week later, and on a machine without a screen. For this page a tiny run will do:
+# All of them are drawn from the files of the run; those with images also read the data set. The same call therefore works in the notebook's cell, in another notebook a week later, and on a machine without a screen. For this page a tiny run will do:
 
 # %%
 #| output: false
@@ -189,7 +189,7 @@ def _run_config(folder: Path) -> Config:
 
 
 def not_drawn(picture: str, config: Settings) -> str:  # empty for detection
-    "The line in place of a picture that only detection has: a runner goes on."
+    "The line in place of a picture that only detection has: a notebook goes on."
     line = f"{picture}: is for task detect; the gallery shows the pictures of {config.task}"
     return line if config.task != "detect" else ""
 

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # explore
+# # A widget for test images
 #
 # > A widget for a notebook: walk through the images of a run, the worst first, and move the threshold.
 

@@ -1,7 +1,9 @@
 # %% [markdown]
-# # export
+# # Export to ONNX and safetensors
 #
 # > A trained detector as a file for other programs, ONNX or safetensors, checked against the network, with a note that describes it.
+#
+# A network that is right in Python is often wrong in the program that uses it: pixels are scaled to 0..1 twice, the colours are swapped, the mean is not subtracted, logits are compared with 0.5. Nothing fails then; the detector is just worse. So an exported ONNX file takes **the pixels as they are**, bytes of 0 to 255 in RGB, and does the rest itself. A byte cannot be scaled wrongly. The file returns the probability and, for sums and thresholds in float32, the logits.
 
 # %%
 #| default_exp export
@@ -44,8 +46,6 @@ from mshnet.weights import checksum, folder_beside, weights_file
 
 
 # %% [markdown]
-# A network that is right in Python is often wrong in the program that uses it: pixels are scaled to 0..1 twice, the colours are swapped, the mean is not subtracted, logits are compared with 0.5. Nothing fails then; the detector is just worse. So an exported ONNX file takes **the pixels as they are**, bytes of 0 to 255 in RGB, and does the rest itself. A byte cannot be scaled wrongly. The file returns the probability and, for sums and thresholds in float32, the logits.
-#
 # We fuse batch norm into the convolutions, and replace the CPU's hand-written passes by the plain ones, which every exporter supports.
 
 # %%

@@ -1,7 +1,9 @@
 # %% [markdown]
-# # compare
+# # Compare runs
 #
 # > Several runs in one table: whether they are comparable, and which is better at what.
+#
+# Two runs score an IoU of 0.62 and 0.65. Is the second better? Perhaps it was scored on different images, or its epoch was chosen on the test list, or the seed alone explains the difference. And better at what: small targets, or outlines?
 
 # %%
 #| default_exp compare
@@ -36,8 +38,6 @@ from mshnet.task import wilson
 from mshnet.weights import settings_of_weights, weights_file
 
 # %% [markdown]
-# Two runs score an IoU of 0.62 and 0.65. Is the second better? Perhaps it was scored on different images, or its epoch was chosen on the test list, or the seed alone explains the difference. And better at what: small targets, or outlines?
-#
 # First this page checks whether the scores are comparable. Then it counts the found targets by size. The tables come last.
 #
 # ## What is compared
@@ -221,7 +221,7 @@ both.differs
 # %% [markdown]
 # ## Small counts need intervals
 #
-# One rate hides the weak side of a detector, so we count targets by their area in pixels. But if nine of ten tiny targets were found, is that 90%? Wilson's interval (see `task`) holds the rates that are compatible with the count. It assumes independent targets. The targets of one image are not quite independent, so the true intervals are wider.
+# A single Pd hides where a detector is weak, so we count targets by their area in pixels. But if nine of ten tiny targets were found, is that 90%? Wilson's interval (see `task`) holds the rates that are compatible with the count. It assumes independent targets. The targets of one image are not quite independent, so the true intervals are wider.
 
 # %%
 #| export

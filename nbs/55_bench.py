@@ -1,7 +1,15 @@
 # %% [markdown]
-# # bench
+# # Measure speed and memory
 #
 # > How fast does this device train and score, and how much memory does that take? Measured in minutes, before a device is rented for days.
+#
+# A time means little until we know what was done in it, on which machine, and what else that machine did meanwhile. Three rules:
+#
+# - **All of it.** A step is measured with its data, and a scoring with its metrics, because a person waits for all of it.
+# - **Interleaved.** The speed of a machine drifts: clocks fall as it warms up, other programs come and go. What we compare takes turns, so a slow minute slows all of it, and the median counts.
+# - **Your recipe.** What is measured is a training by the settings, with their data, sizes and precision. `--preset paper` measures the paper's recipe.
+#
+# How fast a plain PyTorch script is on the same device is measured by [a script of the repository](../results/baseline/beside.py), interleaved with the library, after a check that both compute the same.
 
 # %%
 #| default_exp bench
@@ -40,14 +48,6 @@ from mshnet.weights import PRETRAINED
 
 
 # %% [markdown]
-# A time means little until we know what was done in it, on which machine, and what else that machine did meanwhile. Three rules:
-#
-# - **All of it.** A step is measured with its data, and a scoring with its metrics, because a person waits for all of it.
-# - **In turns.** The speed of a machine drifts: clocks fall as it warms up, other programs come and go. What we compare takes turns, so a slow minute slows all of it, and the median counts.
-# - **Your recipe.** What is measured is a training by the settings, with their data, sizes and precision. `--preset paper` measures the paper's recipe.
-#
-# How fast a plain PyTorch script is on the same device is measured by [a script of the repository](../results/baseline/beside.py), in turns with the library, after a check that both compute the same.
-#
 # ## The clock
 #
 # An accelerator queues its operations and works through them later. A clock that is read after the last call measures how fast we can queue. We synchronize before both readings.

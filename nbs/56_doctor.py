@@ -1,7 +1,9 @@
 # %% [markdown]
-# # doctor
+# # Check the machine
 #
 # > What machine is this, what can it do, and what is wrong with it? Six checks, one line each, with the remedy.
+#
+# Most questions about a failed run are questions about its machine: which GPU, which torch, how much memory. The first cell of every notebook in `nbs/run` checks all of them, before an hour is spent. Each check reports one line, and a line that is not `ok` includes the remedy.
 
 # %%
 #| default_exp doctor
@@ -34,9 +36,6 @@ from mshnet.recipe import Config
 from mshnet.run import PACKAGES
 from mshnet.task import make_task
 from mshnet.xla import XLA_PACKAGES, tpu_chips, why_no_xla
-
-# %% [markdown]
-# Most questions about a failed run are questions about its machine: which GPU, which torch, how much memory. The first cell of every runner checks all of them, before an hour is spent. Each check reports one line, and a line that is not `ok` includes the remedy.
 
 # %%
 #| export

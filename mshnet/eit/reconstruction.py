@@ -47,7 +47,7 @@ class EitBatch(NamedTuple):
     noise: Tensor  # [B,N,S,S] standard normal; N: 1 in training, else samples * sampling_steps
     amounts: Tensor  # [B,2] of picture and noise in the mixture of training
     level: Tensor  # [B] its time, 0 to 999
-    row: Tensor  # [B] index of the sample; -1: filler
+    row: Tensor  # [B] index of the sample; -1: padding
 
 
 class Eit(Task):
@@ -202,7 +202,7 @@ class EitTally(RowTally):
     "Scores of each tank."
 
     def count(self, drawn: Tensor, batch: EitBatch) -> Iterable[dict[str, float]]:
-        "The scores of the mean of each tank's pictures, and how honest their spread is."
+        "The scores of the mean of each tank's images, and how honest their standard deviation is."
         mean, spread, truth = drawn.mean(1), drawn.std(1, correction=0), batch.image[:, 0]
         found = score_images(mean, truth)
         if drawn.shape[1] > 1:

@@ -335,7 +335,7 @@ class Frames:
 
 
 def _mark(*texts: object) -> str:
-    "Twelve digits that stand for texts."
+    "Twelve digits of a hash of texts."
     return hashlib.sha256("\n".join(map(str, texts)).encode()).hexdigest()[:12]
 
 # %% ../../nbs/events/00_recordings.ipynb #frames_of

@@ -139,7 +139,7 @@ class _SignBatch(NamedTuple):
     frames: Tensor  # [B] collated length of each clip
     labels: Tensor  # [B,L] numbers of the glosses, padded with 0
     lengths: Tensor  # [B] glosses of each clip
-    row: Tensor  # [B] index of the clip; -1: filler
+    row: Tensor  # [B] index of the clip; -1: padding
 
 
 def _as_seen(

@@ -2,6 +2,8 @@
 # # The tank and its voltages
 #
 # > A tank of salt water with sixteen electrodes: what it measures, computed by finite elements.
+#
+# Electrical impedance tomography looks into a body through its skin. A small current flows between two electrodes, and the voltages between the other electrodes depend on what the current met on its way. Our body is a round tank of salt water. The *forward problem* computes the voltages from what lies in the tank. It is easy, and this page solves it. The other pages try to go back.
 
 # %%
 #| default_exp eit.tank
@@ -26,8 +28,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 # %% [markdown]
-# Electrical impedance tomography looks into a body through its skin. A small current flows between two electrodes, and the voltages between the other electrodes depend on what the current met on its way. Our body is a round tank of salt water. The *forward problem* computes the voltages from what lies in the tank. It is easy, and this page solves it. The other pages try to go back.
-#
 # ## What is measured
 #
 # Electrode k sits at row = cos(2πk/16), column = sin(2πk/16) of the image, whose rows point down: electrode 0 is at the bottom, 4 at the right, 8 at the top. Current is driven between neighbours r and r+1, for each r in turn, and each time the voltage between neighbours j and j+1 is read, where neither of them carries the current. That leaves 13 of 16 pairs, and 16 times 13 is 208 numbers.

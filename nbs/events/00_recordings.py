@@ -2,13 +2,13 @@
 # # Recordings of an event camera
 #
 # > What an event camera writes: readers of its formats, noise that is filtered out, and bins of fixed width.
+#
+# A camera takes images at fixed times. An event camera takes none: each pixel watches the logarithm of its own brightness, and reports the moment when it has changed by a threshold. A report is an *event*: column x, row y, the time t in microseconds, and the polarity p (1: brighter, 0: darker). Where nothing moves, nothing is recorded.
 
 # %%
 #| default_exp events.recordings
 
 # %% [markdown]
-# A camera takes images at fixed times. An event camera takes none: each pixel watches the logarithm of its own brightness, and reports the moment when it has changed by a threshold. A report is an *event*: column x, row y, the time t in microseconds, and the polarity p (1: brighter, 0: darker). Where nothing moves, nothing is recorded.
-#
 # Here is a bright disc that moves to the right in front of such a camera. At the left are its events in x, y and time: its leading edge makes pixels brighter (red), its trailing edge darker (blue). At the right are the same events, counted in bins of 20 ms, which is what a network reads.
 
 # %%
@@ -457,7 +457,7 @@ class Frames:
 
 
 def _mark(*texts: object) -> str:
-    "Twelve digits that stand for texts."
+    "Twelve digits of a hash of texts."
     return hashlib.sha256("\n".join(map(str, texts)).encode()).hexdigest()[:12]
 
 

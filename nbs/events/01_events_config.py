@@ -113,7 +113,7 @@ class _NetworkFields(BaseModel):
 # %% [markdown]
 # The defaults train in minutes on a CPU. Presets:
 #
-# - `quick` is a first look: half a minute of a CPU, on simulated recordings.
+# - `quick` is a trial run: half a minute of a CPU, on simulated recordings.
 # - `paper` is the published network and recipe for N-MNIST and N-TIDIGITS, `paper-128` that for sensors of 128x128 pixels. The published bins of 1 ms give 300 to 500 steps; the window is ours.
 # - `sensor-128` is for 128x128 pixels and a GPU with 6 GB: at most 64 steps, and rates on a grid of 4x4. The published linear layer alone has 33.6 million weights.
 

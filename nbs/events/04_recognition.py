@@ -112,7 +112,7 @@ class EventBatch(NamedTuple):
 
     frames: Tensor  # [B,T,P,H,W] uint8
     label: Tensor  # [B] int64
-    row: Tensor  # [B] index of the sample; -1: filler
+    row: Tensor  # [B] index of the sample; -1: padding
 
 
 def _moved(frames: np.ndarray, rng: np.random.Generator, shift: int, warp: float) -> np.ndarray:

@@ -2,6 +2,8 @@
 # # Networks that read signs
 #
 # > The networks that read signs: TFNet as published, a light baseline, and a small network for tracks of hands, all with the same interface.
+#
+# A network of this page gets a clip and the number of its frames, and returns for every fourth frame how probable each gloss is: `network(clip, frames) -> {"final": logits, ...}`. All other entries are outputs that only training needs. TFNet (arXiv:2409.11960) is written with the names of the published weights.
 
 # %%
 #| default_exp signs.networks
@@ -28,8 +30,6 @@ from mshnet.signs.glosses import Vocabulary
 
 
 # %% [markdown]
-# A network of this page gets a clip and the number of its frames, and returns for every fourth frame how probable each gloss is: `network(clip, frames) -> {"final": logits, ...}`. All other entries are outputs that only training needs. TFNet (arXiv:2409.11960) is written with the names of the published weights.
-#
 # ## Time
 #
 # Before the network sees it, the collate repeats the first frame of a clip six times at its left, and its last frame at its right. Two convolutions of five frames take these frames away again, and two poolings halve the length. Of n frames, n / 4 steps are left, rounded up.
