@@ -2,8 +2,6 @@
 # # Start as a module
 #
 # > `python -m mshnet` is `mshnet`, for environments whose scripts are not on the path, and for launchers that start modules.
-#
-# A run handles requests to stop (Ctrl-C, SIGTERM, SIGHUP) while it trains. Before that, the command imports torch and reads its data; after it, the command draws pictures. There nothing can be lost, so a request ends the command at once, with one line and with the usual status for a shell: 128 plus the number of the signal. We install the handlers before the first large import, so this page imports nothing else. If a signal was set to be ignored, as `nohup` does, it stays ignored. A closed output (`>&-` in a shell) becomes the null device.
 
 # %%
 #| default_exp __main__
@@ -18,6 +16,9 @@ import os
 import signal
 import sys
 
+
+# %% [markdown]
+# A run handles requests to stop (Ctrl-C, SIGTERM, SIGHUP) while it trains. Before that, the command imports torch and reads its data; after it, the command draws pictures. There nothing can be lost, so a request ends the command at once, with one line and with the usual status for a shell: 128 plus the number of the signal. We install the handlers before the first large import, so this page imports nothing else. If a signal was set to be ignored, as `nohup` does, it stays ignored. A closed output (`>&-` in a shell) becomes the null device.
 
 # %%
 #| export
