@@ -133,8 +133,7 @@ class PlaceFields(Fields):
     """save and stop after N hours; 0: shortly before a session of Colab or Kaggle ends, elsewhere
     never"""
     mirror_dir: str = ""
-    """folder for a backup of the run, copied during training to a folder of its name; drive:
-    MyDrive/mshnet, in Colab"""
+    "copy the run into this folder while it trains, as a backup; drive: MyDrive/mshnet, in Colab"
     micro_batch: Count = 0
     """samples computed at once; their gradients add up to a batch, and batch norm averages over
     them; 0: the whole batch"""
