@@ -164,7 +164,7 @@ def test_mistakes_are_one_line(flags, line, capsys):
 
 
 def test_commands_take_the_run(run, files, tmp_path, capsys):
-    "test, predict, export, compare, doctor, pack."
+    "test, predict, export, compare, doctor."
     assert main(["test", "--weight-path", str(run.folder), "--device", "cpu"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == str(run)
     noisy = ["test", "--weight-path", str(run.folder), "--noise", "20", "--device", "cpu"]
@@ -188,7 +188,6 @@ def test_commands_take_the_run(run, files, tmp_path, capsys):
     assert main(["export", "--weight-path", str(run.folder)]) == 0
     assert main(["compare", str(run.folder)]) == 0
     assert main(["doctor", "--task", "events", "--device", "cpu"]) in (0, 1)
-    assert main(["pack", str(run.folder)]) == 0
 
 
 def test_weights_of_another_data_set_are_refused(run, tmp_path, capsys):
