@@ -271,6 +271,8 @@ def parse(
     if words[:1] == ["pack"]:
         raise UserError(unknown("pack", []))
     words = [re.sub("^--[^=]+", lambda flag: flag[0].replace("_", "-"), word) for word in words]
+    if words[:1] == ["predict"]:  # a file's name may begin with a dash
+        words = [f"./{w}" if w.startswith("-") and os.path.exists(w) else w for w in words]
     settings, trained = _task_of_words(words)
     parsed, rest = make_parser(settings, "--help-all" in words).parse_known_args(words)
     written = {k: v for k, v in vars(parsed).items() if v is not None}

@@ -176,7 +176,10 @@ def test_a_damaged_file_is_found(run, onnx_file, tmp_path, where):
         ("predict --weight-path old.onnx w.png", "use onnxruntime: the guide"),
         ("export --weight-path other.pt", "weights of another model"),
         ("export --weight-path w.pt --output a.pt2", "use FILE.onnx or FILE.safetensors"),
-        ("export --weight-path w.pt --format tflite", "`mshnet export` writes what --output ends in"),
+        (
+            "export --weight-path w.pt --format tflite",
+            "`mshnet export` writes what --output ends in",
+        ),
         ("export --weight-path w.pt --output no/a.onnx", "no/a.onnx: cannot be written"),
         ("export --weight-path w.safetensors --output w.safetensors", "is the file of the weights"),
         ("export --weight-path w.pt --epochs 3", "mshnet export has no option --epochs"),
