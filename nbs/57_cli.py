@@ -199,7 +199,7 @@ def _text_of(name: str, settings: type[Settings], command: str) -> str:
     return text if field.default == "" else f"{text} (default {field.default})"
 
 
-def flags_of(command: str, settings: type[Settings]) -> list[str]:
+def _flags_of(command: str, settings: type[Settings]) -> list[str]:
     "The settings of a task that are flags of a command."
     if command == "train":
         return list(settings.model_fields)
@@ -236,7 +236,7 @@ def make_parser(
             if kind is not bool:
                 how = {"type": kind, "metavar": _metavar(name, kind)}
             sub.add_argument(_flag(name), help=hint, **how)
-        if names := flags_of(command, settings):
+        if names := _flags_of(command, settings):
             sub.add_argument("--help-all", action="help", help="show all flags")
             sub.add_argument("--config", default="", metavar="FILE", help="JSON file of settings")
             _add_settings(sub, names, settings, whole)
@@ -344,7 +344,7 @@ def _misfit(word: str, command: str, settings: type[Settings]) -> str:
         if not word.startswith("--"):
             return f"{word}: a flag begins with two dashes; use -{word}"
         return f"mshnet {command} has no option {word}; leave it out"
-    return unknown(name, [*_OPTIONS.get(command, {}), *flags_of(command, settings)], f"; {see}")
+    return unknown(name, [*_OPTIONS.get(command, {}), *_flags_of(command, settings)], f"; {see}")
 
 
 def _data_folder(command: str, folder: str, written: dict[str, Any]) -> str:
