@@ -210,8 +210,13 @@ def copy_file(
                 os.truncate(previous, 0)  # Google Drive's trash keeps replaced files, and counts
     return before
 
-# %% ../nbs/11_files.ipynb #folders_below
+# %% ../nbs/11_files.ipynb #_holds_results
 SUMMARY = "summary.json"  # in a folder of results
+
+
+def _holds_results(folder: Path) -> bool:
+    "Whether a folder was written by `mshnet predict`."
+    return all((folder / name).is_file() for name in (SUMMARY, "frames.csv"))
 
 
 def folders_below(top: Path) -> Iterator[Path]:
@@ -247,10 +252,11 @@ def _inside(folder: Path, pattern: str) -> list[Path]:
     except (OSError, ValueError) as error:  # a disk that fails; a pattern such as a**b
         raise UserError(f"{shown(str(folder / pattern))}: cannot be searched ({error})") from None
     found = [p for p in found if not any(name[0] == "." for name in p.relative_to(folder).parts)]
-    near = {near for path in found for near in path.parents[:2] if folder in near.parents}
-    written = SUMMARY, "frames.csv"  # by `mshnet predict`
-    results = {each for each in near if all((each / name).is_file() for name in written)}
-    return [path for path in found if results.isdisjoint(path.parents[:2])]
+    near = {near for path in found for near in (path, *path.parents[:2]) if folder in near.parents}
+    results = {each for each in near if _holds_results(each)}
+    if _holds_results(folder):  # beside its own images
+        results |= {folder / "masks", folder / "overlays"}
+    return [path for path in found if results.isdisjoint((path, *path.parents[:2]))]
 
 
 def _named(text: str) -> list[Path]:

@@ -114,15 +114,14 @@ def _temperatures(file: Image.Image) -> Image.Image:
         raise UserError(
             f"temperatures of FLIR need the package flyr (pip install flyr); {otherwise}"
         )
-    import flyr
-
-    stream: Any = getattr(file, "fp", None)
-    stream.seek(0)
     try:
-        kelvins = Image.fromarray(np.float32(flyr.unpack(stream).kelvin))
+        import flyr
+
+        with open(getattr(file, "filename", ""), "rb") as stream:
+            kelvins = Image.fromarray(np.float32(flyr.unpack(stream).kelvin))
+        kelvins.info["exif"] = file.getexif().tobytes()
     except Exception:  # flyr raises many kinds for bytes that make no sense
-        raise UserError(f"the temperatures of FLIR are damaged; {otherwise}") from None
-    kelvins.info["exif"] = file.getexif().tobytes()
+        raise UserError(f"the temperatures of FLIR cannot be read; {otherwise}") from None
     return kelvins
 
 
@@ -695,7 +694,8 @@ def _scale_of_folder(masks: Path) -> float:
             return mask_values(path)
         return np.zeros((1, 1), np.uint8), False
 
-    found = [p for p in sorted(masks.rglob("[!.]*")) if p.suffix.lower() in SUFFIXES]
+    below = [path for folder in folders_below(masks) for path in folder.glob("[!.]*")]
+    found = [p for p in sorted(below) if p.suffix.lower() in SUFFIXES]
     return _mask_scale(prefetch(values, found[:: 1 + len(found) // 1000], 4))
 
 
@@ -725,7 +725,10 @@ LOADED: list[tuple[Any, dict[str, Any], Loaded]] = []  # one at most: state, tha
 
 def _state_of(*folders: Path) -> Any:
     "Each file with its size and time, which change with the data."
-    below = [near for folder in folders for near in folders_below(folder)]
+    try:
+        below = [near for folder in folders for near in folders_below(folder)]
+    except OSError:  # of a disk that fails; nothing is equal to this
+        return object()
     return [(path, stamp(path)) for folder in below for path in sorted(folder.glob("*"))]
 
 
@@ -825,7 +828,8 @@ def _names_with_masks(source: Source) -> list[str]:
     "The names of images with a mask, sorted; UserError for one that a list cannot hold."
     names = {
         path.relative_to(source.images).with_suffix("").as_posix()
-        for path in source.images.rglob("[!.]*")
+        for folder in folders_below(source.images)
+        for path in folder.glob("[!.]*")
         if path.suffix.lower() in SUFFIXES
     }
     found = sorted(name for name in names if find_file(source.masks, name, MASK_ENDINGS))
@@ -896,5 +900,4 @@ with tempfile.TemporaryDirectory() as tmp:
 # ## Questions
 #
 # <details><summary>Two runs have equal scores and a different `split_hash`. What happened?</summary>Names or pixels of the test list changed, in a way that did not change the counts. The scores are equal, but they are not scores on the same images.</details>
-#
 # <details><summary>One mask of a data set holds only 0 and 1, all others 0 and 255. What is target in it?</summary>All masks decide together: the largest value of all is 255, so its ones are at most half of it and are background. A mask alone could not tell.</details>

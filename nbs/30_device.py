@@ -626,5 +626,4 @@ sorted(device.facts()), 0 <= busy_cores() <= len(own_cores()), len(cpu_name()) >
 # ## Questions
 #
 # <details><summary>Remove the `read` at log lines. What does a run still know about its loss?</summary>Nothing until the end of the epoch, and it finds a NaN that late. In return the device would never wait for Python.</details>
-#
 # <details><summary>Why does float16 need a scaled loss, and bfloat16 not?</summary>float16 has 5 bits of exponent, so small gradients become 0. bfloat16 has the 8 bits of float32, and fewer digits.</details>

@@ -255,7 +255,6 @@ def score_batches(count: int, size: int) -> list[list[int]]:  # -1 stands for pa
 # %%
 assert train_batches(9, 3, 0, 1) != train_batches(9, 3, 0, 2)
 test_eq(score_batches(5, 2), [[0, 1], [2, 3], [4, -1]])
-test_eq([len(b) for b in train_batches(5, 2, 0, 0)], [2, 2])
 
 
 # %% [markdown]

@@ -887,5 +887,4 @@ assert not processes_to_start(all_gpus(Config(device="cpu")))
 # ## Questions
 #
 # <details><summary>A process is killed between the log line of an epoch and its checkpoint. Which epoch runs twice?</summary>The one of the log line. Its state was not stored, so it is repeated from the checkpoint before, and its new log line counts.</details>
-#
 # <details><summary>Why is a longer schedule a new run, and not a resumed one?</summary>The learning rate of every step depends on the number of all steps. A run that goes on with another schedule is neither of the two recipes.</details>

@@ -262,8 +262,6 @@ task, device = make_task(config), open_device("cpu", "fp32")
 parts, model = task.splits(), task.model()
 result: Analysis = evaluate_split(task, model, parts["test"], device, "full", Origin("untrained"))
 test_eq(result.scores, score_split(task, model, parts["test"], device, "full"))
-test_eq((len(result.images), len(result.targets)), (3, result.scores.targets))
-test_eq(sum(t["matched"] for t in result.targets), sum(i["matched"] for i in result.images))
 result.images[0], result.targets[0]
 
 # %% [markdown]

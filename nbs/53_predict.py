@@ -819,5 +819,4 @@ sorted(p.relative_to(here / "out").as_posix() for p in (here / "out").rglob("*.*
 # ## Questions
 #
 # <details><summary>Why does a tile begin at a multiple of 16?</summary>The network halves the image four times. A tile that begins elsewhere would be pooled in other blocks of pixels than the whole frame, and its probabilities would differ.</details>
-#
 # <details><summary>A prediction was killed after 600 of 1,000 frames. What does the same command do?</summary>It skips the frames that have a record with the same content and settings, predicts the others, and writes the tables of all.</details>

@@ -19,7 +19,7 @@ from mshnet import data
 from mshnet.augment import scoring_batch, training_batch
 from mshnet.cli import main
 from mshnet.core import UserError
-from mshnet.data import load, read_image, report, scenes, splits, write_lists
+from mshnet.data import load, pixels_of, read_image, report, scenes, splits, write_lists
 from mshnet.detection import Detection
 from mshnet.files import prefetch
 from mshnet.frames import frames_of
@@ -512,9 +512,13 @@ def test_a_flir_picture_without_temperatures_says_so(tmp_path, monkeypatch, miss
     radiometric(tmp_path / "a.jpg", np.full((24, 32), 9000), kind=1 if missing == "flyr" else 7)
     if missing == "flyr":
         monkeypatch.setattr(importlib.util, "find_spec", {}.get)
-    why = "need the package flyr .pip install flyr." if missing == "flyr" else "are damaged"
+    why = "need the package flyr .pip install flyr." if missing == "flyr" else "cannot be read"
     with pytest.raises(UserError, match=f"temperatures of FLIR {why}; .* save it as PNG"):
         read_image(tmp_path / "a.jpg")
+    picture = Image.open(io.BytesIO((tmp_path / "a.jpg").read_bytes()))
+    picture.load()  # without a file of its own
+    with pytest.raises(UserError, match=f"temperatures of FLIR {why}"):
+        pixels_of(picture)
 
 
 def test_a_file_is_read_as_an_image_alone(folder):

@@ -416,12 +416,16 @@ def test_inputs_are_found_once_in_order(tmp_path, tmp_path_factory, monkeypatch)
     assert names(f"{here}/[ab]*") == ["a.PNG", "b.png"]
     assert names(f"{here}/d*") == ["d.jpg"]  # folders, as the shell makes of it
     assert names(f"{here}/set[1]/*.webp") == ["f.webp"]  # a folder of this name
-    assert names(f"{here}/out/masks") == names(f"{here}/out/**") == ["b.png"]
-    for nothing in (f"{here}/out", f"{here}/.hid/*.jpg", f"{here}/a**b"):
+    assert names(f"{here}/out/masks") == ["b.png"]
+    for nothing in (f"{here}/out", f"{here}/out/**", f"{here}/.hid/*.jpg", f"{here}/a**b"):
         with pytest.raises(
             UserError, match=r"name files that end in|nothing fits|cannot be searched"
         ):
             names(nothing)
+    for name in ("summary.json", "frames.csv", "masks/a.png"):  # results beside their images
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert sorted(names(f"{here}/**")) == below and len(names(here)) == 3
     monkeypatch.setattr(Path, "glob", lambda folder, _: os.listdir(folder / "closed"))
     with pytest.raises(UserError, match="cannot be searched"):
         names(here)

@@ -101,8 +101,10 @@ class SignsConfig(Settings, _SignFields):
         "paper": _PUBLISHED,
     }
     retired: ClassVar[dict[str, str]] = {
-        name: f"--preset paper --micro-batch 1 --batch-size {size} --max-frames {frames}"
-        for name, size, frames in (("gpu8", 4, 96), ("gpu12", 6, 160), ("gpu16", 8, 230))
+        f"gpu{memory}": f"--preset paper --micro-batch 1 --batch-size {batch} "
+        f"--max-frames {frames} --lr {1e-4 * (batch / 2) ** 0.5:.6f} --warmup-steps -1 "
+        "--clip-grad 1 --patience 10"
+        for memory, batch, frames in ((8, 4, 96), (12, 6, 160), (16, 8, 230))
     }
     gone: ClassVar[dict[str, Any]] = {"backbone_weights": "", "frequency_axis": "channel"}
     first_look: ClassVar[str] = "quick"
