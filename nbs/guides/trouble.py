@@ -122,7 +122,7 @@
 #
 # | message | what to do |
 # |---|---|
-# | `...: name files that end in ..., or their folders` | no input has one of these types. A folder means the files directly in it; `"DIR/**"` also means those in its subfolders. Results of an earlier prediction are never used as input |
+# | `...: name files that end in ..., or their folders` | no input has one of these types. A folder means the files directly in it; `"DIR/**"` also means those in its subfolders. Results of an earlier prediction are left out, unless you name their folder itself |
 # | `output_dir=...: holds something else than this prediction; use another --output-dir` | the folder has files of yours, or the images, weights or settings differ. Use another folder, or leave out `--output-dir`: the results then go to `predictions/NAME-2` |
 # | `no memory for a piece of ...: use a smaller --tile` | `--tile 512` needs a quarter of the memory |
 # | `explore` shows a still figure | widgets need a running notebook and `pip install ipywidgets`; then restart the kernel |
