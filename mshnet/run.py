@@ -317,7 +317,9 @@ def find_checkpoint(
         done = old["epoch"] + 1
         raise UserError(f"epochs={config.epochs}: the run has {done} already; use {done} or more")
     if file.name != "last.pt":
-        os.replace(file, folder.file("last.pt"))
+        if (last := folder.file("last.pt")).exists():
+            os.replace(last, folder.file("damaged.pt"))  # or good, and a disk had a hiccup
+        os.replace(file, last)
     return old
 
 # %% ../nbs/34_run.ipynb #prepare

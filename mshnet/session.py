@@ -126,7 +126,7 @@ def bar(
     from tqdm.auto import tqdm  # imported here: in a notebook without widgets it complains
 
     shown = tqdm(items, **how)
-    if shown.nrows == -1:  # a terminal that does not report its size
+    if getattr(shown, "nrows", None) == -1:  # a terminal that does not report its size
         shown.ncols, shown.nrows = 80, 24
     return shown
 
@@ -165,7 +165,9 @@ def take_along(
     place: Place | None = None,
 ) -> str:  # one line
     "Pack a run where the session's disk is deleted, and return where it is."
-    run, place = Path(folder).resolve(), place or where()
+    run, place = Path(folder).expanduser().resolve(), place or where()
+    if not (run / "config.json").is_file():
+        raise UserError(f"{folder}: is no run, there is no config.json in it; name a run folder")
     if place.name == "here":
         return f"{folder}: this disk keeps it"
     path = place.runs / f"{run.name}.tar.gz"
@@ -174,7 +176,7 @@ def take_along(
         cannot_be_written(path),
         working(f"pack {run.name}"),
         replacing(path) as out,
-        tarfile.open(fileobj=out, mode="w:gz") as tar,
+        tarfile.open(fileobj=out, mode="w:gz", dereference=True) as tar,
     ):
         for name in run_files(run):
             tar.add(run / name, f"{run.name}/{name}")

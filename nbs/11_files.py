@@ -314,7 +314,7 @@ def _inside(folder: Path, pattern: str) -> list[Path]:
     "What fits a pattern in a folder, sorted; nothing hidden, and no results in folders below it."
     try:
         os.listdir(folder)  # glob passes over a folder that cannot be read
-        found = sorted(_fitting(folder, pattern))
+        found = sorted(set(_fitting(folder, pattern)))
     except (OSError, ValueError) as error:  # a disk that fails; a pattern such as a**b
         raise UserError(f"{shown(str(folder / pattern))}: cannot be searched ({error})") from None
     found = [p for p in found if not any(name[0] == "." for name in p.relative_to(folder).parts)]

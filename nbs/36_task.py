@@ -232,7 +232,10 @@ def content_of(files: Sequence[Path]) -> str:
 def make_task(config: Settings) -> Any:
     "The `Task` of these settings; UserError if it is unknown."
     settings_class(config.task)
-    return resolve(TASKS[config.task][1])(config)
+    kind = resolve(TASKS[config.task][1])
+    if missing := sorted(getattr(kind, "__abstractmethods__", ())):
+        raise UserError(f"{kind.__name__}: a task needs the methods {', '.join(missing)}, too")
+    return kind(config)
 
 
 # %% [markdown]

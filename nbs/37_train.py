@@ -432,6 +432,9 @@ def train_step(
     for part in (*others, last):
         with device.autocast():
             loss = compute(part)
+            if not isinstance(loss, torch.Tensor):
+                name = type(job.task).__name__
+                raise UserError(f"{name}.loss: return one number, the sum of the parts of the loss")
             if others:
                 loss = loss * (len(part[0]) / len(batch[0]))
         found.append(loss.detach())

@@ -448,6 +448,8 @@ def _predict(config: Config, inputs: list[str], words: Sequence[str], **how: Any
 
         if processes_to_start(config):
             return max(map(abs, run_in_processes(config, words)), default=0)
+        if not started_processes():
+            raise UserError("num_devices: one process drives all chips of a TPU; leave it out")
     names, predict = ["output_dir", "device", "precision"], predict_files
     if config.task != "detect":
         if how or started_processes() > 1:
