@@ -166,10 +166,10 @@ def take_along(
 ) -> str:  # one line
     "Pack a run where the session's disk is deleted, and return where it is."
     run, place = Path(folder).expanduser().resolve(), place or where()
-    if not (run / "config.json").is_file():
-        raise UserError(f"{folder}: is no run, there is no config.json in it; name a run folder")
     if place.name == "here":
         return f"{folder}: this disk keeps it"
+    if not (run / "config.json").is_file():
+        raise UserError(f"{folder}: is no run, there is no config.json in it; name a run folder")
     path = place.runs / f"{run.name}.tar.gz"
     make_folder(place.runs)
     with (
