@@ -284,10 +284,7 @@ def find_checkpoint(
     config: Settings,
     data: dict[str, str],  # hash of each split and of the starting weights, and the precision
 ) -> dict[str, Any] | None:  # the checkpoint to resume from
-    """Find the run that this one resumes; UserError if it is another run.
-
-    A `previous.pt` that stands in for a damaged `last.pt` then takes its place.
-    """
+    "Find the run that this one resumes; UserError if it is another run."
     if not config.resume and not has_checkpoint(folder.path):
         if folder.file("scores.json").exists():
             raise UserError(
@@ -316,7 +313,7 @@ def find_checkpoint(
     if config.epochs <= old["epoch"]:
         done = old["epoch"] + 1
         raise UserError(f"epochs={config.epochs}: the run has {done} already; use {done} or more")
-    if file.name != "last.pt":
+    if file.name != "last.pt":  # previous.pt, which takes its place
         if (last := folder.file("last.pt")).exists():
             os.replace(last, folder.file("damaged.pt"))  # or good, and a disk had a hiccup
         os.replace(file, last)
