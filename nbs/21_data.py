@@ -109,11 +109,9 @@ def _deep_values(file: Image.Image) -> np.ndarray:
 
 def _temperatures(file: Image.Image) -> Image.Image:
     "The kelvins in a FLIR camera's JPEG, turned as its picture is; UserError if there are none."
-    otherwise = "to use its colours instead, save it as PNG"
+    todo = "to use its colours instead, save it as PNG"
     if not importlib.util.find_spec("flyr"):
-        raise UserError(
-            f"temperatures of FLIR need the package flyr (pip install flyr); {otherwise}"
-        )
+        raise UserError(f"temperatures of FLIR need the package flyr (pip install flyr); {todo}")
     try:
         import flyr
 
@@ -121,7 +119,7 @@ def _temperatures(file: Image.Image) -> Image.Image:
             kelvins = Image.fromarray(np.float32(flyr.unpack(stream).kelvin))
         kelvins.info["exif"] = file.getexif().tobytes()
     except Exception:  # flyr raises many kinds for bytes that make no sense
-        raise UserError(f"the temperatures of FLIR cannot be read; {otherwise}") from None
+        raise UserError(f"the temperatures of FLIR cannot be read; {todo}") from None
     return kelvins
 
 
@@ -686,6 +684,12 @@ def _read_split(
 
 # %%
 #| export
+def _images_below(top: Path) -> list[Path]:
+    "The image files in a folder and in all folders below it, sorted."
+    below = [path for folder in folders_below(top) for path in folder.glob("[!.]*")]
+    return sorted(path for path in below if path.suffix.lower() in SUFFIXES)
+
+
 def _scale_of_folder(masks: Path) -> float:
     "What is target in the masks of a folder, by all of them or by some hundred, evenly chosen."
 
@@ -694,8 +698,7 @@ def _scale_of_folder(masks: Path) -> float:
             return mask_values(path)
         return np.zeros((1, 1), np.uint8), False
 
-    below = [path for folder in folders_below(masks) for path in folder.glob("[!.]*")]
-    found = [p for p in sorted(below) if p.suffix.lower() in SUFFIXES]
+    found = _images_below(masks)
     return _mask_scale(prefetch(values, found[:: 1 + len(found) // 1000], 4))
 
 
@@ -826,12 +829,8 @@ def write_lists(
 
 def _names_with_masks(source: Source) -> list[str]:
     "The names of images with a mask, sorted; UserError for one that a list cannot hold."
-    names = {
-        path.relative_to(source.images).with_suffix("").as_posix()
-        for folder in folders_below(source.images)
-        for path in folder.glob("[!.]*")
-        if path.suffix.lower() in SUFFIXES
-    }
+    below = (path.relative_to(source.images) for path in _images_below(source.images))
+    names = {path.with_suffix("").as_posix() for path in below}
     found = sorted(name for name in names if find_file(source.masks, name, MASK_ENDINGS))
     for name in found:
         if [*_names_in(name.encode(errors="ignore").decode())] != [name]:  # as it would be read

@@ -179,7 +179,7 @@ def _metavar(name: str, kind: Any) -> str:
     values = ("true", "false") if kind is bool else get_args(kind)
     if values and not isinstance(values[0], str):  # a number, or a word
         values = ("N", *get_args(values[1]))
-    if values:
+    if values and name != "task":  # each task has settings of its own
         return "{" + ",".join(values) + "}"
     word = {"list": "FILE", "path": "FILE", "output": "FILE", "resume": "RUN", "write": "DIR"}
     last = name.rpartition("_")[2]
@@ -251,14 +251,14 @@ def _add_settings(
     own = [name for name in names if name not in {*Settings.model_fields, *daily}]
     rest = [name for name in names if name not in {*own, *daily}]
     task = f"settings of task {settings.model_fields['task'].default}"
+    command = parser.prog.split()[-1]
     for title, some in {"common settings": daily, task: own, "other settings": rest}.items():
         group = parser.add_argument_group(title)
         for name in some:
             kind = settings.model_fields[name].annotation
             how: dict[str, Any] = {"nargs": "?", "const": "true"} if kind is bool else {}
-            how |= {"dest": name, "metavar": "TASK" if name == "task" else _metavar(name, kind)}
+            how |= {"dest": name, "metavar": _metavar(name, kind)}
             explained = whole or some is daily
-            command = parser.prog.split()[-1]
             hint = _text_of(name, settings, command) if explained else argparse.SUPPRESS
             group.add_argument(_flag(name), help=hint, **how)
             for alias in (alias for alias, target in ALIASES.items() if target == name):

@@ -166,6 +166,9 @@ def test_a_run_is_no_mirror_of_itself(run, tmp_path, mirror):
     config = Config(mirror_dir=mirror.format(tmp_path), output_dir=f"{tmp_path}/runs/mine")
     with pytest.raises(UserError, match="this is the run folder"):
         site_of(config)
+    disk, before = Disk(run, tmp_path / "link" / "mine"), contents(run)
+    assert "own folder" in disk.mirror.flush(60)
+    assert contents(run) == before and not (run / ".mirror").exists()
 
 
 # What

@@ -709,6 +709,7 @@ def test_a_run_that_cannot_be_taken_along_is_one_line(run, monkeypatch, tmp_path
     place = replace(colab(monkeypatch, tmp_path, download=fail), runs=tmp_path / "out")
     assert take_along(run, place).startswith(str(tmp_path / "out"))
     assert "is not offered for download" in capsys.readouterr().out
+    assert "is no run, there is no config.json" in refusal(take_along, run.parent, place)
     path = tmp_path / "out" / f"{run.name}.tar.gz"
     before = path.read_bytes()
     monkeypatch.setattr(tarfile.TarFile, "add", fail)

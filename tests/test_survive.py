@@ -857,7 +857,7 @@ def test_a_bit_that_flipped_is_found_wherever_it_is(tmp_path, capsys):
 
 @pytest.mark.parametrize("how", ["flipped", "cut off", "missing"])
 def test_the_previous_checkpoint_stands_in_for_a_damaged_one(tmp_path, whole, how):
-    "With a warning; the end is the same. A run that is refused leaves everything as it was."
+    "With a warning; the end is the same. The damaged one is kept; a refusal changes no file."
     config, last = tiny(tmp_path / "run"), tmp_path / "run" / "last.pt"
     run_it(config.model_copy(update={"epochs": 2}))
     bad = {"flipped": lambda: last.write_bytes(next(flipped(last))), "missing": last.unlink}
@@ -869,6 +869,8 @@ def test_the_previous_checkpoint_stands_in_for_a_damaged_one(tmp_path, whole, ho
     with pytest.warns(UserWarning, match=r"last.pt: .* resuming from previous.pt, epoch 0"):
         run = run_it(config)
     assert result(run.folder) == whole(Small)
+    damaged = run.folder / "damaged.pt"
+    assert (damaged.read_bytes() if damaged.exists() else None) == before.get(last)
 
 
 def test_two_damaged_checkpoints_leave_the_best_weights_as_a_start(tmp_path):

@@ -14,7 +14,7 @@ from torch import nn
 from mshnet import data
 from mshnet.augment import training_batch
 from mshnet.cli import main
-from mshnet.core import UserError, configure, from_notebook, run_name, settings_class
+from mshnet.core import TASKS, UserError, configure, from_notebook, run_name, settings_class
 from mshnet.detection import NETWORKS, Detection, normalise
 from mshnet.device import open_device
 from mshnet.evaluate import evaluate
@@ -117,7 +117,7 @@ def test_a_task_needs_data_to_train_and_to_test(tmp_path):
         train(config, Untested(config))
 
 
-def test_a_task_that_lacks_a_method_is_named():
+def test_a_task_that_lacks_a_method_is_named(monkeypatch):
     "With all that is missing, before anything is trained."
 
     class Half(Task):
@@ -129,6 +129,23 @@ def test_a_task_that_lacks_a_method_is_named():
 
     with pytest.raises(TypeError, match=r"class Half .*batch.*loss.*predict.*splits.*tally"):
         Half(Config())
+    monkeypatch.setitem(TASKS, "detect", (TASKS["detect"][0], "toys:Half"))
+    monkeypatch.setattr(toys, "Half", Half, raising=False)
+    line = "Half: a task needs the methods batch, loss, predict, splits, tally, too"
+    with pytest.raises(UserError, match=line):
+        make_task(Config())
+
+
+def test_a_loss_of_several_parts_is_refused(tmp_path):
+    "Earlier versions took them; the line says what to return instead."
+    config = toy("ring", output_dir=str(tmp_path / "run"))
+
+    class Parts(type(make_task(config))):
+        def loss(self, model, batch, phase):
+            return {"all": super().loss(model, batch, phase)}
+
+    with pytest.raises(UserError, match=r"Parts\.loss: return one number, the sum of the parts"):
+        train(config, Parts(config))
 
 
 def test_fewer_samples_than_a_batch_are_one_line(tmp_path):

@@ -24,7 +24,7 @@ dataset_dir = ""  # folder of a data set, or "" for a simulated one
 epochs = None  # passes over the training data
 batch_size = None  # samples per step, over all devices
 lr = None  # learning rate
-choose = None  # which epoch is kept: last, val or test
+choose = None  # which epoch is selected: last, val or test
 device = "auto"  # auto, cpu, cuda, cuda:1, mps, xla
 num_devices = None  # chips or GPUs that share a batch; None: all chips of a TPU, one GPU
 output_dir = ""  # folder of the run, or "" for one named after the recipe
@@ -96,7 +96,7 @@ print(take_along(run.folder))
 # %% [markdown]
 # ## 8. Where the files are / 文件在哪里
 #
-# `best.pt` holds the kept weights (`mshnet test --weight-path`), `last.pt` everything to resume from, `train.log` what was printed.
+# `best.pt` has the weights of the selected epoch (`mshnet test --weight-path`), `last.pt` everything to resume from, `train.log` what was printed.
 
 # %%
 from mshnet.train import keep_copies
