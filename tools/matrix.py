@@ -22,11 +22,17 @@ COLAB = (
     "torch==2.11.0 numpy==2.1.3 ipython==7.34.0 ipykernel==6.17.1 ipywidgets==7.7.1 "
     "traitlets==5.7.1 tornado==6.5.*"
 )
+KAGGLE = (  # of Kaggle/docker-python: installed_cpu_packages.txt at 1ebea3c
+    "torch==2.10.0 numpy==2.4.6 scipy==1.16.3 scikit-image==0.25.2 matplotlib==3.10.0 "
+    "pillow==11.3.0 pydantic==2.12.3 psutil==5.9.5 requests==2.32.4 safetensors==0.7.0 "
+    "ipython==7.34.0 ipykernel==6.17.1 ipywidgets==8.1.5 jupyter_client==7.4.9 papermill==2.7.0"
+)
 ROWS = {  # a command of Python, and versions
     "tested": ("python3.11", f"-c {TOP / 'constraints.txt'}"),
     "lowest": ("python3.11", "lowest"),
     "newest": ("python3.13", ""),
     "colab": ("python3.13", COLAB),
+    "kaggle": ("python3.12", KAGGLE),
 }
 
 
