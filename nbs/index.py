@@ -22,7 +22,7 @@
 #
 # ### I have an image
 #
-# You need Python 3.11 or newer. Run the first command in this repository's folder. It also installs PyTorch with CUDA, which takes several GB. If you have no NVIDIA GPU, install the smaller [CPU build](guides/first_run.ipynb) first.
+# You need Python 3.11 or newer and a [virtual environment](guides/first_run.ipynb). Run the first command in this repository's folder. It also installs PyTorch with CUDA, which takes several GB. If you have no NVIDIA GPU, install the smaller [CPU build](guides/first_run.ipynb) first.
 #
 # ```bash
 # pip install "mshnet @ git+https://github.com/{{repo}}"   # the name mshnet on PyPI is not ours
@@ -44,13 +44,13 @@
 # ```python
 # import mshnet
 #
-# mshnet.find_targets("frame.png").show()  # the marked image; without an argument: a real frame
+# mshnet.find_targets("frame.png").show()  # the marked image; find_targets() takes an example
 # mshnet.detect("frame.png")               # a list of dicts: centroid, box, area, peak, ...
 # ```
 #
-# **[Too many detections, or none?](guides/new_camera.ipynb)** `--min-area 4` drops detections of fewer than 4 pixels, and pixels above `--threshold` belong to a detection.
+# **[Too many detections, or none?](guides/new_camera.ipynb)** `--min-area 4` drops detections of fewer than 4 pixels. `--threshold 0.2` finds weaker targets, with more false alarms.
 #
-# **How good on a new camera?** On two data sets that were not trained on, the weights find 0.874 and 0.861 of the targets, with 0.39 and 0.19 false alarms per frame. This is slightly optimistic: three numbers of the detector were chosen on some of these images. The [model card](../mshnet/pretrained.md) lists scores and known failures.
+# **How good on a new camera?** On two data sets that were not trained on, the weights find 0.874 and 0.861 of the targets, with 0.39 and 0.19 false alarms per frame. These scores are slightly optimistic, because three numbers that combine two image sizes were chosen on some of these images. The [model card](../mshnet/pretrained.md) lists scores and known failures.
 #
 # ### I have a data set
 #
@@ -61,10 +61,11 @@
 # mshnet data data/NUAA-SIRST                              # check a data set
 # mshnet train --dataset-dir data/NUAA-SIRST               # 200 epochs; run it again to resume
 # mshnet test --weight-path runs/NUAA-SIRST-*              # evaluate it
-# mshnet export --weight-path runs/NUAA-SIRST-*/best.pt    # ONNX; pip install '.[export]'
+# pip install '.[export]'                                  # for the next line
+# mshnet export --weight-path runs/NUAA-SIRST-*/best.pt    # write ONNX
 # ```
 #
-# A data set is a folder with `images/`, `masks/` and two lists of names (`trainval.txt`, `test.txt`), or a `.zip` of such a folder. `--dataset-dir NUAA-SIRST` downloads the data set of that name and uses the lists of most papers. The names `NUDT-SIRST` and `IRSTD-1k` work in the same way. [Your own images](guides/own_images.ipynb) explains how to make masks and lists. `mshnet COMMAND --help` shows the common flags, `--help-all` all of them.
+# A data set is a folder with `images/`, `masks/` and two lists of names (`trainval.txt` or `train.txt`, and `test.txt`), or a `.zip` of such a folder. `--dataset-dir NUAA-SIRST` downloads the data set of that name and uses the lists of most papers. The names `NUDT-SIRST` and `IRSTD-1k` work in the same way. [Your own images](guides/own_images.ipynb) explains how to make masks and lists. `mshnet COMMAND --help` shows the common flags, `--help-all` all of them.
 #
 # In Python:
 #
@@ -93,7 +94,7 @@
 #
 # ## Results
 #
-# Test scores, one row for each recipe. *Pd* is the fraction of targets found. *Fa* is the number of false pixels per million. A *collapsed* seed predicts nothing or everything (IoU below 0.05). Mean IoU includes collapsed seeds; Pd and Fa are means over the others.
+# Test scores, one row for each recipe. *Pd* is the fraction of targets found. *Fa* is the number of false pixels per million. A seed has *collapsed* if it predicts nothing or everything; its IoU is then below 0.05. Mean IoU is over all seeds. Pd and Fa are over the seeds that did not collapse.
 #
 # | recipe, data | epochs | seeds | mean IoU | lowest | highest | Pd | Fa | collapsed |
 # |---|---|---|---|---|---|---|---|---|
@@ -105,10 +106,10 @@
 # | `quick`, synthetic scenes | 9 | 0, 1, 2, 3, 4 | 0.835 | 0.825 | 0.844 | 0.983 | 5.1 | 0 of 5 |
 #
 # - **Protocol:** images of 256x256 pixels (`quick`: 128x128), the last epoch, no seed left out, threshold 0.5, [exact matching](guides/scores.ipynb).
-# - **Splits:** NUAA-SIRST has 213 training and 214 test images, NUDT-SIRST 663 and 664. In NUDT-SIRST, 43 test images are near-duplicates of training images. Without them the mean IoU is 0.817 (`steady`) and 0.408 (`paper`).
-# - **`steady`** is the default recipe. It was chosen on held-out training images. But three earlier versions were also evaluated on the NUAA-SIRST test list, so that score may be slightly too high. The NUAA-SIRST row used `--crop native`, the default at that time; today's default was not run there.
+# - **Splits:** NUAA-SIRST has 213 training and 214 test images, NUDT-SIRST 663 and 664. In NUDT-SIRST, 43 test images are near-duplicates of training images. Without these 43 images the mean IoU is 0.817 (`steady`) and 0.408 (`paper`).
+# - **`steady`** is the default recipe. We chose it on held-out training images. Three earlier versions were also evaluated on the NUAA-SIRST test list, so its score there may be slightly too high. The NUAA-SIRST row used `--crop native`, then the default. Today's default has no NUAA-SIRST run.
 # - **`paper`** is the original recipe. These runs used a CPU, so we trained for 60 epochs; the paper trains for 400.
-# - **Equal to the [official code](https://github.com/Lliu666/MSHNet):** with `--preset paper` and `--rule reference`, the network, loss, transforms and metrics compute the same numbers: counts exactly, all others up to float32 rounding ([tests](../tests/test_golden.py)). The defaults [differ](guides/from_official.ipynb).
+# - **Equal to the [official code](https://github.com/Lliu666/MSHNet):** with `--preset paper` and `--rule reference`, network, loss, transforms and metrics give the official numbers. Counts are equal; other numbers differ only by float32 rounding ([tests](../tests/test_golden.py)). The defaults [differ](guides/from_official.ipynb).
 #
 # [All results](guides/results.ipynb), [every seed](../results/SCORES.md).
 #
@@ -117,7 +118,7 @@
 # | | install, predict | train | resume | speed |
 # |---|---|---|---|---|
 # | Linux on x86-64, CPU | tested | tested | tested | [measured](guides/devices.ipynb) |
-# | one NVIDIA H200 (torch 2.11) | predict ran | ran: bf16, fp32, fp16, Ctrl-C | never run | not measured |
+# | one NVIDIA H200 (torch 2.11) | predict ran | ran: bf16; fp32 and fp16 for 1 and 2 epochs; Ctrl-C | never run | not measured |
 # | several GPUs | never run | simulated: two CPU processes | simulated | not measured |
 # | TPU | simulated: XLA on a CPU | simulated: 1 and 8 virtual devices | simulated | not measured |
 # | Apple chip, macOS, Windows | never run | never run | never run | not measured |
@@ -134,12 +135,12 @@
 #
 # ## Three more tasks on the same engine
 #
-# Nothing in the training loop, the run folders or the commands is specific to images. Three other published methods use them, and [your own method](guides/task.ipynb) can, too. Scores on real data, means of seeds 0, 1, 2:
+# The training loop, the run folders and the commands do not depend on images. Three other published methods use them, and [your own method](guides/task.ipynb) can, too. Scores on real data; means of seeds 0, 1, 2, except in cross-validation:
 #
 # | `--task` | input and output | score | baseline |
 # |---|---|---|---|
 # | `eit` ([tomography](guides/eit.ipynb)) | voltages to an image; [weights](../mshnet/pretrained-eit.md) included | correlation 0.817 (UEF), 0.790 (KTC) | Gauss-Newton 0.782, 0.782 |
-# | `events` ([event cameras](guides/events.ipynb)) | a recording to a class | accuracy 0.967 in five-fold cross-validation, 0.977 on 100 test recordings that were used before | logistic regression 0.900 on these 100 |
+# | `events` ([event cameras](guides/events.ipynb)) | a recording to a class | N-MNIST: accuracy 0.967 in five-fold cross-validation; 0.977 on 100 test recordings that were used before | logistic regression 0.900 on these 100 |
 # | `signs` ([sign language](guides/signs.ipynb)) | a video to words | word error rate 0.264 on new sentences (0.189 on all) | time warping 0.313 (0.247) |
 #
 # Their notebooks: [eit](run/eit.ipynb), [events](run/events.ipynb), [signs](run/signs.ipynb).

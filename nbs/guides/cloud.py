@@ -50,7 +50,7 @@
 #
 # | machine, without data | in the settings cell | then it trains for |
 # |---|---|---|
-# | A100, L4, T4 or TPU in Colab; TPU on Kaggle | `epochs = 20` | 20 epochs; without this line 200 |
+# | A100, L4, T4 or TPU in Colab; TPU on Kaggle | `epochs = 20` | 20 epochs; **without this line 200 epochs of synthetic scenes** |
 # | GPU on Kaggle | nothing | 9 epochs (preset `quick`) |
 # | no GPU | `preset = "quick"` | 9 epochs |
 #

@@ -50,7 +50,7 @@
 #
 # | 机器，没有数据 | 在设置单元格中 | 训练的长度 |
 # |---|---|---|
-# | Colab 的 A100、L4、T4 或 TPU；Kaggle 的 TPU | `epochs = 20` | 20 个 epoch；不写这一行则为 200 |
+# | Colab 的 A100、L4、T4 或 TPU；Kaggle 的 TPU | `epochs = 20` | 20 个 epoch；**不写这一行则在合成场景上训练 200 个 epoch** |
 # | Kaggle 的 GPU | 什么都不写 | 9 个 epoch（预设 `quick`） |
 # | 没有 GPU | `preset = "quick"` | 9 个 epoch |
 #

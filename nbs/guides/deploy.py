@@ -51,7 +51,7 @@ for seed in range(3):
 # ```bash
 # pip install av
 # mshnet predict clip.mp4
-# mshnet predict clip.mp4 --save none
+# mshnet predict clip.mp4 --save none --output-dir predictions/tables
 # ```
 #
 # The first call also writes masks and marked frames, the second one only the tables. `frame` in `detections.csv` is the number of the frame, from 0. `ffmpeg -i predictions/pretrained/overlays/clip_%05d.png -pix_fmt yuv420p clip_marked.mp4` joins the marked frames to a video. In Python:
@@ -72,7 +72,7 @@ for seed in range(3):
 # ## ONNX
 #
 # ```bash
-# pip install '.[export]'
+# pip install '.[export]'    # in the folder of setup.py
 # mshnet export --weight-path pretrained --output mshnet.onnx
 # ```
 #
@@ -88,7 +88,7 @@ for seed in range(3):
 #
 # 1. Pad the frame at the right and below to multiples of 16, by its mirror image without the edge pixel (numpy calls this mode `reflect`).
 # 2. Run the session, and cut the padding off the result.
-# 3. If `mshnet.onnx.json` has a `multiscale` `[a, b, c]` (only the pretrained weights have one), also predict the frame at half its size (means of 2x2 pixels). Limit the logits of both predictions to ±13.8, and upsample those at half size by two (bilinear). The probability is sigmoid(a * full + b * half + c).
+# 3. Only for the pretrained weights (`multiscale` is `[a, b, c]` in `mshnet.onnx.json`): also predict the frame at half its size (means of 2x2 pixels). Limit the logits of both predictions to ±13.8, and upsample those at half size by two (bilinear). The probability is sigmoid(a * full + b * half + c).
 # 4. Keep the pixels whose probability is above the `threshold` of `mshnet.onnx.json`.
 # 5. Join kept pixels that touch, also at a corner (8-connected), to objects.
 #
@@ -135,7 +135,7 @@ for seed in range(3):
 # #include <cstdint>
 # #include <vector>
 #
-# // Probabilities [rows x cols] of one look at a grey image [rows x cols], sides of at least 16.
+# // Probabilities [rows x cols] of a grey image [rows x cols] at full size; sides of at least 16.
 # std::vector<float> probabilities(Ort::Session& session, const std::vector<uint8_t>& grey,
 #                                  int64_t rows, int64_t cols) {
 #     auto mirror = [](int64_t i, int64_t n) { return i < n ? i : 2 * n - 2 - i; };
@@ -171,7 +171,7 @@ for seed in range(3):
 #
 # | what | time a frame | machine |
 # |---|---|---|
-# | PyTorch, 256x256 | 32 ms | 2 CPU cores ([folder](../../results/bench-cpu)) |
+# | PyTorch in bfloat16, 256x256, predicted at one size | 32 ms | 2 CPU cores ([folder](../../results/bench-cpu)) |
 # | `mshnet predict` with weights without `multiscale`, one frame of 10,000x10,000 pixels in 144 tiles, with at most 1505 MiB of memory | 76 seconds | the same ([folder](../../results/predict-large)) |
 # | an accelerator, or ONNX | not measured | |
 #
@@ -179,9 +179,9 @@ for seed in range(3):
 #
 # ## An archive of 100,000 frames
 #
-# Measured on two CPU cores without AVX-512 ([folder](../../results/predict-large)): frames of 320x256 pixels in float32, with the pretrained weights, which predict each frame at full and at half size. (The 32 ms above are for bfloat16 on two cores that support it, without `multiscale`.)
+# Measured on 27 frames and scaled to 100,000, on two CPU cores without AVX-512 ([folder](../../results/predict-large)): frames of 320x256 pixels in float32, with the pretrained weights, which predict each frame at full and at half size. This is slower than the 32 ms above (3 frames a second against 31), which are for bfloat16 on two other cores and without `multiscale`.
 #
-# | how | frames a second | 100,000 frames |
+# | how | frames a second | 100,000 frames (scaled) |
 # |---|---|---|
 # | one process with one core | 2.7 | 10.4 hours |
 # | `--num-devices 2`: two processes | 5.4 | 5.1 hours |
@@ -194,7 +194,7 @@ for seed in range(3):
 # torchrun --nnodes=2 --nproc-per-node=8 --rdzv-backend=c10d --rdzv-endpoint=FIRST_MACHINE:29500 -m mshnet predict /archive --output-dir /found --save none
 # ```
 #
-# `--save none` writes the tables only. Set `OMP_NUM_THREADS=1`, so that each process uses one core. If a machine fails, run the command again: files that are done are skipped. **Not run:** more than one machine (two copies of this command on one machine were).
+# `--save none` writes the tables only. Set `OMP_NUM_THREADS=1`, so that each process uses one core. If a machine fails, run the same command again on all machines; finished files are skipped. **Not run:** more than one machine (two copies of this command on one machine were).
 
 # %%
 #| hide

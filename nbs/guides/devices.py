@@ -13,12 +13,12 @@
 # | a CPU core and ten minutes | add `--batch-size 16 --lr 0.002 --epochs 60 --eval-every 60` | yes: test IoU 0.69 to 0.70 ([results](results.ipynb)) |
 # | a CPU core and a good hour | add `--eval-every 200` (200 epochs of the default recipe) | yes |
 # | two CPU cores and 3 to 4 hours | add `--preset paper --precision auto` (400 epochs of the paper's recipe) | 3 h 12 min, projected from measured steps |
-# | an NVIDIA GPU | add nothing | on one H200; no time was measured |
+# | an NVIDIA GPU | add nothing, or `--preset a100` for batches of 16 | on one H200; no time was measured |
 # | two or more NVIDIA GPUs | add `--num-devices 2` for two: each batch is split across them | only with processes on a CPU |
 # | an Apple chip (M1 and later) | add nothing: its GPU is used, in float32 | no |
 # | a TPU | [the TPU page](tpu.ipynb): all chips, batches of 16 or more | only with XLA's CPU runtime |
 #
-# The CPU times are in bf16, those of one core with one thread on a 2-core CPU. A CPU without native bf16 takes longer.
+# All CPU times are in bf16 on one machine with 2 cores. "A CPU core" means one thread on it. A CPU without native bf16 is slower.
 #
 # Before you pay:
 #
@@ -42,7 +42,7 @@
 # mshnet bench --dataset-dir data/NUAA-SIRST
 # ```
 #
-# This takes some minutes. It measures training and evaluation with your settings, on a sample of the data set. Add `--preset paper` or `--precision fp32` to measure those. Memory is measured for the batch and for one four times as large. With `--output-dir results/bench-mine` the result is stored, and in a clone the cell below shows it.
+# This takes some minutes. It measures training and evaluation with your settings, on a sample of the data set. Add `--preset paper` or `--precision fp32` to measure those. Memory is measured for the batch and for one four times as large. The result is stored in `runs/bench`. With `--output-dir results/bench-mine`, in a clone, the cell below shows it, too.
 #
 # | row | meaning |
 # |---|---|
@@ -91,7 +91,7 @@ for file in files:
 #
 # **Accelerators were not timed.** On one NVIDIA H200 (PyTorch 2.11), 21 trainings finished in bf16 ([folder](../../results/ladder)). One epoch ran in float32, and two in float16. `torch.compile` gave a NaN loss there and is not used. No TPU was available.
 #
-# **Other programs on the same CPU** slow training down, because PyTorch's threads wait for each other. With one busy program on two cores, a training step took 10 s instead of 0.16 s. This library reduces that to 0.25 s: it limits busy-waiting, and uses one thread less next to a busy program ([measurements](../../results/busy-machine/README.md)).
+# **Other programs on the same CPU** slow training down, because PyTorch's threads wait for each other by spinning. With one busy program on two cores, a training step took 10 s instead of 0.16 s. This library reduces that to 0.25 s: it limits busy-waiting, and uses one thread less next to a busy program ([measurements](../../results/busy-machine/README.md)).
 #
 # ## Which settings change speed and memory?
 #
@@ -101,7 +101,7 @@ for file in files:
 # |---|---|---|
 # | `--precision` | `auto`: bf16 where the device supports it natively, fp16 with a scaled loss on a T4 or V100, float32 elsewhere | `fp32` for the arithmetic of the paper's code |
 # | `--batch-size`, `--lr` | a larger batch is faster on a fast device, but changes the recipe and the scores. For four times the batch, double the learning rate: `--batch-size 16 --lr 0.002` | on a GPU or TPU |
-# | `--micro-batch` | computes a batch in parts of so many images | if memory runs out. It seldom does: batch 16 at 256x256 has a peak of 2895 MiB on a CPU in bf16 |
+# | `--micro-batch` | computes a batch in parts of so many images | if memory runs out. Batch 16 at 256x256 needs 2895 MiB on a CPU in bf16 |
 # | `--cache` | where decoded pixels are kept: `host` (in memory) or `stream` (not kept; read from the files again). `auto`: in memory, if half of the free memory is enough | `stream`, if other programs need the memory |
 # | `--num-workers` | threads that prepare batches: by default none on a CPU, elsewhere one per core, at most 8 | if `mshnet bench` shows that data take a large part of a step |
 # | `--deterministic` | the same run gives the same bits again, on the same type of machine, with the same PyTorch and number of threads (`OMP_NUM_THREADS`) | to compare two changes |

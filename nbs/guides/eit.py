@@ -35,7 +35,7 @@ for row, name, images, truth in zip(axes, [1, 5], samples, batch.image, strict=T
 #
 # ## Try it in one minute
 #
-# Trained weights come with the package. These lines simulate some tanks and reconstruct ten of them:
+# Trained weights come with the package. These lines simulate 8 tanks for training, 256 for validation and 256 for testing, and reconstruct the first ten of the test tanks:
 #
 # ```bash
 # mshnet data --task eit --write mine --tanks 8

@@ -95,7 +95,7 @@ for i, step in enumerate((1, 7, 12)):
 # - Trust the last row most. The 100 test recordings had already been used to compare three recipes (281, 280 and 293 of 300 right, over three seeds). In the five folds 1,064 of 1,100 are right ([folder](../../results/events-folds)).
 # - With 100 recordings a difference of a few points may be chance. Compare methods on the same recordings (McNemar's test).
 # - The simple methods were chosen on folds of the training list ([folder](../../results/events-yardsticks)).
-# - What helped, on held-out recordings: a gentler slope of the surrogate gradient (`--slope 2`; published 25), warped training recordings (`--warp 0.16`), and 20 epochs.
+# - On held-out recordings these helped: a wider surrogate gradient (`--slope 2`; published: 25), warped training recordings (`--warp 0.16`), and 20 epochs.
 #
 # The published accuracies (in percent) differ between paper and code, and no log or checkpoint was published with them. N-MNIST has 60,000 training recordings there:
 #
@@ -114,7 +114,7 @@ for i, step in enumerate((1, 7, 12)):
 # | `--dt 10ms`, `--time-window 300ms` | width of a bin; how much of a recording is read |
 # | `--tau 60ms` | time constant of the neurons |
 # | `--denoise 10ms` | drop events without a neighbouring event in this time |
-# | `--pool 4` | average the spike rates on a 4x4 grid. The published network has 36,249,802 weights; 33,554,432 of them are in the layer that reads single pixels, and pooling leaves 262,144 of these |
+# | `--pool 4` | average the spike rates on a 4x4 grid. The published network has 36,249,802 weights; 33,554,432 of them are in the layer that reads single pixels; with pooling it has 262,144 |
 # | `--choose val` | select the epoch on recordings held out of the training list, not the last |
 # | `--batch-size 32 --lr 0.00424 --precision auto` | a GPU with 16 GB; the learning rate grows with the root of the batch size |
 # | `--device mps` | an Apple chip |
@@ -194,7 +194,7 @@ for i, step in enumerate((1, 7, 12)):
 #
 # ## On a rented machine
 #
-# [Colab and Kaggle](cloud.ipynb) have ready notebooks. The commands below follow each provider's documentation; we have not run them. On SageMaker Studio Lab a session ends after some hours, but the home folder remains:
+# [Colab and Kaggle](cloud.ipynb) have ready notebooks. The commands below follow the providers' documentation. We have not run them, and addresses may change. On SageMaker Studio Lab a session ends after some hours, but the home folder remains:
 #
 # ```bash
 # conda create -y -n mshnet python=3.11 && conda activate mshnet

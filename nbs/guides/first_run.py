@@ -10,7 +10,7 @@
 #
 # ## 1. Install
 #
-# You need Python 3.11 or newer{{published:  and git}}. We install into a virtual environment, which keeps PyTorch apart from your other projects.
+# You need Python 3.11 or newer{{published:  and git}}. Use a virtual environment: it keeps this PyTorch apart from other projects.
 #
 # **Linux and macOS:**
 #
@@ -45,7 +45,7 @@
 #
 # | system | tested | what to know |
 # |---|---|---|
-# | Linux, x86-64 | yes, on a CPU; on an NVIDIA H200, training and prediction ran | pip's PyTorch includes CUDA, several GB. Without an NVIDIA GPU the CPU build is enough: before the last line, run `pip install torch --index-url https://download.pytorch.org/whl/cpu` |
+# | Linux, x86-64 | yes, on a CPU; on an NVIDIA H200, training and prediction ran | pip's PyTorch includes CUDA, several GB. Without an NVIDIA GPU the CPU build is enough: before the line with `pip install -e`, run `pip install torch --index-url https://download.pytorch.org/whl/cpu` (not possible with conda's line, which installs all at once) |
 # | Windows | no | If PowerShell refuses to run `activate`, use the Command Prompt. pip's PyTorch is the CPU build; for an NVIDIA GPU first install the CUDA build that pytorch.org names. You do not need `make`. If a file cannot be replaced because another program has it open, close that program and run the command again: it resumes |
 # | macOS | no | On an Apple chip (M1 and later) the GPU is the default device (`--device mps`), in float32. A Python built for Intel runs through Rosetta and cannot use the GPU: install one for arm64. If the GPU is slow or wrong, use `--device cpu` |
 #
@@ -58,7 +58,7 @@
 # ```
 #
 # ```
-# 1 frame of 1 file: 1 detection in 2 s
+# 1 frame of 1 file: 1 detection in 1 s
 # weights  pretrained; their card: .../mshnet/pretrained.md
 # results  predictions/pretrained
 # ```
@@ -71,7 +71,8 @@
 # | `coco.json` | the same for COCO's tools |
 # | `frames.csv` | a line for each frame, with its number of detections |
 # | `skipped.csv` | the files that could not be read, each with the reason |
-# | `summary.json`, `records/` | how the results were made; what is finished, which the same command skips |
+# | `summary.json` | the settings of this prediction |
+# | `records/` | which files are finished; the same command skips them |
 #
 # ![A part of a synthetic frame with eight detections marked, each with a number and a probability](../../results/predict-large/part.png)
 #
@@ -107,7 +108,7 @@ find_targets()
 #
 # ## 5. Check your data set
 #
-# Replace `data/NUAA-SIRST` by the folder of your data set. If you have none, write `NUAA-SIRST` instead: this [downloads](datasets.ipynb) it. For your own images, [make masks and lists](own_images.ipynb) first.
+# Replace `data/NUAA-SIRST` by the folder of your data set. If you have none, write `NUAA-SIRST` instead here: this [downloads](datasets.ipynb) it into `data/NUAA-SIRST`. For your own images, [make masks and lists](own_images.ipynb) first.
 #
 # ```bash
 # mshnet data data/NUAA-SIRST
@@ -132,7 +133,7 @@ find_targets()
 # mshnet bench --dataset-dir data/NUAA-SIRST
 # ```
 #
-# The row `train` has the time for one training image, the row `score` the time for one test image. The run takes `train` times the number of training images times 200 epochs. Each evaluation adds `score` times the number of test images. With `--eval-every 200` there is only one evaluation. [Devices, speed, memory](devices.ipynb) has measured times.
+# The row `train, batch 4` has the time per training image, the row `score, batch 4` the time per test image. Time of the run = 200 epochs x number of training images x time in the row `train, batch 4`. Each evaluation adds `score` times the number of test images. With `--eval-every 200` there is only one evaluation. [Devices, speed, memory](devices.ipynb) has measured times.
 #
 # ## 8. The real run
 #
@@ -168,6 +169,8 @@ find_targets()
 # The same in Python. With tiny images and two epochs it takes seconds and finds nothing yet, so an IoU of 0.00 is expected. The second call finds the finished run and only reports it:
 
 # %%
+import contextlib
+import io
 import tempfile
 
 from mshnet.core import configure
@@ -177,8 +180,9 @@ tiny = {"scenes": 12, "base_size": 32, "crop_size": 32, "epochs": 2}
 with tempfile.TemporaryDirectory() as folder:
     config = configure({**tiny, "device": "cpu", "output_dir": f"{folder}/trial"})
     run = train(config)
-    again = train(config)
-    print(run.listing().replace(folder, "runs"))
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        again = train(config)
+print(*(line for line in printed.getvalue().splitlines() if line.startswith("resume")))
 
 # %%
 #| hide

@@ -58,7 +58,7 @@
 # ```
 #
 # ```
-# 1 frame of 1 file: 1 detection in 2 s
+# 1 frame of 1 file: 1 detection in 1 s
 # weights  pretrained; their card: .../mshnet/pretrained.md
 # results  predictions/pretrained
 # ```
@@ -71,7 +71,8 @@
 # | `coco.json` | 同样的内容，供 COCO 工具使用 |
 # | `frames.csv` | 每帧一行，及其检测数 |
 # | `skipped.csv` | 不能读取的文件及其原因 |
-# | `summary.json`、`records/` | 结果的产生方式；已完成的部分，再次运行同一命令时跳过 |
+# | `summary.json` | 这次预测的设置 |
+# | `records/` | 哪些文件已完成；再次运行同一命令时跳过 |
 #
 # ![一幅合成图像的一部分，标出八个检测，各有编号和概率](../../results/predict-large/part.png)
 #
@@ -107,7 +108,7 @@ find_targets()
 #
 # ## 5. 检查数据集
 #
-# 请把 `data/NUAA-SIRST` 换成你的数据集文件夹。没有数据集时，改写为 `NUAA-SIRST`：它会被[下载](datasets.zh-CN.ipynb)。若是你自己的图像，先[制作掩膜和列表](own_images.ipynb)。
+# 请把 `data/NUAA-SIRST` 换成你的数据集文件夹。没有数据集时，在这里改写为 `NUAA-SIRST`：它会被[下载](datasets.zh-CN.ipynb)到 `data/NUAA-SIRST`。若是你自己的图像，先[制作掩膜和列表](own_images.ipynb)。
 #
 # ```bash
 # mshnet data data/NUAA-SIRST
@@ -132,7 +133,7 @@ find_targets()
 # mshnet bench --dataset-dir data/NUAA-SIRST
 # ```
 #
-# `train` 一行是一幅训练图像的时间，`score` 一行是一幅测试图像的时间。训练的时间是 `train` 乘以训练图像的数量，再乘以 200 个 epoch。每次评测再加上 `score` 乘以测试图像的数量。用 `--eval-every 200` 时只评测一次。[设备、速度、内存](devices.ipynb)列出实测的时间。
+# `train, batch 4` 一行是一幅训练图像的时间，`score, batch 4` 一行是一幅测试图像的时间。训练的时间 = 200 个 epoch x 训练图像的数量 x `train, batch 4` 一行的时间。每次评测再加上 `score` 乘以测试图像的数量。用 `--eval-every 200` 时只评测一次。[设备、速度、内存](devices.ipynb)列出实测的时间。
 #
 # ## 8. 正式训练
 #
@@ -168,6 +169,8 @@ find_targets()
 # 在 Python 中也一样。图像很小，只有两个 epoch，所以只需几秒，也还什么都检测不到：IoU 为 0.00 是正常的。第二次调用发现训练已完成，只作报告：
 
 # %%
+import contextlib
+import io
 import tempfile
 
 from mshnet.core import configure
@@ -177,8 +180,9 @@ tiny = {"scenes": 12, "base_size": 32, "crop_size": 32, "epochs": 2}
 with tempfile.TemporaryDirectory() as folder:
     config = configure({**tiny, "device": "cpu", "output_dir": f"{folder}/trial"})
     run = train(config)
-    again = train(config)
-    print(run.listing().replace(folder, "runs"))
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        again = train(config)
+print(*(line for line in printed.getvalue().splitlines() if line.startswith("resume")))
 
 # %%
 #| hide

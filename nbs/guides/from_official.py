@@ -49,7 +49,7 @@
 #
 # The evaluated images are the same: both sides are resized to 256.
 #
-# To keep the official network and loss but reduce the collapses, change three things: the fused output starts as the full-size head, the late parts train at a tenth of the learning rate, and the heads start with a bias of -4:
+# To keep the official network and loss but reduce the collapses, change three things: the fused output starts as the full-size head, the coarse heads and the fusing layer train at a tenth of the learning rate, and the heads start with a bias of -4:
 #
 # ```bash
 # mshnet train --dataset-dir data/NUAA-SIRST --preset paper --fusion-start full_size --join-rate 0.1 --head-bias -4

@@ -55,6 +55,7 @@
 # | `flips` | as `turns`; native crops are also scaled |
 # | `paper` | as `flips`, but flipped only left to right |
 # | `robust` | as `flips`, with a larger range of scales, and with contrast, brightness, noise and sensor faults, for images of other cameras |
+# | epoch | one pass over the training images; epochs count from 0, so the last of 60 is epoch 59 |
 # | seed | the number that decides initial weights, order and augmentation |
 # | bf16, fp16, fp32 | number formats with 16 or 32 bits; `auto` chooses by the device |
 #
@@ -63,10 +64,10 @@
 # | word | meaning here |
 # |---|---|
 # | evaluate | to compute metrics on a split; each resulting number is a *score* |
-# | protocol | all that a score depends on: data, size, resize, threshold, matching rule, selected epoch |
+# | protocol | all that a score depends on: data, size, resize, threshold, matching rule, mirrored predictions, selected epoch |
 # | IoU, nIoU | intersection over union of all pixels of a split; the mean over images |
 # | Pd | probability of detection: found targets / targets |
-# | Fa | false pixels per million pixels |
+# | Fa | pixels of false alarms per million pixels. *False alarms per frame* counts detections, not pixels |
 # | false alarm | a detection that matches no target |
 # | baseline | a simple method that a network should beat |
 # | matching rule (`--rule`) | how detections are paired with targets: `exact` (as many pairs as possible) or `reference` (as in the official scripts) |

@@ -76,7 +76,7 @@ for name, pixels in (("good frame", frame), ("hot pixel", bad)):
 # mshnet test --weight-path pretrained --dataset-dir data/mycamera
 # ```
 #
-# Training prints the scores of the new weights, the second command those of the old ones. [Your own images](own_images.ipynb) has more on fine-tuning. You can keep the defaults of `--target-share` and `--clutter-share` when you add frames without targets.
+# Training prints the scores of the new weights, the second command those of the old ones, both at one image size. (`mshnet predict` uses the pretrained weights at two sizes, so also compare the detections.) [Your own images](own_images.ipynb) has more on fine-tuning. Frames without targets need no other `--target-share`: it acts only on images with targets.
 #
 # ## When there is video
 #

@@ -8,7 +8,7 @@
 #
 # ## The task
 #
-# An infrared camera looks at the sky. A distant aircraft or drone is a spot of about twenty pixels. Warm clouds can be as bright, but they are much larger. Single hot pixels and bright streaks are no targets either. We want a mask: 1 for each pixel of a target, 0 for the rest. Only about one pixel in a hundred is a 1. Remember this number: it decides which loss we need.
+# An infrared camera looks at the sky. A distant aircraft or drone is a spot of about twenty pixels. Warm clouds can be as bright, but they are much larger. Single hot pixels and bright streaks are no targets either. We want a mask: 1 for each pixel of a target, 0 for the rest. In these small scenes only about one pixel in a hundred is a 1; in real frames it is often one in a thousand or fewer. This imbalance decides which loss we need.
 
 # %%
 import matplotlib.pyplot as plt
@@ -48,7 +48,7 @@ print(f"{masks.mean():.2%} of the pixels are target")
 # %% [markdown]
 # ## The network
 #
-# MSHNet (Liu et al., CVPR 2024, arXiv:2403.19366) is a U-Net. On the way down the image is halved four times, so a value of the deepest stage depends on a large part of the image. On the way up each stage also gets the features of the same size from the way down, which keep the exact place of the spot.
+# MSHNet (Liu et al., CVPR 2024, arXiv:2403.19366) is a U-Net. On the way down the image is halved four times, so each value of the deepest stage sees a large part of the image. On the way up each stage also gets the features of the same size from the way down, which keep the exact place of the spot.
 #
 # Each block is a ResNet block with two kinds of attention. **Channel attention** pools each channel over the image, by mean and by maximum, and computes a weight for the channel. **Spatial attention** pools each pixel over the channels in the same way, and computes a weight for the pixel.
 
@@ -79,7 +79,7 @@ class Block(nn.Module):
 
 
 # %% [markdown]
-# The name means *multi-scale heads*: each of the four stages on the way up predicts a mask at its resolution. We upsample the four masks, and one more convolution fuses them into the prediction. Fine heads can find small targets, coarse heads large ones, and each head gets its own loss.
+# The name means *multi-scale heads*: each of the four stages on the way up predicts a mask at its resolution. We upsample the four masks, and one more convolution fuses them into the prediction. Fine heads suit small targets, coarse heads large ones. Each head has a loss.
 
 # %%
 def stage(in_channels, width, blocks=2):
@@ -128,7 +128,7 @@ for shape in [*(output.shape for output in outputs), logits.shape]:
 # %% [markdown]
 # ## The loss
 #
-# With one target pixel in a hundred, "no target anywhere" is right for 99% of the pixels, so **cross-entropy** alone learns slowly. The **soft IoU loss** is 1 - overlap / union of prediction and mask, so correctly empty background does not count. But its gradient nearly vanishes when the prediction is very wrong; there cross-entropy helps. We use the sum of both, for all five outputs, each with a mask of its size.
+# With one target pixel in a hundred, "no target anywhere" is right for 99% of the pixels, so **cross-entropy** alone learns slowly. The **soft IoU loss** is 1 - overlap / union of prediction and mask, so correctly empty background does not count. But when the prediction is very wrong, its gradient nearly vanishes. Cross-entropy still has a gradient there. We use the sum of both, for all five outputs, each with a mask of its size.
 
 # %%
 def loss_of(logits, mask):
@@ -231,7 +231,7 @@ assert matched / targets > 0.7
 # | `Block`, `MSHNet` | [model](../00_model.ipynb) | the layers are named as in the official code, so its weights load |
 # | `loss_of` | [loss](../01_loss.ipynb) | training with the paper's loss can collapse; the page shows how |
 # | the loop | [train](../37_train.ipynb) | it resumes after an interruption, and a TPU compiles each program only once |
-# | `match` | [metrics](../02_metrics.ipynb) | the first match need not be the best, and published scripts differ |
+# | `match` | [metrics](../02_metrics.ipynb) | a greedy match can miss targets, and scripts differ in the rule |
 # | `> 0.5` | [predict](../53_predict.ipynb) | it predicts frames of any size, in tiles, and writes tables of the detections |
 #
 # ## Questions

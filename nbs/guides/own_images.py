@@ -56,7 +56,7 @@ for column, (image, mask) in zip(panels.T, pairs[1:4], strict=True):
 #
 # | question | answer |
 # |---|---|
-# | Which pixels? | Those brighter than halfway between the background and the brightest pixel of the target. Mark no box and no ring: one extra pixel on each side nearly triples the area of a target of 3x3 pixels |
+# | Which pixels? | Those brighter than halfway between the background and the brightest pixel of the target. Do not mark a box or a ring around it: one extra pixel on each side makes 25 pixels of 9 |
 # | At which size? | At the original size. Draw with a hard pencil, zoomed in, without anti-aliasing; never resize a mask |
 # | Two targets that touch? | They count as one object, also if they touch at a corner. Leave a row of 0 between them |
 # | A target of one pixel? | Mark that pixel. A target is found if the detection's centre is less than 3 pixels away |
@@ -86,7 +86,7 @@ for column, (image, mask) in zip(panels.T, pairs[1:4], strict=True):
 # mshnet data data/mine --split 0.5 --seed 0
 # ```
 #
-# This writes `train.txt` and `test.txt`. It never overwrites lists that exist. Half of the images are for training; the seed decides which. With few images, check the counts. Above, both frames without a target fell into the test list, so the network would never train on an empty frame. In such a case delete both lists and use a different seed. Every score stores a hash of its test images, so you can tell later whether two scores used the same images.
+# This writes `train.txt` and `test.txt`. It never overwrites lists that exist. Half of the images are for training; the seed decides which. With few images, check the counts. Above, both frames without a target fell into the test list, so the network would never train on an empty frame. In such a case delete both lists and use a different seed. Every score stores a hash of its test images. Equal hashes mean equal test images.
 #
 # The split is by image. If your images are frames of videos, write the lists yourself, with one name per line and without suffixes. Put all frames of a video into the same list. Otherwise the test images are almost copies of training images, and the scores are too high.
 #
@@ -123,7 +123,7 @@ for column, (image, mask) in zip(panels.T, pairs[1:4], strict=True):
 # |---|---|
 # | your images are much larger than 256x256, or `mshnet data` reports that targets vanish | use `--base-size native`: train and evaluate images at their original size |
 # | you have only a few dozen images | fine-tune instead (section 7) |
-# | most of your images have no target | use `--target-share 0.9`: nine of ten crops from an image with targets hold one |
+# | most of your images have no target | keep the default; `--target-share 0.9` raises the share of crops with a target (only in images that have one), if Pd stays low |
 # | your images come from several cameras | use `--augment robust`: it also varies contrast, brightness, noise, sensor faults and scale |
 # | you want to compare two settings | use `--choose val`, which holds out images of the training list. Compare the `val` scores of the epoch lines, and ignore the test scores until you have chosen |
 #
@@ -135,7 +135,7 @@ for column, (image, mask) in zip(panels.T, pairs[1:4], strict=True):
 #
 # Training then starts from the pretrained weights instead of random ones.
 #
-# Does it help? We fine-tuned on 40 images of IRSTD-1k and evaluated 100 other images of it, at 256x256 ([folder](../../results/cross-camera/fine-tune)). The pretrained weights had not been trained on this data set.
+# Does it help? We fine-tuned on 40 images of IRSTD-1k and evaluated 100 other images of it, at 256x256 ([folder](../../results/cross-camera/fine-tune)). These numbers are of the first edition of the pretrained weights, not of those in the package, and at one size. Neither edition was trained on this data set.
 #
 # | weights | IoU | Pd | Fa |
 # |---|---|---|---|
@@ -143,7 +143,7 @@ for column, (image, mask) in zip(panels.T, pairs[1:4], strict=True):
 # | pretrained, fine-tuned for 9 epochs, learning rate 0.0003 | 0.541 | 0.799 | 31.9 |
 # | random start, 9 epochs, learning rate 0.001 | 0.122 | 0.283 | 0.3 |
 #
-# With few images, the pretrained weights are a far better start than random ones. Fine-tuning found more targets than the pretrained weights, with more false pixels. One seed and 90 steps, stopped before the end of the schedule, cannot show whether that is an improvement. More epochs, more images and other learning rates were not measured.
+# With few images, the pretrained weights are a far better start than random ones. Fine-tuning found more targets than the pretrained weights, with more false pixels. This was one seed, stopped after 9 of 12 epochs (90 steps). It does not show whether fine-tuning improves the weights. More epochs, more images and other learning rates were not measured.
 #
 # - **Learning rate:** start below the default of 0.001, so that the first steps do not destroy what the weights have learnt. The best value depends on your images: try two on held-out training images (`--choose val`).
 # - **Epochs:** an epoch of 40 images is only ten steps, so train for dozens of epochs.
@@ -153,16 +153,16 @@ for column, (image, mask) in zip(panels.T, pairs[1:4], strict=True):
 # ## 8. Use the weights
 #
 # ```bash
-# mshnet test --weight-path runs/mine-weights
-# mshnet predict images --weight-path runs/mine-weights
+# mshnet test --weight-path runs/mine-NAME
+# mshnet predict images --weight-path runs/mine-NAME
 # ```
 #
-# Replace `runs/mine-weights` by the run folder that training printed. In a notebook, `explore` lists the test images, lowest IoU first, with a slider for the threshold and a zoom:
+# Replace `runs/mine-NAME` by the run folder that training printed. In a notebook, `explore` lists the test images, lowest IoU first, with a slider for the threshold and a zoom:
 #
 # ```python
 # from mshnet.explore import explore
 #
-# explore("runs/mine-weights")
+# explore("runs/mine-NAME")
 # ```
 #
 # ![A widget: lists of images and targets, a threshold slider, and the image with its ground truth, probability, hits, misses and false alarms](../images/explore.png)

@@ -4,7 +4,7 @@
 # > For somebody who wants to know how good the recipes are, and how that was measured. Each score links the folder with its settings, machine, log and protocol.
 
 # %% [markdown]
-# All tables have the same protocol: test images at 256x256, the last epoch, threshold 0.5, optimal matching (`--rule exact`). No seed was excluded or selected. We trained on one thread of a 2-core CPU in bf16, with batches of 4 unless a row names another size.
+# Unless a row says otherwise: test images at 256x256, the last epoch, threshold 0.5, optimal matching (`--rule exact`). Epochs count from 0, so a run of 60 epochs ends with epoch 59. No seed was excluded or selected in a table. We trained on one thread of a 2-core CPU in bf16, with batches of 4 unless a row names another size.
 #
 # - A run has *collapsed* if its test IoU is below 0.05: it predicts nothing or everything. Mean IoU includes collapsed seeds; Pd and Fa are means over the others.
 # - [How the scores are defined](scores.ipynb) explains the columns. [SCORES](../../results/SCORES.md) lists every seed.
@@ -22,7 +22,7 @@
 #
 # - **Crops:** these runs of `steady` used `--crop native`, the default at that time. Today's default cuts crops from the image at the size at which it is evaluated. On NUAA-SIRST the two differ, and today's default was not run there.
 # - **How the recipe was chosen:** on held-out parts of the training lists. But three earlier versions were also evaluated on this test list ([log](../../experiments/steady.md)), so its score may be slightly too high.
-# - **A bug that helped?** Earlier versions of the occlusion augmentation pasted unlabelled copies of targets (now fixed). With this bug the three seeds had IoU 0.744, 0.738 and 0.750 (`nuaa-sirst-copies`). The difference may be chance.
+# - **A bug, and a higher score.** An earlier version pasted copies of targets into the crops without labels (now fixed). With this bug the three seeds had IoU 0.744, 0.738 and 0.750 (`nuaa-sirst-copies`). The difference may be chance.
 # - **Few epochs:** after four epochs the test IoU of `steady` is 0.593, 0.511 and 0.465 (`nuaa-sirst-four-epochs`), and that of the earlier default without occluders 0.519, 0.572 and 0.585 (`nuaa-sirst-flips-four-epochs`).
 # - **The preset `tpu`** took ten minutes for these 60 epochs on one CPU thread. The preset `a100` has the same recipe.
 # - **Which split?** `--dataset-dir NUAA-SIRST` uses the same 213/214 lists. The data set's authors published other splits, 341/86 and 224/96 ([data sets](datasets.ipynb)). Never compare scores of two splits.
@@ -37,7 +37,7 @@
 # | the [paper](https://arxiv.org/abs/2403.19366), published | 400 | 0.8055 (one score) | - | - | - | - | - |
 #
 # - **Near-duplicates:** 43 of the 664 test images are almost equal to a training image. The last column leaves them out.
-# - **`paper` for 60 epochs, not 400:** these runs used a CPU. Every fifth epoch was evaluated. In epoch 9, seeds 1 and 2 predict targets nearly everywhere. Seed 1 has recovered by epoch 14; seed 2 never recovers.
+# - **`paper` for 60 epochs, not 400:** these runs used a CPU. Every fifth epoch was evaluated. In epoch 9, seeds 1 and 2 predict targets nearly everywhere. Seed 1 recovers by epoch 14, seed 2 never does.
 # - **Without occluders** (`--clutter-share 0`) seed 0 of `steady` had IoU 0.822 (`nudt-sirst-turns`).
 #
 # ## IRSTD-1k
@@ -55,7 +55,7 @@
 #
 # ## Why `paper` is not the default
 #
-# Training with the paper's recipe can collapse. After the warm-up, which trains only one head, the fused prediction may become all-negative or all-positive and stay so ([the loss](../01_loss.ipynb) explains the mechanism). On NUAA-SIRST, seed 0 predicts targets nearly everywhere from epoch 9 to the end. Seed 2 does so in epochs 9 and 14 and then recovers. Its IoU still changes much at the end: in epoch 59 it is 0.399, but in epoch 54 it was 0.628.
+# Training with the paper's recipe can collapse. After the warm-up, which trains only one head, the fused prediction may become all-negative or all-positive and stay so ([the loss](../01_loss.ipynb) explains the mechanism). On NUAA-SIRST, seed 0 predicts targets nearly everywhere from epoch 9 to the end. Seed 2 does so in epochs 9 and 14 and then recovers. Its IoU is not stable: 0.628 in epoch 54, 0.399 in epoch 59.
 #
 # Which seeds collapse may depend on floating-point rounding. In float32, seed 0 (`nuaa-sirst-paper-fp32`) covers 93% of the pixels in epoch 6, predicts nothing from epoch 7 to 22, and has IoU 0.431 after 30 epochs.
 #

@@ -17,7 +17,7 @@
 # | `last.pt` and `previous.pt` are damaged | the optimizer's state: the run cannot resume | start a new run from `best.pt`; the error names the flags |
 # | the disk is full, or the folder is read-only | nothing; one line reports it | free space or permit writing, then run the same again |
 # | the backup folder cannot be reached | nothing: the run continues and tries again later | make the folder available again |
-# | a NaN or infinite loss, an image that cannot be read, a batch that does not fit into memory | the epoch in progress; one line reports the cause | NaN: `--clip-grad 1` (the default), or a smaller `--lr`; image: `--on-bad-image skip`; memory: `--micro-batch` |
+# | a NaN or infinite loss, an image that cannot be read, a batch that does not fit into memory | the epoch in progress; one line reports the cause | NaN: a smaller `--lr`, and `--clip-grad 1` if you changed it; image: `--on-bad-image skip`; memory: `--micro-batch` |
 #
 # On a CPU, a resumed run ends with the same weights as an uninterrupted run, to the last bit, if torch and the number of threads are the same. A run uses fewer threads while other programs use the CPU. To fix the number of threads, use `--deterministic` or the variable `OMP_NUM_THREADS`.
 #
@@ -28,7 +28,7 @@
 # tail -f runs/NUAA-SIRST-*/train.log
 # ```
 #
-# With `nohup` the run continues after you close the terminal. Without it, closing the terminal stops the run (SIGHUP). `status.json` in the run folder has the state, the number of finished epochs, the reason of a stop and the folder of the results. A script can use the exit status:
+# The second line shows the log, once the run has begun. With `nohup` the run continues after you close the terminal. Without it, closing the terminal stops the run (SIGHUP). `status.json` in the run folder has the state, the number of finished epochs, the reason of a stop and the folder of the results. A script can use the exit status:
 #
 # | status | meaning |
 # |---|---|

@@ -37,7 +37,7 @@ print(score(found - 0.5, truth))
 #
 # `--rule exact`, the default, pairs detections and targets so that as many targets as possible are found. Of several such pairings it uses the one with the smallest total distance. All false alarms count.
 #
-# `--rule reference` does what the published scripts do, including their faults. Each target takes the first free detection in the order of labels. A false alarm is not counted if it has the same area as some hit. Published tables were made with this rule. With it, the image above has no false alarm:
+# `--rule reference` does what the official MSHNet script does, including its faults. Each target takes the first free detection in the order of labels. A false alarm is not counted if it has the same area as some hit. Tables made with that script use this rule. With it, the image above has no false alarm:
 
 # %%
 print(score(found - 0.5, truth, rule="reference"))

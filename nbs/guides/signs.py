@@ -123,7 +123,7 @@ plt.show()
 # | `--distil published` | gradients also flow into the teacher, which can give a NaN loss; the default of `paper` stops them |
 # | `--buckets 4` | on a TPU: batches have one of four lengths, so four programs are compiled; spliced clips can cost one more |
 #
-# For a GPU, use `--preset paper --micro-batch 1 --warmup-steps -1 --clip-grad 1 --choose val --patience 10`, and add the flags for its memory. They replace the published batch of 2; the learning rate grows with the square root of the batch size:
+# For a GPU we suggest `--preset paper --micro-batch 1 --warmup-steps -1 --clip-grad 1 --choose val --patience 10` and the flags for its memory. We have not trained this. They replace the published batch of 2; the learning rate grows with the square root of the batch size:
 #
 # | memory | flags |
 # |---|---|

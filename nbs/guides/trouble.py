@@ -21,7 +21,7 @@
 # | `unknown setting ...; did you mean ...?` | a misspelt name. `mshnet train --help-all` lists all names; a notebook's settings cell and papermill's `-p` use the same names |
 # | `...=... is not possible: use ...` | the value is outside its range; the line names the range |
 # | `... is retired: use ...` | a flag of the official script; the line names its replacement |
-# | `unexpected argument ...; see mshnet ... --help` | a pattern such as `runs/NUAA-SIRST-*` matches several runs: name one. Or a path needs a flag before it: the line names the flag |
+# | `unexpected argument ...; see mshnet ... --help` | the shell found several runs for a pattern such as `runs/NUAA-SIRST-*`: name one. Or a path needs a flag before it: the line names the flag |
 # | papermill prints "Passed unknown parameter" | the setting works, although the settings cell does not list it. An unknown name raises an error in the next cell |
 # | the first cell of a notebook stops: mshnet has no address yet | the project is not published, and the cell found no wheel. Make one with `make wheel`. Upload or attach it ([Colab and Kaggle](cloud.ipynb)), or put it next to the notebook. If it is in `MyDrive`, mount the Drive first |
 # | the shell does not know `mshnet` | activate the environment in which it is installed ([install](first_run.ipynb)) |
@@ -77,7 +77,7 @@
 # |---|---|
 # | `the prediction ..., which the SLS loss may not leave; begin a new run with --preset steady` | the prediction has collapsed. The page on the [loss](../01_loss.ipynb) explains why, the page on [detection](../41_detection.ipynb) has a second remedy |
 # | `the prediction ...: try a smaller --lr, and look at the masks with ...` | with this recipe the cause is usually in the data: are the masks empty, inverted, or of other images? |
-# | `epoch ..., step ...: the loss is NaN or infinite; ...` | `--clip-grad 1` (the default), a smaller `--lr`, or `--precision fp32`. Good weights were not overwritten |
+# | `epoch ..., step ...: the loss is NaN or infinite; ...` | a smaller `--lr` or `--precision fp32`; if you changed `--clip-grad`, set it back to 1. Good weights were not overwritten |
 # | `the run ends within the warm-up, so the fused head is never trained` | the warm-up is longer than the run: `--warm-epoch 0`, or -1 for none (the default) |
 # | scores are far below the paper's | are the test list, the matching rule and the selected epoch the same ([how the scores are defined](scores.ipynb))? Seeds also differ: compare three |
 # | the first epoch is slow | on a TPU the training and evaluation steps are compiled once |
@@ -112,7 +112,7 @@
 # | message | what to do |
 # |---|---|
 # | `weight_path is empty: name the weights to export, such as runs/NAME/best.pt, or pretrained` | `mshnet export --weight-path runs/NAME` |
-# | `...: there is no such file` | is it the right folder? Each run has its own folder, and `best.pt` appears after the first evaluated epoch |
+# | `...: there is no such file` | is it the right folder? In PowerShell a pattern such as `runs/NUAA-SIRST-*` is not expanded: write the full name. Each run has its own folder, and `best.pt` appears after the first evaluated epoch |
 # | `...: weights of another model: ...` | the weights of another network, or of another version; the line names the first differences |
 # | `...: not a torch file of weights, or a damaged one` | often an incomplete download, or a web page |
 # | `...; it comes with mshnet: install it again (...), or name other weights` | the file of the pretrained weights is missing or damaged: run the command that installed mshnet again, with `--force-reinstall --no-deps` |
@@ -176,9 +176,14 @@
 # Add the command, its last lines, and `config.json` and `env.json` of the run folder.
 
 # %%
+import contextlib
+import sys
+
 from mshnet.cli import main
 
-main(["train", "--epochz", "3"])
+with contextlib.redirect_stderr(sys.stdout):
+    status = main(["train", "--epochz", "3"])
+status
 
 # %% [markdown]
-# This cell contains a mistake, to show what an error looks like. In Python, `main` returns the exit status and prints the message to stderr.
+# This cell contains a mistake, to show what an error looks like. `main` returns the exit status, 2.

@@ -21,7 +21,7 @@
 # | `unknown setting ...; did you mean ...?` | 名称拼写错误。`mshnet train --help-all` 列出所有名称；notebook 的设置单元格和 papermill 的 `-p` 使用同样的名称 |
 # | `...=... is not possible: use ...` | 值超出范围，提示中写有范围 |
 # | `... is retired: use ...` | 官方脚本的参数；提示给出替代它的参数 |
-# | `unexpected argument ...; see mshnet ... --help` | `runs/NUAA-SIRST-*` 这样的模式对应多次训练：请写出其中一次的名称。或者路径前面缺少参数名：提示会给出 |
+# | `unexpected argument ...; see mshnet ... --help` | `runs/NUAA-SIRST-*` 这样的模式被 shell 展开成多次训练：请写出其中一次的名称。或者路径前面缺少参数名：提示会给出 |
 # | papermill 打印 "Passed unknown parameter" | 设置仍然有效，只是 papermill 在设置单元格中看不到它。未知的名称会在下一个单元格报错 |
 # | notebook 的第一个单元格停下：mshnet has no address yet | 本项目没有发布，单元格也没有找到 wheel。用 `make wheel` 生成一个，然后上传它、附加它（[Colab 与 Kaggle](cloud.zh-CN.ipynb)）或放在 notebook 旁边。如果在 `MyDrive` 中，请先挂载 Drive |
 # | shell 找不到 `mshnet` | 激活安装它的环境（[安装](first_run.zh-CN.ipynb)） |
@@ -77,7 +77,7 @@
 # |---|---|
 # | `the prediction ..., which the SLS loss may not leave; begin a new run with --preset steady` | 预测已经崩溃。[损失](../01_loss.ipynb)一页解释原因，[检测](../41_detection.ipynb)一页有第二种办法 |
 # | `the prediction ...: try a smaller --lr, and look at the masks with ...` | 使用这种训练方案时，原因通常在数据：掩膜是空的、反转的，还是属于别的图像？ |
-# | `epoch ..., step ...: the loss is NaN or infinite; ...` | `--clip-grad 1`（默认）、更小的 `--lr`，或 `--precision fp32`。好的权重没有被覆盖 |
+# | `epoch ..., step ...: the loss is NaN or infinite; ...` | 更小的 `--lr` 或 `--precision fp32`；如果改过 `--clip-grad`，改回 1。好的权重没有被覆盖 |
 # | `the run ends within the warm-up, so the fused head is never trained` | 预热比训练还长：`--warm-epoch 0`，或 -1 表示没有预热（默认） |
 # | 分数远低于论文 | 列表、匹配规则和所选的 epoch 相同吗？见[分数的定义](scores.ipynb)。种子之间也有差异：请比较三个 |
 # | 第一个 epoch 很慢 | 在 TPU 上，训练步和评测步各编译一次 |
@@ -112,7 +112,7 @@
 # | 提示 | 怎么办 |
 # |---|---|
 # | `weight_path is empty: name the weights to export, such as runs/NAME/best.pt, or pretrained` | `mshnet export --weight-path runs/NAME` |
-# | `...: there is no such file` | 文件夹对吗？每次训练有自己的文件夹，`best.pt` 在第一次评测之后出现 |
+# | `...: there is no such file` | 文件夹对吗？PowerShell 不展开 `runs/NUAA-SIRST-*` 这样的模式：请写出完整名称。每次训练有自己的文件夹，`best.pt` 在第一次评测之后出现 |
 # | `...: weights of another model: ...` | 不是 MSHNet 的权重，或是另一个版本；提示列出最初的几处差异 |
 # | `...: not a torch file of weights, or a damaged one` | 往往是下载不完整，或是一个网页 |
 # | `...; it comes with mshnet: install it again (...), or name other weights` | 预训练权重的文件缺失或损坏：再执行一次安装 mshnet 的命令，加上 `--force-reinstall --no-deps` |
@@ -176,9 +176,14 @@
 # 并附上执行的命令、它的最后几行，以及训练文件夹中的 `config.json` 和 `env.json`。
 
 # %%
+import contextlib
+import sys
+
 from mshnet.cli import main
 
-main(["train", "--epochz", "3"])
+with contextlib.redirect_stderr(sys.stdout):
+    status = main(["train", "--epochz", "3"])
+status
 
 # %% [markdown]
-# 这个单元格中有一个错误，用来说明提示的样子。在 Python 中，`main` 返回退出状态；提示打印到错误流。
+# 这个单元格中有一个错误，用来说明提示的样子。`main` 返回退出状态 2。
