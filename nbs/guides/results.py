@@ -55,7 +55,7 @@
 #
 # ## Why `paper` is not the default
 #
-# Training with the paper's recipe can collapse. After the warm-up, which trains only one head, the fused prediction may become all-negative or all-positive and stay so ([the loss](../01_loss.ipynb) explains the mechanism). On NUAA-SIRST, seed 0 predicts targets nearly everywhere from epoch 9 to the end. Seed 2 does so in epochs 9 and 14 and then recovers. Its IoU is not stable: 0.628 in epoch 54, 0.399 in epoch 59.
+# Training with the paper's recipe can collapse. After the warm-up, which trains only one head, the fused prediction may become all-negative or all-positive and stay so ([the loss](../01_loss.ipynb) explains the mechanism). On NUAA-SIRST, seed 0 predicts targets nearly everywhere from epoch 9 to the end. Seed 2 does so in epochs 9 and 14 and then recovers. Its IoU is not stable: in epoch 54 it was 0.628, in epoch 59 it is 0.399.
 #
 # Which seeds collapse may depend on floating-point rounding. In float32, seed 0 (`nuaa-sirst-paper-fp32`) covers 93% of the pixels in epoch 6, predicts nothing from epoch 7 to 22, and has IoU 0.431 after 30 epochs.
 #
