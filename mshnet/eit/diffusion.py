@@ -20,22 +20,22 @@ STEPS = 1000  # of the diffusion
 
 @cache
 def kept_share() -> np.ndarray:  # [1000] float64
-    "The share of a picture's variance that is left at each time."
+    "The fraction of the variance of an image that is left at each time."
     found: np.ndarray = np.cumprod(1 - np.linspace(1e-4, 0.02, STEPS))
     found.setflags(write=False)
     return found
 
 
 def amounts(level: np.ndarray) -> np.ndarray:  # [B] times -> [B,2] float32
-    "How much of the picture and of the noise is in the mixture, at each of these times."
+    "The factors of the image and of the noise in the mixture, at each of these times."
     kept = kept_share()[level]
     return np.stack([kept**0.5, (1 - kept) ** 0.5], 1).astype(np.float32)
 
 
-def mix(picture: Tensor, noise: Tensor, amounts: Tensor) -> Tensor:  # [B,1,S,S] twice, [B,2]
-    "The noisy picture."
-    of_picture, of_noise = amounts.view(-1, 2, 1, 1, 1).unbind(1)
-    return of_picture * picture + of_noise * noise
+def mix(image: Tensor, noise: Tensor, amounts: Tensor) -> Tensor:  # [B,1,S,S] twice, [B,2]
+    "The noisy image."
+    of_image, of_noise = amounts.view(-1, 2, 1, 1, 1).unbind(1)
+    return of_image * image + of_noise * noise
 
 # %% ../../nbs/eit/05_diffusion.ipynb #times
 def times(steps: int) -> list[int]:
@@ -44,21 +44,21 @@ def times(steps: int) -> list[int]:
 
 
 def sample(
-    denoise: Callable[[Tensor, Tensor], Tensor],  # (noisy [B,1,S,S], time [B]) -> picture
+    denoise: Callable[[Tensor, Tensor], Tensor],  # (noisy [B,1,S,S], time [B]) -> image
     noise: Sequence[Tensor],  # K of [B,1,S,S], standard normal: the first begins, others are added
 ) -> Tensor:  # [B,1,S,S]
-    "Pictures from noise, in as many steps as there are noises."
+    "Images from noise, in as many steps as there are noises."
     noisy, path = noise[0], times(len(noise))
     for i, (now, then) in enumerate(pairwise(path)):
-        picture = denoise(noisy, torch.full_like(noisy[:, 0, 0, 0], now)).float()
+        image = denoise(noisy, torch.full_like(noisy[:, 0, 0, 0], now)).float()
         if then < 0:
             break
         a, b = kept_share()[now], kept_share()[then]
         fresh = (1 - a / b) * (1 - b) / (1 - a)  # variance of the new noise
-        there = (noisy - float(a) ** 0.5 * picture) / (1 - float(a)) ** 0.5  # its noise, by `mix`
+        there = (noisy - float(a) ** 0.5 * image) / (1 - float(a)) ** 0.5  # its noise, by `mix`
         old = float((1 - b - fresh) ** 0.5) * there
-        noisy = float(b**0.5) * picture + old + float(fresh**0.5) * noise[i + 1]
-    return picture
+        noisy = float(b**0.5) * image + old + float(fresh**0.5) * noise[i + 1]
+    return image
 
 # %% ../../nbs/eit/05_diffusion.ipynb #draw_noise
 def draw_noise(

@@ -95,8 +95,7 @@ class Vocabulary:
 
     def outside(self, sentences: Iterable[Sequence[str]]) -> Counter[str]:
         "How often each gloss of these sentences occurs that is not in the vocabulary."
-        every = (gloss for sentence in sentences for gloss in sentence)
-        return Counter(gloss for gloss in every if gloss not in self._numbers)
+        return Counter(g for sentence in sentences for g in sentence if g not in self._numbers)
 
     @property
     def digest(self) -> str:
@@ -115,7 +114,7 @@ print(vocabulary.words, numbers, vocabulary.outside([["JOHN", "MUST", "READ"]]))
 #
 # A prediction is aligned with the truth by the fewest changes: substituted glosses (S), deleted, that is missed ones (D), and inserted, that is invented ones (I). The **word error rate** (WER) is (S + D + I) / N, where N is the number of true glosses. It can exceed 1.
 #
-# The table below shows the fewest changes between all beginnings of both sentences (darker: more), and the line is the alignment. A diagonal step is a gloss that was read, right or wrong; a step down is a deletion, one to the right an insertion. Several alignments may have equally many changes, with different S, D and I. We choose the same one as the package jiwer, so both report the same three numbers.
+# The table below shows the fewest changes between all beginnings of both sentences (darker: more), and the line is the alignment. A diagonal step is a gloss that was read, right or wrong; a step down is a deletion, one to the right an insertion. Several alignments may have equally many changes, with different S, D and I. We choose the same one as the package jiwer: first we align equal glosses at both ends. So both report the same three numbers.
 
 # %%
 #| export
@@ -151,15 +150,12 @@ def _backtrace(truth: Sequence[str], found: Sequence[str]) -> list[Step]:
 
 
 def align(truth: Sequence[str], found: Sequence[str]) -> list[Step]:
-    "Lay a prediction beside the truth with the fewest changes."
-    least = min(len(truth), len(found))
-    head = next((i for i in range(least) if truth[i] != found[i]), least)
-    rest = least - head
-    tail = next((i for i in range(rest) if truth[-1 - i] != found[-1 - i]), rest)
-    ends = len(truth) - tail, len(found) - tail
-    middle = _backtrace(truth[head : ends[0]], found[head : ends[1]])
-    same: list[Step] = [("=", word, word) for word in truth]
-    return [*same[:head], *middle, *same[ends[0] :]]
+    "Lay a prediction beside the truth with the fewest changes; equal ends stay together."
+    if truth and found and truth[0] == found[0]:
+        return [("=", truth[0], found[0]), *align(truth[1:], found[1:])]
+    if truth and found and truth[-1] == found[-1]:
+        return [*align(truth[:-1], found[:-1]), ("=", truth[-1], found[-1])]
+    return _backtrace(truth, found)
 
 
 def show_alignment(steps: Sequence[Step]) -> str:

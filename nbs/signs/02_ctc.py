@@ -70,7 +70,7 @@ def ctc_loss(
 # %% [markdown]
 # ## What is learnt without times
 #
-# An untrained output has ten steps, and the label is gloss 1, gloss 2. We follow the gradient and draw the probabilities. The loss finds by itself when each sign is, and learns the blank between them:
+# An untrained output has ten steps, and the label is gloss 1, gloss 2. We follow the gradient and plot the probabilities. Nobody tells the loss when the signs are. It finds a step for each of them, and learns the blank between them:
 
 # %%
 torch.manual_seed(1)
@@ -149,7 +149,9 @@ signing_loss(outputs, *(torch.tensor(x) for x in ([6], [[1, 2]], [2])))
 # %% [markdown]
 # ## Reading
 #
-# The simplest reading is **greedy**: the most probable class of each step, repeats merged, blanks dropped. It returns the most probable *path*. The most probable *sentence* may be a different one, because many paths read as it. **Prefix beam search** keeps the most probable beginnings of sentences, each with the probability that its last step is a blank, and that it is not.
+# The simplest reading is **greedy**: the most probable class of each step, repeats merged, blanks dropped. It returns the most probable *path*. The most probable *sentence* may be a different one, because many paths read as it. In the cell below three paths read as "1". Each is less probable than two blanks, but together they have 0.64.
+#
+# **Prefix beam search** adds such paths up. It keeps the most probable beginnings of sentences, each with two probabilities: that its last step is a blank, and that it is not. To save time, each step tries only the most probable classes.
 
 # %%
 #| export
@@ -164,9 +166,6 @@ def greedy(log_probs: np.ndarray) -> list[int]:
     return collapse(log_probs.argmax(1).tolist())
 
 
-# %% [markdown]
-# In 12 of 20 small cases of our tests the greedy reading is the most probable sentence. Here it is not: three paths read as "1", and each is less probable than two blanks, but together they have 0.64.
-
 # %%
 probs = np.array([[0.6, 0.4], [0.6, 0.4]])
 paths = [((a, b), float(probs[0, a] * probs[1, b])) for a in (0, 1) for b in (0, 1)]
@@ -179,7 +178,7 @@ print(greedy(np.log(probs)), {path: (collapse(path), round(p, 2)) for path, p in
 # %%
 #| export
 class Bigram:
-    "How probable a gloss is after another one, counted in training sentences."
+    "How probable a gloss is after another, counted in training sentences."
 
     def __init__(self, pairs: Counter[tuple[int, int]], classes: int) -> None:
         self.pairs, self.classes = pairs, classes  # with the blank: the beginning and the end
@@ -196,7 +195,7 @@ class Bigram:
         return cls(Counter(found), classes)
 
     def log(self, before: int, gloss: int) -> float:
-        "The log probability of a gloss (0: the end) after another one (0: the beginning)."
+        "The log probability of a gloss (0: the end) after another (0: the beginning)."
         alone = (self.seconds[gloss] + 0.5) / (self.total + 0.5 * self.classes)
         share = (self.pairs[before, gloss] + 2 * alone) / (self.firsts[before] + 2)
         return float(np.log(share))
@@ -205,9 +204,6 @@ class Bigram:
 # %%
 bigram = Bigram.of([[3, 5, 2], [3, 4, 1], [3, 4, 2]], classes=6)
 [round(float(np.exp(bigram.log(3, gloss))), 2) for gloss in range(6)]
-
-# %% [markdown]
-# The beams are beginnings of sentences. To save time, each step tries only the most probable classes, as many as there are beams.
 
 # %%
 #| export
@@ -222,7 +218,7 @@ def beam_search(
 ) -> list[int]:  # [L]
     "The most probable sentence, as far as `width` beginnings are enough to find it."
 
-    def told(prefix: Prefix, gloss: int) -> float:
+    def prior(prefix: Prefix, gloss: int) -> float:
         return weight * bigram.log(prefix[-1] if prefix else 0, gloss) if bigram else 0.0
 
     never = -np.inf
@@ -239,13 +235,13 @@ def beam_search(
             for c in tried:
                 longer = (*prefix, c)
                 if longer not in language:
-                    language[longer] = language[prefix] + told(prefix, c)
+                    language[longer] = language[prefix] + prior(prefix, c)
                 before = blank if c == last else both  # a repeat needs a blank between
                 found[longer][1] = np.logaddexp(found[longer][1], before + step[c])
         total = {p: np.logaddexp(a, b) + language[p] for p, (a, b) in found.items()}
         ranked = sorted(found, key=total.__getitem__, reverse=True)
         beams = {prefix: (found[prefix][0], found[prefix][1]) for prefix in ranked[:width]}
-    ends = {p: np.logaddexp(a, b) + language[p] + told(p, 0) for p, (a, b) in beams.items()}
+    ends = {p: np.logaddexp(a, b) + language[p] + prior(p, 0) for p, (a, b) in beams.items()}
     return list(max((total, prefix) for prefix, total in ends.items())[1])
 
 

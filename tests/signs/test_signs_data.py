@@ -102,7 +102,7 @@ def test_clips_that_cannot_be_learnt(tmp_path, videos):
 
 def test_wrong_folders(tmp_path, videos):
     "One line each, with the remedy."
-    with pytest.raises(UserError, match="its part train has no clips"):
+    with pytest.raises(UserError, match="its split train has no clips"):
         _usable("train", "mine", [], 0, skip=True)
     with pytest.raises(UserError, match="there is no such folder"):
         load_clips(settings(tmp_path / "none"), ["train"])
@@ -113,7 +113,7 @@ def test_wrong_folders(tmp_path, videos):
     for text, words in (
         ("video,frame\n1,2\n", "has no column 'left-x'"),
         (f'{HEAD}\n"' + "1," * 99_999, "look for a stray quotation mark"),
-        (f"{HEAD}\n1,2,3,4,5,x\n", "'x' is no number"),
+        (f"{HEAD}\n1,2,3,4,5,x\n", "'x' is not a number"),
     ):
         (tmp_path / "hands_condensed.csv").write_text(text)
         with pytest.raises(UserError, match=words):
