@@ -41,7 +41,7 @@ for conductances in ([1, 1, 1, 1], [1, 0.3, 1, 1], [1, 1, 0.3, 1]):
     matrix[0, 0] += 1  # chooses potential 0 at node 0
     plt.plot(np.linalg.solve(matrix, [-1, 0, 0, 0, 1]), "o-", label=str(conductances))
 plt.gca().set(xlabel="node", ylabel="potential", xticks=range(5))
-plt.legend(title="conductances")
+plt.legend(title="conductances");
 
 # %% [markdown]
 # A poor conductor is a steep step of the potential. But a measurement at the two ends cannot find it: the last two chains have the same voltage. In a tank the current has many paths and enters at many places, so 208 voltages contain more.
@@ -165,12 +165,12 @@ rows, cols = mesh.nodes.T
 ones = torch.ones(1, len(mesh.triangles), dtype=torch.float64)
 u = Tank(mesh).potentials(ones)[0, :, 0]
 plt.figure(figsize=(6, 6))
-plt.triplot(cols, rows, mesh.triangles, lw=0.5, color="0.85")
+plt.triplot(cols, rows, mesh.triangles, lw=0.5, color="0.7")
 level = np.geomspace(0.02, 1.2, 16)  # from line to line the potential grows by a third
 plt.tricontour(cols, rows, mesh.triangles, u, [*-level[::-1], 0, *level])
 plt.plot(cols[:64], rows[:64], "k", lw=0.5)
 plt.plot(cols[mesh.electrodes], rows[mesh.electrodes], "o")
-plt.gca().set(aspect="equal", ylim=(1.05, -1.05))
+plt.gca().set(aspect="equal", ylim=(1.05, -1.05));
 
 # %% [markdown]
 # The mesh is grey, the electrodes are dots. Each coloured line joins points of equal potential. From one line to the next the potential grows by a third, and still most lines lie around the two electrodes that carry the current. An object there changes the voltages much more than one in the middle. This is why reconstructions are sharp at the wall and blurred in the centre, by any method.
