@@ -240,8 +240,7 @@ class _FrameConv(nn.Conv3d):
         super().__init__(before, after, (1, side, side), (1, stride, stride), bias=False)
 
     def forward(self, x: Tensor) -> Tensor:  # [N,before,H,W] -> [N,after,H / stride,W / stride]
-        side = self.kernel_size[1]
-        return F.conv2d(x, self.weight.squeeze(2), None, self.stride[1], padding=side // 2)
+        return F.conv2d(x, self.weight.squeeze(2), None, self.stride[1], self.kernel_size[1] // 2)
 
 
 class _Block(nn.Module):

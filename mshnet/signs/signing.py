@@ -138,7 +138,7 @@ class _SignBatch(NamedTuple):
 def _as_seen(
     array: np.ndarray, glosses: Sequence[str], config: SignsConfig, rng: np.random.Generator | None
 ) -> np.ndarray:  # [T',crop,crop,3] uint8, or [T',14] float32
-    "A clip [T,S,S,3] or [T,6] as the network sees it; without an `rng` it is not changed."
+    "A clip [T,S,S,3] or [T,6] as the network sees it; changed at random only with an `rng`."
     c, count = config, len(array)
     if rng is None:
         rows = np.linspace(0, count - 1, min(count, c.max_frames)).round().astype(int)

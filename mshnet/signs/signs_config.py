@@ -32,7 +32,7 @@ class _SignFields(BaseModel):
     network: Literal["tracks", "tfnet", "vac"] = Field(
         default="tracks", description="for hand tracks, or for video: TFNet, or the lighter VAC"
     )
-    backbone: Literal["published", "small"] = Field(default="published", description="its ResNet")
+    backbone: Literal["published", "small"] = Field(default="published", description="ResNet size")
     hidden: int = Field(default=128, ge=16, le=8192, multiple_of=16, description="size of the LSTM")
     dropout: float = Field(default=0.3, ge=0, lt=1, description="dropout of the tracks network")
     scale: float = Field(default=4.0, gt=0, le=1000, description="factor of the logits")
@@ -40,7 +40,7 @@ class _SignFields(BaseModel):
         default="none", description="the BiLSTM teaches the convolution; published: both change"
     )
     distil_weight: float = Field(default=25.0, ge=0, le=1000, description="weight of distillation")
-    decoder: Literal["greedy", "beam"] = Field(default="beam", description="how glosses are found")
+    decoder: Literal["greedy", "beam"] = Field(default="beam", description="how glosses are read")
     beam_width: int = Field(default=10, ge=1, le=1000, description="sentences that a beam keeps")
     bigram_weight: float = Field(default=0.3, ge=0, le=10, description="weight of gloss pairs")
 

@@ -151,11 +151,12 @@ def _backtrace(truth: Sequence[str], found: Sequence[str]) -> list[Step]:
 
 def align(truth: Sequence[str], found: Sequence[str]) -> list[Step]:
     "Lay a prediction beside the truth with the fewest changes; equal ends stay together."
-    if truth and found and truth[0] == found[0]:
-        return [("=", truth[0], found[0]), *align(truth[1:], found[1:])]
-    if truth and found and truth[-1] == found[-1]:
-        return [*align(truth[:-1], found[:-1]), ("=", truth[-1], found[-1])]
-    return _backtrace(truth, found)
+    head, tail = list[Step](), list[Step]()
+    while truth and found and truth[0] == found[0]:
+        head, truth, found = [*head, ("=", truth[0], found[0])], truth[1:], found[1:]
+    while truth and found and truth[-1] == found[-1]:
+        tail, truth, found = [("=", truth[-1], found[-1]), *tail], truth[:-1], found[:-1]
+    return [*head, *_backtrace(truth, found), *tail]
 
 
 def show_alignment(steps: Sequence[Step]) -> str:

@@ -88,7 +88,6 @@ for axis, p, update in zip(axes, shown, places, strict=True):
     axis.set(title=f"after {update} updates", xlabel="step", ylim=(0, 1))
 axes[0].set_ylabel("probability")
 axes[2].legend()
-plt.show()
 print("most probable class of each step:", *free.detach()[0].argmax(1).tolist())
 
 # %% [markdown]

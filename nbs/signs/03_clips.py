@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from mshnet.core import UserError, counted, read_text, resolve
+from mshnet.core import UserError, counted, first_line, read_text, resolve
 from mshnet.files import claim, make_folder, write_table
 from mshnet.signs.ctc import least_frames
 from mshnet.signs.glosses import split_glosses
@@ -120,11 +120,16 @@ def _parts_of(path: Path) -> list[Path]:
 
 def _images(path: Path) -> Iterator[Image.Image]:
     "The images of a video or a folder; UserError if one cannot be read."
-    for file in _image_files(path) if path.is_dir() else [path]:
-        for frame in resolve("mshnet.frames:frames_of")(file):
-            if frame.error:
-                raise UserError(f"{file}: {frame.error}")
-            yield Image.fromarray(frame.pixels).convert("RGB")
+    for file in _image_files(path) if path.is_dir() else ():
+        try:
+            with Image.open(file) as image:
+                yield image.convert("RGB")
+        except (OSError, ValueError, SyntaxError) as error:
+            raise UserError(f"{file}: unreadable image ({first_line(error)})") from None
+    for frame in () if path.is_dir() else resolve("mshnet.frames:frames_of")(path):
+        if frame.error:
+            raise UserError(f"{path}: {frame.error}")
+        yield Image.fromarray(frame.pixels).convert("RGB")
 
 
 def read_video(path: Path, size: int) -> np.ndarray:  # [T,size,size,3] uint8
@@ -147,8 +152,7 @@ def count_frames(path: Path) -> int:  # 0: the video is damaged
     try:
         with av.open(str(path)) as video:
             stream = video.streams.video[0]
-            seconds = (video.duration or 0) / 1_000_000
-            return stream.frames or round(seconds * float(stream.average_rate or 0))
+            return stream.frames or round((video.duration or 0) / 1e6 * (stream.average_rate or 0))
     except (OSError, ValueError, IndexError):
         return 0
 
@@ -313,7 +317,6 @@ def kind_of(folder: Path) -> str:  # "tracks" or "video"
 # %%
 #| export
 SIDE = 24  # of a simulated frame
-_SIGNERS = "ABCDEFGHIJKL"
 
 
 def _sign_sentence(
@@ -364,10 +367,10 @@ def simulated_clips(
     points = (len(words), 2, 4, 2)  # four for each hand; the same in every data set
     alphabet, clips = np.random.default_rng(104).uniform(5, SIDE - 5, points), []
     for i, glosses in enumerate(sentences):
-        signer = int(rng.integers(len(_SIGNERS)))
+        signer = int(rng.integers(12))
         array, cuts = _sign_sentence([words.index(g) for g in glosses], alphabet, rng, signer)
         array = _draw_hands(array, rng) if video else array
-        label, who = f"{PARTS[name]}-{i + 1:05d}", _SIGNERS[signer]
+        label, who = f"{PARTS[name]}-{i + 1:05d}", "ABCDEFGHIJKL"[signer]
         clips.append(Clip(label, tuple(glosses), len(array), who, cuts=cuts, array=array))
     return Clips(name, "simulated signing", tuple(clips), SIDE if video else 0)
 
@@ -428,8 +431,7 @@ def load_clips(config: Any, names: Sequence[str]) -> dict[str, Clips]:
         order = np.random.default_rng(config.seed).permutation(len(whole))
         cut = max(1, round(config.val_fraction * len(whole)))
         for name, rows in (("val", order[:cut]), ("train", order[cut:])):
-            clips = tuple(whole[i] for i in sorted(rows.tolist()))
-            found[name] = Clips(name, source, clips, size)
+            found[name] = Clips(name, source, tuple(whole[i] for i in sorted(rows)), size)
     return found
 
 

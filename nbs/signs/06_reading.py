@@ -55,8 +55,7 @@ def place_glosses(log_probs: np.ndarray, numbers: Sequence[int]) -> list[int]:
 
 
 # %%
-middles = np.array([[3.0, 8.0, 14.0]])
-probs = 0.01 + 0.9 * np.exp(-((np.arange(18)[:, None] - middles) ** 2))
+probs = 0.01 + 0.9 * np.exp(-((np.arange(18.0)[:, None] - [3, 8, 14]) ** 2))
 probs = np.concatenate([1 - probs.sum(1, keepdims=True), probs], 1)
 place_glosses(np.log(probs), [1, 2, 3])
 
