@@ -93,7 +93,7 @@ class Eit(Task):
         )
 
     def model(self) -> nn.Module:
-        "The network of the settings, with weights drawn from the seed; beside it the guesses."
+        "The network of the settings, with random weights by the seed, and the guesses."
         c = self.config
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(c.seed)

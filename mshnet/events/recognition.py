@@ -137,7 +137,7 @@ class Events(Task):
         return EventBatch(torch.from_numpy(np.stack(frames)), labels, torch.tensor(rows))
 
     def model(self) -> nn.Module:
-        "The network of the settings, with weights drawn from the seed."
+        "The network of the settings, with random weights by the seed."
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.config.seed)
             return self._network()

@@ -84,7 +84,7 @@ class Recording:
             i = int(outside.argmax())
             raise UserError(
                 f"{where}: event {i} (x={x[i]}, y={y[i]}) is outside of the sensor, which has "
-                f"{shape[2]}x{shape[1]} pixels; the file is damaged, or --dataset is another one"
+                f"{shape[2]}x{shape[1]} pixels; the file is damaged, or --dataset is wrong"
             )
         falls = np.diff(t) < 0
         if falls.any():

@@ -136,13 +136,13 @@ def beam_search(
     bigram: Bigram | None = None,
     weight: float = 0.0,  # of the bigram's log probability
 ) -> list[int]:  # [L]
-    "The most probable sentence, as far as `width` beginnings are enough to find it."
+    "The most probable sentence, as far as `width` prefixes are enough to find it."
 
     def prior(prefix: Prefix, gloss: int) -> float:
         return weight * bigram.log(prefix[-1] if prefix else 0, gloss) if bigram else 0.0
 
     never = -np.inf
-    language: dict[Prefix, float] = {(): 0.0}  # of each beginning, by the bigram
+    language: dict[Prefix, float] = {(): 0.0}  # of each prefix, by the bigram
     beams: dict[Prefix, tuple[float, float]] = {(): (0.0, never)}  # ends in a blank; in a gloss
     for step in log_probs.astype(float):
         found: dict[Prefix, list[float]] = defaultdict(lambda: [never, never])

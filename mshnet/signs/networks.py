@@ -111,7 +111,7 @@ class NormLinear(nn.Module):
 
 
 class Reader(nn.Module):
-    "A network that knows which glosses its classes stand for."
+    "A network that stores the glosses of its classes."
 
     glosses: Tensor  # uint8: the glosses, one a line
     pairs: Tensor  # int32 [N,3]: pairs of the bigram, and how often each occurs

@@ -30,7 +30,7 @@ from torch.nn import functional as F
 # %% [markdown]
 # ## A chain of resistors
 #
-# The smallest tank is a chain of four resistors. A current of 1 enters at one end and leaves at the other. Through each resistor flows its conductance times the difference of the potentials at its ends, and at each node the currents add up to zero, or to what enters. These are linear equations, K u = current. A resistor adds its conductance to four entries of K:
+# The smallest tank is a chain of four resistors. A current of 1 enters at one end and leaves at the other. Through each resistor flows its conductance times the difference of the potentials at its ends, and at each node the currents add up to zero, or to what enters. These are linear equations, K u = current. A resistor adds plus or minus its conductance to four entries of K:
 
 # %%
 plt.figure(figsize=(6, 2.4), layout="constrained")
@@ -118,7 +118,7 @@ def ring_mesh(around: int = 64) -> Mesh:
 #
 # The potential is determined up to a constant. Adding 1 to K for each pair of electrodes chooses the constant for which the potentials of the electrodes add up to 0.
 #
-# A real electrode has a width and a contact resistance: this is the *complete electrode model* (Somersalo, Cheney and Isaacson, SIAM J. Appl. Math. 52, 1992, pages 1023 to 1040). Our electrodes are single corners without resistance.
+# A real electrode has a width and a contact resistance. The *complete electrode model* describes both (Somersalo, Cheney and Isaacson, SIAM J. Appl. Math. 52, 1992, pages 1023 to 1040). Ours is simpler: an electrode is one corner without resistance.
 
 # %%
 #| export
@@ -292,7 +292,7 @@ plt.colorbar(shown)
 plt.tight_layout()
 
 # %% [markdown]
-# ## Samples
+# ## The machinery: simulated samples
 #
 # An amplifier adds noise, and each driven and each sensed pair has a different gain. How large are these errors in real tanks? The recordings themselves show it. Driving at r and sensing at j must give the same voltage as driving at j and sensing at r; any difference is an error. In 47 recorded tanks the differences fit a noise of 2 percent and gains that differ by 7 percent. (This estimate needs no true image.) Both are sampled for each tank from the seed and the index of the tank. So the first hundred samples are the same, however many follow.
 #

@@ -292,7 +292,7 @@ def resize_images(images: Tensor, size: int) -> Tensor:  # [N,H,H] to [N,size,si
 #
 # - *A different order of the 208 numbers.* Driving at r and sensing at j gives the same voltage as driving at j and sensing at r. A map that is not symmetric has its numbers in a different order.
 # - *A different first electrode, or the opposite sign.* The function `orientation` of [the tank](00_tank.ipynb) compares the voltages with those of the true images, in all 32 orientations. If none of them fits, the images do not belong to the voltages.
-# - *Statistics of a different set, or voltages in a different unit.* The voltages are then much larger or smaller than the statistics say.
+# - *Statistics of a different set, or voltages in a different unit.* The voltages are then much larger or smaller than the statistics predict.
 
 # %%
 #| export

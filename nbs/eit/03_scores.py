@@ -28,9 +28,9 @@ from mshnet.eit.tank import correlation
 # %% [markdown]
 # ## Scores
 #
-# - **CC**, the correlation of the pixels with the truth, is the main score: right shape, right place.
+# - **CC**, the correlation of the pixels with the true image, is the main score: right shape, right position.
 # - **RMSE**, the root of the mean squared error, also measures the strength.
-# - **Dice**, twice the overlap by the sum of both areas, is computed for conductive and for resistive inclusions, above 0.5 in absolute value.
+# - **Dice**, twice the overlap divided by the sum of both areas, is computed for conductive and for resistive inclusions, above 0.5 in absolute value.
 # - **PSNR** is RMSE in decibels, with the fixed peak 2, the range of the images. (The published script takes the maximum of each image, which differs from tank to tank.)
 # - **SSIM** compares small windows, of which most are plain water. On real tanks an image of plain water has 0.87, more than any reconstruction, and 0.85 if only windows within the tank count, as here. We print SSIM for comparison with other tables, but do not use it to compare methods.
 
@@ -68,7 +68,7 @@ def _dice(found: Tensor, true: Tensor) -> Tensor:
 
 
 # %% [markdown]
-# A tank and three images of it: blurred, turned by one electrode, and zeros (plain water), which have no CC. The scores of the blurred one are printed:
+# A tank and three images of it: blurred, turned by one electrode, and zeros (plain water), which have no CC. CC and RMSE are above each image:
 
 # %%
 tanks = simulated_tanks("test", 1, seed=5, size=32, fine=True)

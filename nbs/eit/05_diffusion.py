@@ -1,7 +1,9 @@
 # %% [markdown]
 # # Diffusion: from noise to an image
 #
-# > Turn noise into images that fit a measurement: the noise of training, the few steps of sampling, and the standard deviation of what comes out.
+# > Turn noise into images that fit a measurement: the noise of training, the few steps of sampling, and the standard deviation of the samples.
+#
+# 208 voltages do not determine an image: many tanks give the same measurement within its noise. A network trained to predict the image returns the mean of all of them. A diffusion model samples one of them, and each new sample is a different one. Their mean is a reconstruction. Their standard deviation shows where the measurement contains little information.
 
 # %%
 #| default_exp eit.diffusion
@@ -21,8 +23,6 @@ import torch
 from torch import Tensor
 
 # %% [markdown]
-# 208 voltages do not determine an image: many tanks give the same measurement within its noise. A network trained to predict the image returns the mean of all of them. A diffusion model samples one of them, and each new sample is a different one. Their mean is a reconstruction. Their standard deviation shows where the measurement contains little information.
-#
 # ## Adding noise
 #
 # In training, an image is mixed with noise at a random time out of 1,000: `sqrt(kept) * image + sqrt(1 - kept) * noise`. The fraction that is kept falls from 0.9999 to 0.00004. The published schedule is linear (Ho et al., arXiv:2006.11239).
@@ -149,7 +149,7 @@ def draw_noise(
 # %% [markdown]
 # ## The average of the weights
 #
-# The published model is an average of the weights of training. Its options read "0.995, every 10 steps", but the package behind them (ema-pytorch 0.8.3) has defaults of its own. It only copies the weights until call 100. Then the decay rises as 1 - (1 + n - 100)^(-2/3) and reaches 0.995 at call 2,930. The engine's own law is simpler: (1 + n) / (10 + n) up to `ema`, in every step. The preset `paper` uses the published one.
+# The published model is an average of the weights of training. Its options are "0.995, every 10 steps". But the package that reads them (ema-pytorch 0.8.3) has further defaults: it only copies the weights until call 100. Then the decay rises as 1 - (1 + n - 100)^(-2/3) and reaches 0.995 at call 2,930. Our default is simpler: (1 + n) / (10 + n) up to `ema`, in every step. The preset `paper` uses the published one.
 
 # %%
 #| export
@@ -178,7 +178,7 @@ def published_decay(
 #
 #    Each sample decides for details that the voltages leave open. Where these guesses differ, the mean lies between them, and the square error of a mean is never larger than the mean of the square errors.
 #    </details>
-# 3. Why is the noise of a tank drawn from its row, and not from one stream of random numbers for the batch?
+# 3. Why does the noise of a tank depend on its row, and not on one stream of random numbers for the batch?
 #    <details><summary>Answer</summary>
 #
 #    The image of a tank would depend on the tanks before it, on the batch size and on the number of devices. Two scores of the same weights would differ.

@@ -2,6 +2,8 @@
 # # Reconstruction as a task
 #
 # > Tomography as a task of the training loop: batches, the loss, images with their standard deviation, scores, and files of voltages.
+#
+# The training loop trains, resumes, evaluates and exports any `Task`. This page is the task of tomography. It joins the parts of the earlier pages: tanks, scores, networks, diffusion.
 
 # %%
 #| default_exp eit.reconstruction
@@ -42,8 +44,6 @@ from mshnet.task import (
 
 
 # %% [markdown]
-# The training loop trains, resumes, evaluates and exports any `Task`. This page is the task of tomography. It joins the parts of the earlier pages: tanks, scores, networks, diffusion.
-#
 # ## A batch
 #
 # The host samples all random numbers, for each tank separately: in training the orientation of the tank, the noise and its amount; in an evaluation the noise of all steps. So a batch holds everything that its images depend on. The image of a tank is the same alone, in a batch of sixteen, and on eight devices.
@@ -104,7 +104,7 @@ class Eit(Task):
         )
 
     def model(self) -> nn.Module:
-        "The network of the settings, with weights drawn from the seed; beside it the guesses."
+        "The network of the settings, with random weights by the seed, and the guesses."
         c = self.config
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(c.seed)

@@ -35,7 +35,7 @@ from torch.nn import functional as F
 #
 # A step function has no useful derivative. The backward pass uses the *surrogate gradient* $1 / (1 + k\,|U - 1|)^2$ instead, and ignores the path through the reset. With the published slope $k = 25$ a neuron learns only while its membrane is near the threshold. A smaller slope lets more neurons learn; [our recipe](../../experiments/events.md) has 2. Each layer also feeds its spikes of the step before back through a 1x1 convolution; the first step has no feedback.
 #
-# A layer depends only on its own past, so its convolution runs over all frames at once, and only this short loop goes step by step. In the hand-written backward pass it keeps the membranes only.
+# A layer depends only on its own past, so its convolution runs over all frames at once, and only this short loop goes step by step. The hand-written backward pass stores only the membrane potentials.
 
 # %%
 #| export
@@ -186,7 +186,7 @@ test_close(firing_rates(layers[0][0], 5)[4], layers[0][0][:5].mean(0))
 #
 # The heart of Mamba (Gu and Dao, arXiv:2312.00752) is a linear recurrence, $h_t = a_t h_{t-1} + b_t$, for thousands of values in parallel. A loop over 300 steps is slow, and autograd makes it slower.
 #
-# We cut time into about $\sqrt T$ pieces of $\sqrt T$ steps. All pieces run in parallel, as if each began with $h = 0$. The true start of a piece is the end of the one before it, and its contribution to a step is that start times the product of all $a$ up to the step. That makes $2\sqrt T$ steps. The gradient is the same scan, backwards in time.
+# We cut time into about $\sqrt T$ pieces of $\sqrt T$ steps. All pieces run in parallel, as if each began with $h = 0$. But the true start of a piece is the end of the piece before it. So we add to each step this start times the product of all $a$ up to the step. That makes $2\sqrt T$ steps. The gradient is the same scan, backwards in time.
 
 # %%
 #| export
@@ -430,7 +430,7 @@ for name, sizes in {"N-MNIST": small, "DVS128 Gesture": big}.items():
 # 2. You halve the bins. Which settings must change with them?
 #    <details><summary>Answer</summary>
 #
-#    $\beta$, whose root keeps the time constant: $e^{-\mathrm{bin}/2\tau}$. A window of five steps is then half as long in milliseconds, too.
+#    The new $\beta$ is the square root of the old one, which keeps the time constant: $e^{-\mathrm{bin}/2\tau}$. (Our settings have $\tau$ and compute $\beta$.) The window of firing rates needs ten steps instead of five.
 #    </details>
 # 3. Why can the scan run in parallel, and the spiking neurons cannot?
 #    <details><summary>Answer</summary>

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Glosses and the word error rate
 #
-# > The words of a signed sentence: their spelling, their numbers, and the count of what was read wrongly.
+# > The glosses of a signed sentence: their spelling, their numbers, and how errors are counted.
 #
 # A **gloss** is the written name of a sign: JOHN, BOOK, 小时. The gloss sequence of a sentence follows the order of the hands, not the grammar of the spoken language. Continuous recognition reads it from a video without knowing where one sign ends and the next begins. The [guide](../guides/signs.ipynb) begins with a sentence and its glosses.
 
@@ -110,11 +110,11 @@ numbers = vocabulary.encode(["JOHN", "MUST", "READ"])
 print(vocabulary.words, numbers, vocabulary.outside([["JOHN", "MUST", "READ"]]))
 
 # %% [markdown]
-# ## What was read wrongly
+# ## Errors of a prediction
 #
-# A prediction is aligned with the truth by the fewest changes: substituted glosses (S), deleted, that is missed ones (D), and inserted, that is invented ones (I). The **word error rate** (WER) is (S + D + I) / N, where N is the number of true glosses. It can exceed 1.
+# A prediction is aligned with the truth by the fewest changes: substituted glosses (S), missed or *deleted* ones (D), and invented or *inserted* ones (I). The **word error rate** (WER) is (S + D + I) / N, where N is the number of true glosses. It can exceed 1.
 #
-# The table below shows the fewest changes between all beginnings of both sentences (darker: more), and the line is the alignment. A diagonal step is a gloss that was read, right or wrong; a step down is a deletion, one to the right an insertion. Several alignments may have equally many changes, with different S, D and I. We choose the same one as the package jiwer: first we align equal glosses at both ends. So both report the same three numbers.
+# The table below shows the fewest changes between all prefixes of both sentences (darker: more), and the line is the alignment. A diagonal step is a gloss that was read, right or wrong; a step down is a deletion, one to the right an insertion. Several alignments may have equally many changes, with different S, D and I. We choose the same one as the package jiwer: first we align equal glosses at both ends. So both report the same three numbers.
 
 # %%
 #| export
@@ -122,7 +122,7 @@ Step = tuple[str, str, str]  # "=", "S", "D" or "I", the true gloss ("": none), 
 
 
 def _distances(truth: Sequence[str], found: Sequence[str]) -> list[list[int]]:
-    "The fewest changes between all beginnings of both."
+    "The fewest changes between all prefixes of both."
     rows = [list(range(len(found) + 1))]
     for i, word in enumerate(truth, 1):
         row = [i]
@@ -181,7 +181,7 @@ plt.show()
 # %% [markdown]
 # ## The score of a test split
 #
-# **Corpus WER**, our main score, counts all sentences together. The published scripts average the WERs of sentences instead, so a wrong gloss in a short sentence costs more; `sentence_wer` is that mean. In CE-CSL 17.6% of the glosses are 。？， and nobody signs a full stop. They are easy and improve the score, so `bare_wer` leaves them out.
+# **Corpus WER**, our main score, counts all sentences together. The published scripts average the WERs of sentences instead, so a wrong gloss in a short sentence costs more; `sentence_wer` is that mean. In CE-CSL 17.6% of the glosses are 。？， and nobody signs a full stop. They are easy to predict and improve the score, so `bare_wer` leaves them out.
 
 # %%
 #| export

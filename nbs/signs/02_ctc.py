@@ -3,7 +3,7 @@
 #
 # > The CTC loss, distillation between two outputs, and decoders that turn probabilities into glosses.
 #
-# A label says *which* signs a video shows, and in which order, but not *when*. Connectionist temporal classification (CTC; Graves et al., 2006) sums over all possible times. The network predicts for every step one of the glosses or a **blank**, number 0. A path of such predictions is read by merging repeats, then dropping blanks: `0 J J 0 W W` reads J W. The probability of a sentence is the sum over all paths that read as it, and the loss is its negative logarithm.
+# A label lists *which* signs a video shows, and in which order, but not *when*. Connectionist temporal classification (CTC; Graves et al., 2006) sums over all possible times. The network predicts for every step one of the glosses or a **blank**, number 0. A path of such predictions is read by merging repeats, then dropping blanks: `0 J J 0 W W` reads J W. The probability of a sentence is the sum over all paths that read as it, and the loss is its negative logarithm.
 
 # %%
 #| default_exp signs.ctc
@@ -70,7 +70,7 @@ def ctc_loss(
 # %% [markdown]
 # ## What is learnt without times
 #
-# An untrained output has ten steps, and the label is gloss 1, gloss 2. We follow the gradient and plot the probabilities. Nobody tells the loss when the signs are. It finds a step for each of them, and learns the blank between them:
+# An untrained output has ten steps, and the label is gloss 1, gloss 2. We follow the gradient and plot the probabilities. The label has no times. Training finds a step for each gloss, and the blank between them:
 
 # %%
 torch.manual_seed(1)
@@ -93,7 +93,7 @@ print("most probable class of each step:", *free.detach()[0].argmax(1).tolist())
 # %% [markdown]
 # ## Distillation
 #
-# The published networks have two outputs. A BiLSTM sees the whole sentence; the convolutions before it see about a second. The convolutions get a classifier, too, and learn from the BiLSTM's output (VAC: Min et al., ICCV 2021): both are softened by a temperature of 8, without the blank, and compared by the Kullback-Leibler divergence.
+# The published networks have two outputs. A BiLSTM sees the whole sentence; the convolutions before it see only a short part of it. The convolutions get a classifier, too, and learn from the BiLSTM's output (VAC: Min et al., ICCV 2021): both are softened by a temperature of 8, without the blank, and compared by the Kullback-Leibler divergence.
 #
 # In the published code the gradient also flows into the teacher and pulls the better output towards the worse one, and the mean includes padded steps. Ours detaches the teacher and counts valid steps only; `published` computes what the paper's code did.
 
@@ -150,7 +150,7 @@ signing_loss(outputs, *(torch.tensor(x) for x in ([6], [[1, 2]], [2])))
 #
 # The simplest reading is **greedy**: the most probable class of each step, repeats merged, blanks dropped. It returns the most probable *path*. The most probable *sentence* may be a different one, because many paths read as it. In the cell below three paths read as "1". Each is less probable than two blanks, but together they have 0.64.
 #
-# **Prefix beam search** adds such paths up. It keeps the most probable beginnings of sentences, each with two probabilities: that its last step is a blank, and that it is not. To save time, each step tries only the most probable classes.
+# **Prefix beam search** adds such paths up. It keeps the most probable *prefixes*, which are beginnings of sentences, each with two probabilities: that its last step is a blank, and that it is not. To save time, each step tries only the most probable classes.
 
 # %%
 #| export
@@ -215,13 +215,13 @@ def beam_search(
     bigram: Bigram | None = None,
     weight: float = 0.0,  # of the bigram's log probability
 ) -> list[int]:  # [L]
-    "The most probable sentence, as far as `width` beginnings are enough to find it."
+    "The most probable sentence, as far as `width` prefixes are enough to find it."
 
     def prior(prefix: Prefix, gloss: int) -> float:
         return weight * bigram.log(prefix[-1] if prefix else 0, gloss) if bigram else 0.0
 
     never = -np.inf
-    language: dict[Prefix, float] = {(): 0.0}  # of each beginning, by the bigram
+    language: dict[Prefix, float] = {(): 0.0}  # of each prefix, by the bigram
     beams: dict[Prefix, tuple[float, float]] = {(): (0.0, never)}  # ends in a blank; in a gloss
     for step in log_probs.astype(float):
         found: dict[Prefix, list[float]] = defaultdict(lambda: [never, never])
@@ -256,13 +256,13 @@ print(beam_search(np.log(probs)), beam_search(noisy), beam_search(noisy, bigram=
 #
 #    Four: A, blank, A, B. Without the blank the two A would be merged.
 #    </details>
-# 2. Why does the beam search keep two probabilities of each beginning, one that ends in a blank and one that ends in a gloss?
+# 2. Why does the beam search keep two probabilities of each prefix, one that ends in a blank and one that ends in a gloss?
 #    <details><summary>Answer</summary>
 #
-#    The same gloss again is a new sign only after a blank. Otherwise it is merged, and the beginning stays as it is.
+#    The same gloss again is a new sign only after a blank. Otherwise it is merged, and the prefix does not change.
 #    </details>
 # 3. Why is the teacher detached in the distillation?
 #    <details><summary>Answer</summary>
 #
-#    Otherwise the gradient reduces the difference from both sides, and the output that sees the whole sentence learns from the one that sees a second of it.
+#    Otherwise the gradient reduces the difference from both sides, and the output that sees the whole sentence learns from the one that sees only a short part of it.
 #    </details>

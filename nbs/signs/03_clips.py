@@ -198,7 +198,7 @@ def _usable(name: str, source: str, clips: Sequence[Clip], size: int, skip: bool
 # %% [markdown]
 # ## The layouts
 #
-# `label/train.csv` of CE-CSL has the columns Number, Translator and Gloss. The videos are files such as `video/train/A/train-00001.mp4` or, as images, folders of that name. In the tree of the authors, `label` and `video` are missing above them. The validation split is called `dev`.
+# `label/train.csv` of CE-CSL has the columns Number, Translator and Gloss. The videos are files such as `video/train/A/train-00001.mp4` or, as images, folders of that name. In the authors' own tree there is no folder `label` or `video`: their contents are at the top. The validation split is called `dev`.
 #
 # Hand tracks are tables. `hands_condensed.csv` has a row for each frame (video, frame, left-x ... nose-y), and `train_words.csv` one for each gloss (video, word, startframe, endframe). This is the condensed layout of RWTH-BOSTON-104. Its glosses are taken as they are.
 

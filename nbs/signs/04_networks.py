@@ -3,7 +3,7 @@
 #
 # > The networks that read signs: TFNet as published, a light baseline, and a small network for hand tracks, all with the same interface.
 #
-# Which sign is this? One frame shows the hands. A sign is a movement of about half a second. And which glosses are probable depends on the whole sentence. So the networks of this page have three parts: one looks at single frames, two convolutions look at 16 frames, and a recurrent network looks at the sentence.
+# Which sign is this? One frame shows the hands. A sign is a movement of about half a second. And which glosses are probable depends on the whole sentence. So the networks of this page have three parts: one reads single frames, two convolutions read 16 frames, and a recurrent network reads the sentence.
 #
 # A network gets a clip and the number of its frames, and returns the logits of each gloss for every fourth frame: `network(clip, frames) -> {"final": logits, ...}`. All other entries are outputs that only training needs. TFNet (arXiv:2409.11960) is written with the names of the published weights.
 
@@ -179,7 +179,7 @@ class NormLinear(nn.Module):
 
 
 class Reader(nn.Module):
-    "A network that knows which glosses its classes stand for."
+    "A network that stores the glosses of its classes."
 
     glosses: Tensor  # uint8: the glosses, one a line
     pairs: Tensor  # int32 [N,3]: pairs of the bigram, and how often each occurs
@@ -408,5 +408,5 @@ with torch.device("meta"):
 # 3. Only `final` is read. Why are the outputs of the convolutions trained, too?
 #    <details><summary>Answer</summary>
 #
-#    Their CTC loss reaches the convolutions without passing through the BiLSTM. So the features of 16 frames must be able to tell signs apart, and the BiLSTM cannot replace them by memorised sentences.
+#    Their CTC loss reaches the convolutions without passing through the BiLSTM. So these features must tell signs apart even without the rest of the sentence.
 #    </details>

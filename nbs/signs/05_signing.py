@@ -90,7 +90,7 @@ SPLICED = 0.6  # fraction of training clips that are spliced with another one
 def _rescaled(
     count: int, least: int, most: int, share: float, rng: np.random.Generator
 ) -> np.ndarray:
-    "Which frames stand for a clip that is signed faster or slower, in order."
+    "The frames of a clip that is signed faster or slower, in order."
     wanted = round(count * rng.uniform(1 - share, 1 + share)) if share else count
     wanted = min(max(wanted, least, 1), most)
     if wanted <= count:
@@ -152,7 +152,7 @@ def _splice(
         return data.read(row), clip.glosses
     other, j = others[rng.integers(len(others))]
     second = data.clips[other]
-    after = int(rng.integers(2))  # 1: cut behind the shared gloss
+    after = int(rng.integers(2))  # 1: cut after the shared gloss
     ends = [(0, *c.cuts, c.frames)[k + after] for c, k in ((clip, i), (second, j))]
     frames = np.concatenate([data.read(row)[: ends[0]], data.read(other)[ends[1] :]])
     glosses = clip.glosses[: i + after] + second.glosses[j + after :]
@@ -368,7 +368,7 @@ class Signs(Task):
             yield batch._replace(clip=torch.cat([batch.clip, last], 1)) if more else batch
 
     def model(self) -> nn.Module:
-        "The network of the settings, with weights drawn from the seed; it knows its glosses."
+        "The network of the settings, with random weights by the seed; it stores its glosses."
         with torch.random.fork_rng(devices=[]), as_user_error():
             torch.manual_seed(self.config.seed)
             network = _make_network(self.config, max(len(self.vocabulary) + 1, 2))
