@@ -115,7 +115,7 @@ class _Mlp(nn.Module):
 
 
 class DiTBlock(nn.Module):
-    "Attention and a network for each token, both under the control of the time."
+    "Attention and a network for each token, both modulated by the time."
 
     def __init__(self, width: int, attention: nn.Module) -> None:
         super().__init__()
@@ -165,7 +165,7 @@ class _Double(nn.Module):
 
 
 class _Final(nn.Module):
-    "Tokens to patches of the picture."
+    "Tokens to patches of the image."
 
     def __init__(self, width: int, patch: int) -> None:
         super().__init__()
@@ -179,11 +179,11 @@ class _Final(nn.Module):
 
 
 class DiT(nn.Module):
-    """The denoiser of CDEIT, at any size: `dit(noisy, level, condition) -> picture`.
+    """The denoiser of CDEIT, at any size: `dit(noisy, level, condition) -> image`.
 
-    `size` is the side of the picture; it is cut into patches, and `size / patch` must be a
+    `size` is the side of the image; it is cut into patches, and `size / patch` must be a
     multiple of 4 and of `2**scales`. The published network is `DiT()`. With `hints` the condition
-    has that many maps; each is enlarged to the size of the picture. ValueError for a size that
+    has that many maps; each is upsampled to the size of the image. ValueError for a size that
     the grid does not fit. Source: arXiv:2412.16979 and shuaikaishi/CDEIT 8f485b4.
     """
 
@@ -262,7 +262,7 @@ class Guided(nn.Module):
     def __init__(
         self,
         network: nn.Module,  # made with 1 + hints maps; its last layer starts at zero
-        guesses: Tensor,  # [hints, S * S, 256] matrices from the map to a picture; [0] is added to
+        guesses: Tensor,  # [hints, S * S, 256] matrices from the map to an image; [0] is added to
     ) -> None:
         super().__init__()
         self.guesses = nn.Parameter(guesses.clone(), requires_grad=False)

@@ -68,10 +68,10 @@ class Tank:
 
     def __init__(self, mesh: Mesh) -> None:
         self.mesh, self.conductances = mesh, _conductances(mesh)
-        one, two = mesh.triangles.repeat_interleave(3, 1), mesh.triangles.repeat(1, 3)
-        ends = mesh.electrodes.repeat_interleave(ELECTRODES), mesh.electrodes.repeat(ELECTRODES)
-        places = (torch.cat([x.flatten(), y]) for x, y in zip((one, two), ends, strict=True))
-        self._places = [place.numpy() for place in places]
+        corners, joined = mesh.triangles, mesh.electrodes  # K has a value for each pair of these
+        rows = corners.repeat_interleave(3, 1).flatten(), joined.repeat_interleave(ELECTRODES)
+        columns = corners.repeat(1, 3).flatten(), joined.repeat(ELECTRODES)
+        self._places = torch.cat(rows).numpy(), torch.cat(columns).numpy()
         self._driven = np.zeros((len(mesh.nodes), ELECTRODES))  # a current of 1 for each pair
         self._driven[mesh.electrodes] = np.eye(ELECTRODES) - np.eye(ELECTRODES, k=-1)
         self._driven[mesh.electrodes[0], -1] = -1
@@ -139,7 +139,7 @@ def _render(
 
 
 def render_images(shapes: Tensor, size: int) -> Tensor:  # [N,3,7] -> [N,size,size] float32
-    "Draw inclusions as pictures; a pixel that an edge crosses has a value in between."
+    "Images of inclusions; a pixel that an edge crosses has a value in between."
     at = (torch.arange(size, dtype=torch.float64) * 2 + 1) / size - 1
     points = torch.cartesian_prod(at, at)
     drawn = [_render(part, points, 1 / size).float() for part in shapes.split(32)]
@@ -169,14 +169,14 @@ def measure(shapes: Tensor, fine: bool = False) -> Tensor:  # [N,3,7] -> [N,208]
 
 
 def triangle_means(images: Tensor, fine: bool = False) -> Tensor:  # [N,H,H] float64 -> [N,E]
-    "The mean of a picture over each triangle."
+    "The mean of an image over each triangle."
     points = standard_tank(fine)[1].flip(1).expand(len(images), 1, -1, 2)
     found = F.grid_sample(images[:, None], points, align_corners=False)[:, 0, 0]
     return found.unflatten(1, (-1, 4)).mean(2)
 
 
 def measure_images(images: Tensor) -> Tensor:  # [N,H,H], -1 to 1 -> [N,208] float64
-    "Voltage differences of tanks that hold what pictures show."
+    "Voltage differences of tanks with the conductivities of these images."
     tank, _, water = standard_tank(fine=True)
     return tank.voltages(triangle_means(conductivity(images.double()), fine=True)) - water
 
@@ -192,8 +192,8 @@ def simulate(
     noise: float = 0.02,  # standard deviation, as a fraction of the voltages' root mean square
     gains: float = 0.07,  # standard deviation of the gain of each driven and each sensed pair
     first: int = 0,  # index of the first sample
-) -> tuple[Tensor, Tensor]:  # voltages [N,208], pictures [N,size,size], both float32
-    "Simulated measurements with the pictures they were measured of."
+) -> tuple[Tensor, Tensor]:  # voltages [N,208], images [N,size,size], both float32
+    "Simulated measurements with their true images."
     shapes = sample_shapes(count, seed, first)
     clean, rows = measure(shapes, fine), range(first, first + count)
     drawn = [np.random.default_rng([seed, row, 1]).normal(size=240) for row in rows]
@@ -215,7 +215,7 @@ WAYS = 32
 
 @cache
 def _orders() -> Tensor:  # [32,208]
-    "For each way, where each of the 208 voltages comes from."
+    "For each orientation, where each of the 208 voltages comes from."
     index = tank_map(torch.arange(VALUES))
     both = index, index.flip(0, 1)
     return torch.stack([pairs(both[w // 16].roll((w % 16, w % 16), (0, 1))) for w in range(WAYS)])
@@ -227,7 +227,7 @@ def turn_voltages(voltages: Tensor, way: Tensor) -> Tensor:  # [N,208], [N] 0 to
 
 
 def turn_images(images: Tensor, way: Tensor) -> Tensor:  # [N,H,H], [N] 0 to 31 -> [N,H,H], bilinear
-    "Pictures of the turned tank."
+    "Images of the turned tank."
     angle = way % 16 * (2 * math.pi / 16)
     cos, sin = angle.cos(), angle.sin()
     flip = torch.where(way >= 16, -1.0, 1.0)
@@ -248,7 +248,7 @@ def turn_shapes(shapes: Tensor, way: Tensor) -> Tensor:  # [N,3,7], [N] 0 to 31 
 
 # %% ../../nbs/eit/00_tank.ipynb #orientation
 def orientation(voltages: Tensor, images: Tensor) -> Tensor:  # [N,208], [N,H,H] -> [N,32]
-    "Correlation of recorded voltages with those computed of the pictures, in each way."
+    "Correlation of recorded voltages with those computed from the images, in each orientation."
     ways = measure_images(images.clamp(-1, 1))[:, _orders()]  # [N,32,208]
     return correlation(voltages.double()[:, None], ways)
 

@@ -110,7 +110,7 @@ class SimulatedTanks:
     name: str  # "train", "val" or "test"
     voltages: Tensor  # [N,208] float32
     shapes: Tensor  # [N,3,7]
-    size: int  # of a picture
+    size: int  # of an image
     source: str = "simulated tanks"
     stats: Stats = field(default_factory=lambda: Stats.known("simulated"))
 
@@ -121,7 +121,7 @@ class SimulatedTanks:
 
     @cached_property
     def hash(self) -> str:
-        "Digits that stand for the inclusions and the voltages, whose last bits differ by CPU."
+        "A hash of the inclusions and of the mean voltage, rounded: CPUs differ in the last bits."
         shapes = hashlib.sha256(self.shapes.float().numpy().tobytes()).hexdigest()
         return digits([shapes, f"{self.voltages.double().abs().mean():.6e}"])
 
@@ -129,14 +129,14 @@ class SimulatedTanks:
         return len(self.voltages)
 
     def pair(self, index: int, way: int = 0) -> tuple[Tensor, Tensor]:
-        "Voltages [208] and picture [size,size] of a sample, in one of the 32 ways."
+        "Voltages [208] and image [size,size] of a sample, in one of the 32 orientations."
         ways = torch.tensor([way])
         shapes = turn_shapes(self.shapes[index : index + 1], ways)
         voltages = turn_voltages(self.voltages[index : index + 1], ways)
         return voltages[0], render_images(shapes, self.size)[0]
 
 
-@lru_cache(maxsize=4)  # a run and its pictures look at the same ones
+@lru_cache(maxsize=4)  # a run and its figures use the same ones
 def simulated_tanks(
     name: str,  # "train", "val" or "test"
     count: int,
@@ -144,18 +144,18 @@ def simulated_tanks(
     size: int,
     **how: Any,  # as for `simulate`: fine, noise, gains
 ) -> SimulatedTanks:
-    "Simulate a part of a data set."
+    "Simulate a split of a data set."
     voltages, _ = simulate(count, seed, size, **how)
     return SimulatedTanks(name, voltages, sample_shapes(count, seed), size)
 
 # %% ../../nbs/eit/02_tanks.ipynb #read_npz
 PARTS = {"train": "train", "val": "valid", "test": "test", "uef2017": "test2017"}
-PARTS |= {"ktc2023": "test2023"}  # a part's name and its folder
+PARTS |= {"ktc2023": "test2023"}  # a split and its folder
 SCALES = {"test2017": 1040.856, "test2023": 1978.0}  # published; else 1
 
 
 def read_npz(path: Path, names: Sequence[str] = ("ys", "xs")) -> dict[str, np.ndarray]:
-    "Arrays of an npz file; UserError if one is missing, or is no array of numbers."
+    "Arrays of an npz file; UserError if one is missing, or is not an array of numbers."
     try:
         with np.load(path, allow_pickle=False) as file:
             return {name: file[name] for name in names}
@@ -167,7 +167,7 @@ def read_npz(path: Path, names: Sequence[str] = ("ys", "xs")) -> dict[str, np.nd
 
 
 def _checked_voltages(values: np.ndarray, where: object) -> Tensor:  # [208] float32
-    "The voltages of one measurement, of any shape; UserError if it is none."
+    "The voltages of one measurement, of any shape; UserError for other values."
     if values.size != VALUES:
         raise UserError(
             f"{where}: {values.size} voltages; a measurement of 16 electrodes has {VALUES} "
@@ -180,12 +180,12 @@ def _checked_voltages(values: np.ndarray, where: object) -> Tensor:  # [208] flo
 
 @dataclass(frozen=True)
 class FolderTanks:
-    "A part of a data set in npz files, read when they are needed."
+    "A split of a data set in npz files, read when they are needed."
 
     name: str
     files: tuple[Path, ...]
     stats: Stats
-    size: int  # of a picture
+    size: int  # of an image
     scale: float  # by which the recorded voltages are divided
 
     @property
@@ -200,12 +200,12 @@ class FolderTanks:
 
     @cached_property
     def hash(self) -> str:
-        "Digits that stand for the names and the sizes of the files."
+        "A hash of the names and the sizes of the files."
         return digits([f"{file.name} {file.stat().st_size}" for file in self.files])
 
     @cached_property
     def content(self) -> str:
-        "Digits of what the files hold."
+        "A hash of the contents of the files."
         return content_of(self.files)
 
     @cached_property
@@ -218,7 +218,7 @@ class FolderTanks:
         return len(self.files)
 
     def pair(self, index: int, way: int = 0) -> tuple[Tensor, Tensor]:
-        "Voltages [208] and picture [size,size] of a sample, in one of the 32 ways."
+        "Voltages [208] and image [size,size] of a sample, in one of the 32 orientations."
         file, ways = self.files[index], torch.tensor([way])
         ys, xs = read_npz(file).values()
         voltages = _checked_voltages(ys, file) / self.scale
@@ -230,7 +230,7 @@ class FolderTanks:
 
 
 def resize_images(images: Tensor, size: int) -> Tensor:  # [N,H,H] to [N,size,size]
-    "Pictures of another size: means over areas if smaller, bilinear if larger."
+    "Images of another size: means over areas if smaller, bilinear if larger."
     if images.shape[-1] == size:
         return images
     mode = "area" if size < images.shape[-1] else "bilinear"
@@ -239,7 +239,7 @@ def resize_images(images: Tensor, size: int) -> Tensor:  # [N,H,H] to [N,size,si
 # %% ../../nbs/eit/02_tanks.ipynb #check_voltages
 _SYMMETRY = 0.8  # real tanks: 0.91 to 1; numbers in another order: 0.7 at most
 _MARGIN = 0.05  # by which another orientation must fit better
-_FITS = 0.5  # correlation of voltages with their pictures; real tanks: 0.96
+_FITS = 0.5  # correlation of voltages with their images; real tanks: 0.96
 _LEVELS = 30.0  # times that voltages may be larger or smaller than promised
 
 
@@ -270,13 +270,13 @@ def check_voltages(
 
 
 def check_orientation(voltages: Tensor, images: Tensor, where: object) -> None:
-    "Raise UserError if measurements [N,208] do not fit their pictures [N,H,H] as they stand."
+    "Raise UserError if measurements [N,208] do not fit their images [N,H,H] as they are."
     fit = orientation(voltages, images).nanmean(0)
     way = int(fit.abs().argmax())
     turned = f"{'mirrored, then ' if way >= 16 else ''}turned by {way % 16} electrodes"
     if fit.abs()[way] < _FITS:
         raise UserError(
-            f"{where}: the voltages fit the pictures in no orientation (correlation "
+            f"{where}: the voltages fit the images in no orientation (correlation "
             f"{fit[way]:.2f} at best); xs is the change of the conductivity, -1 (resistive) to 1 "
             "(conductive), of the tank that ys was measured of"
         )
@@ -285,17 +285,17 @@ def check_orientation(voltages: Tensor, images: Tensor, where: object) -> None:
         if fit[way] < 0:
             why = "the sign of the voltages is reversed; ys is the measurement minus plain water"
         raise UserError(
-            f"{where}: {why} (the pictures fit best if the tank is {turned}: correlation "
+            f"{where}: {why} (the images fit best if the tank is {turned}: correlation "
             f"{fit[way]:.2f} instead of {fit[0]:.2f})"
         )
 
 # %% ../../nbs/eit/02_tanks.ipynb #open_folder
-_CHECKED = 32  # samples of a part that are compared with physics
+_CHECKED = 32  # samples of a split that are compared with physics
 _SEEDS = {"val": 2**31, "test": 2**31 + 1}  # of 64 simulated tanks; of training it is the run's
 
 
 def open_folder(folder: Path, part: str, size: int) -> FolderTanks:
-    "Open a part (a key of PARTS) of a data set; UserError if it is missing, or cannot be right."
+    "Open a split (a key of PARTS) of a data set; UserError if it is missing or inconsistent."
     if not folder.is_dir():
         raise UserError(f"{folder}: there is no such folder")
     there = folder / PARTS[part]
@@ -312,14 +312,14 @@ def open_folder(folder: Path, part: str, size: int) -> FolderTanks:
     return found
 
 
-def _a_few(tanks: FolderTanks) -> list[Tensor]:  # voltages [N,208], pictures [N,S,S]
-    "Samples from all over a part."
+def _a_few(tanks: FolderTanks) -> list[Tensor]:  # voltages [N,208], images [N,S,S]
+    "Samples at even steps of a split."
     pairs = [tanks.pair(i) for i in range(0, len(tanks), -(-len(tanks) // _CHECKED))]
     return [torch.stack(x) for x in zip(*pairs, strict=True)]
 
 
 def _stats_of(folder: Path, part: str) -> Stats:
-    "The statistics of a part: of its files, of its training part, or the published ones."
+    "The statistics of a split: from its files, from the training split, or the published ones."
     if (folder / "mean.pth").exists() or (folder / "std.pth").exists():
         return Stats.read(folder)
     files = tuple(sorted((folder / PARTS["train"]).glob("*.npz")))
@@ -329,10 +329,9 @@ def _stats_of(folder: Path, part: str) -> Stats:
 
 
 def load_tanks(config: Any, names: Sequence[str]) -> dict[str, SimulatedTanks | FolderTanks]:
-    """The parts of a run's data: those of its folder, or simulated ones.
+    """The splits of a run: those of its folder, or simulated ones.
 
-    Real tanks are for the test alone: beside them training tanks are simulated where the folder
-    has none.
+    Real tanks are for the test only; training tanks are simulated if the folder has none.
     """
     folder, real = Path(config.dataset_dir).expanduser(), config.data != "simulated"
     if real and not config.dataset_dir:
@@ -355,9 +354,9 @@ def load_tanks(config: Any, names: Sequence[str]) -> dict[str, SimulatedTanks | 
 
 
 def describe_folder(folder: Path) -> str:
-    "A line for each part: how well its voltages agree with the physics of its pictures."
+    "A line for each split: how well its voltages agree with those computed from its images."
     parts = [part for part, name in PARTS.items() if (folder / name).is_dir()]
-    lines = ["correlation: of voltages with those computed of the pictures"]
+    lines = ["correlation: of voltages with those computed from the images"]
     for part in parts or ["train"]:
         found = open_folder(folder, part, 64)
         fit = orientation(*_a_few(found))[:, 0].nanmedian()
@@ -367,7 +366,7 @@ def describe_folder(folder: Path) -> str:
 # %% ../../nbs/eit/02_tanks.ipynb #_Measurements
 @dataclass(frozen=True)
 class _Measurements:
-    "Voltages of a file: a part of a data set without pictures."
+    "Voltages of a file: a split without images."
 
     names: list[str]
     voltages: Tensor  # [N,208] float32
@@ -379,7 +378,7 @@ class _Measurements:
         return len(self.names)
 
     def pair(self, index: int) -> tuple[Tensor, Tensor]:
-        "A measurement and an empty picture."
+        "A measurement and an image of zeros."
         return self.voltages[index], torch.zeros(1, 1)
 
 
@@ -418,12 +417,12 @@ def _table(path: Path) -> np.ndarray:  # [rows,numbers]
         raise UserError(f"{path}: not a table of numbers ({first_line(error)})") from None
 
 # %% ../../nbs/eit/02_tanks.ipynb #write_tanks
-_SIZE = 128  # of a published picture
+_SIZE = 128  # of a published image
 
 
 def write_tanks(
     folder: Path,
-    counts: dict[str, int],  # samples of each part: train, val, test
+    counts: dict[str, int],  # samples of each split: train, val, test
     seed: int = 0,
     **how: float,  # as for `simulate`: noise, gains
 ) -> None:

@@ -39,10 +39,7 @@ class _RecordingFields(BaseModel):
         "the neurons (the published --dt without a unit divides each recording by its own length)",
     )
     time_window: str = Field(
-        default="",
-        pattern=_TIME,
-        description="a time with its unit, such as 300ms: a longer recording is cut, a shorter "
-        "one is padded with empty bins",
+        default="", pattern=_TIME, description="a time with its unit; recordings are cut or padded"
     )
     denoise: str = Field(
         default="0ms",
@@ -50,18 +47,10 @@ class _RecordingFields(BaseModel):
         description="a time with its unit, such as 10ms: an event is kept if a neighbour has "
         "reported within this time before it; 0ms: all events are kept",
     )
-    shift: int = Field(
-        default=2, ge=0, le=32, description="largest shift of a training recording, pixels"
-    )
-    warp: float = Field(
-        default=0.16, ge=0, le=0.5, description="fraction by which training recordings are warped"
-    )
-    recordings: int = Field(
-        default=1000, ge=20, le=100_000, description="simulated training recordings"
-    )
-    noise: float = Field(
-        default=0.5, ge=0, le=1000, description="simulated noise, events per pixel and second"
-    )
+    shift: int = Field(default=2, ge=0, le=32, description="largest random shift, pixels")
+    warp: float = Field(default=0.16, ge=0, le=0.5, description="strength of the random warp")
+    recordings: int = Field(default=1000, ge=20, le=100_000, description="simulated recordings")
+    noise: float = Field(default=0.5, ge=0, le=1000, description="noise, events per pixel and s")
 
 # %% ../../nbs/events/01_events_config.ipynb #_NetworkFields
 class _NetworkFields(BaseModel):
@@ -72,19 +61,11 @@ class _NetworkFields(BaseModel):
         pattern=_TIME,
         description="a time with its unit, such as 33ms: the time constant of the neurons",
     )
-    width: int = Field(
-        default=16, ge=1, le=1024, description="channels of the first two spiking layers"
-    )
-    features: int = Field(default=32, ge=1, le=1024, description="channels of the third")
-    pool: int = Field(
-        default=0, ge=0, le=64, description="side of the grid of averaged rates; 0: all pixels"
-    )
-    slope: float = Field(
-        default=2.0, gt=0, le=1000, description="slope of the surrogate gradient; published: 25"
-    )
-    rate_window: int = Field(
-        default=5, ge=1, le=1000, description="bins over which firing rates are taken"
-    )
+    width: int = Field(default=16, ge=1, le=1024, description="channels of spiking layers 1 and 2")
+    features: int = Field(default=32, ge=1, le=1024, description="channels of spiking layer 3")
+    pool: int = Field(default=0, ge=0, le=64, description="side of the pooled grid; 0: all pixels")
+    slope: float = Field(default=2.0, gt=0, le=1000, description="slope of the surrogate gradient")
+    rate_window: int = Field(default=5, ge=1, le=1000, description="bins of a firing rate")
     d_model: int = Field(default=64, ge=4, le=2048, description="width of the Mamba blocks")
     layers: int = Field(default=2, ge=1, le=64, description="Mamba blocks")
 
@@ -154,7 +135,7 @@ class EventsConfig(Settings, _NetworkFields, _RecordingFields):
 
     @property
     def beta(self) -> float:
-        "Share of a membrane that is left after a bin."
+        "Fraction of a membrane potential that is left after a bin."
         tau = milliseconds(self.tau)
         return math.exp(-self.bin_ms / tau) if tau else 0.0
 

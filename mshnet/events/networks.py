@@ -59,7 +59,7 @@ class _Neurons(torch.autograd.Function):
 
 def spike(
     current: Tensor,  # [T,N,C]
-    beta: float,  # share of the membrane that is left after a step
+    beta: float,  # fraction of the membrane potential that is left after a step
     weight: Tensor | None = None,  # [C,C] from the spikes of the step before; None: no feedback
     bias: Tensor | None = None,  # [C]
     slope: float = SLOPE,  # of the surrogate gradient
@@ -74,7 +74,7 @@ def spike(
 
 # %% ../../nbs/events/03_networks.ipynb #firing_rates
 def firing_rates(spikes: Tensor, window: int) -> Tensor:
-    "Shares of the last `window` steps with a spike: [T,...] -> [T,...]; zeros before the first."
+    "Fraction of the last `window` steps with a spike: [T,...] -> [T,...]; zeros before the first."
     steps = len(spikes)
     past = torch.cat([torch.zeros_like(spikes[:1]).expand(window - 1, *spikes.shape[1:]), spikes])
     total = past[:steps]
@@ -123,8 +123,8 @@ def _scan(a: Tensor, b: Tensor, backwards: bool = False) -> Tensor:  # [T,...]
     steps = len(a)
     size = max(1, math.isqrt(steps))
     count = -(-steps // size)
-    if filler := count * size - steps:
-        zeros = a.new_zeros(filler, *a.shape[1:])
+    if padding := count * size - steps:
+        zeros = a.new_zeros(padding, *a.shape[1:])
         parts = ((zeros, a), (zeros, b)) if backwards else ((a, zeros), (b, zeros))
         a, b = (torch.cat(part) for part in parts)
     many_a, many_b = (x.unflatten(0, (count, size)).unbind(1) for x in (a, b))
@@ -140,7 +140,7 @@ def _scan(a: Tensor, b: Tensor, backwards: bool = False) -> Tensor:  # [T,...]
     starts = torch.stack(carried[:-1][:: -1 if backwards else 1])
     whole = torch.stack([torch.addcmul(h[i], product[i], starts) for i in range(size)], 1)
     found = whole.flatten(0, 1)
-    return found[filler:] if backwards else found[:steps]
+    return found[padding:] if backwards else found[:steps]
 
 
 class _Scan(torch.autograd.Function):
@@ -217,10 +217,10 @@ class MambaBlock(nn.Module):
 
 # %% ../../nbs/events/03_networks.ipynb #Seen
 class Seen(NamedTuple):
-    "What the network makes of recordings, and how it came to it."
+    "The output of the network for recordings, with its spikes."
 
     logits: Tensor  # [B,classes]
-    evidence: Tensor  # [B,T,classes] logits of the recording up to each step
+    evidence: Tensor  # [B,T,classes] logits after each step
     spikes: tuple[Tensor, ...]  # of each layer, [B,T,C,h,w]
 
 
@@ -267,7 +267,7 @@ class MambaSpike(nn.Module):
         return self._answer(self._states(spikes).mean(0))
 
     def look(self, x: Tensor) -> Seen:
-        "Logits, evidence and spikes of whole recordings."
+        "Logits, also after each step, and spikes of whole recordings."
         layers = [spikes for spikes, _ in self.spiking_frontend(self._by_time(x))]
         states = self._states(layers[-1])
         count = torch.arange(1, len(states) + 1, device=x.device, dtype=states.dtype)
@@ -279,7 +279,7 @@ class MambaSpike(nn.Module):
         return (x if x.ndim == 5 else x[..., None]).transpose(0, 1).contiguous()
 
     def _states(self, spikes: Tensor) -> Tensor:
-        "Spikes of the last layer -> what the blocks make of their rates, [T,B,d_model]."
+        "Spikes of the last layer -> output of the blocks, [T,B,d_model]."
         t, b = spikes.shape[:2]
         grid = spikes.flatten(0, 1)
         if self.cell != (1, 1):

@@ -104,7 +104,7 @@ def greedy(log_probs: np.ndarray) -> list[int]:
 
 # %% ../../nbs/signs/02_ctc.ipynb #Bigram
 class Bigram:
-    "How probable a gloss is after another one, counted in training sentences."
+    "How probable a gloss is after another, counted in training sentences."
 
     def __init__(self, pairs: Counter[tuple[int, int]], classes: int) -> None:
         self.pairs, self.classes = pairs, classes  # with the blank: the beginning and the end
@@ -121,7 +121,7 @@ class Bigram:
         return cls(Counter(found), classes)
 
     def log(self, before: int, gloss: int) -> float:
-        "The log probability of a gloss (0: the end) after another one (0: the beginning)."
+        "The log probability of a gloss (0: the end) after another (0: the beginning)."
         alone = (self.seconds[gloss] + 0.5) / (self.total + 0.5 * self.classes)
         share = (self.pairs[before, gloss] + 2 * alone) / (self.firsts[before] + 2)
         return float(np.log(share))
@@ -136,13 +136,13 @@ def beam_search(
     bigram: Bigram | None = None,
     weight: float = 0.0,  # of the bigram's log probability
 ) -> list[int]:  # [L]
-    "The most probable sentence, as far as `width` beginnings are enough to find it."
+    "The most probable sentence, as far as `width` prefixes are enough to find it."
 
-    def told(prefix: Prefix, gloss: int) -> float:
+    def prior(prefix: Prefix, gloss: int) -> float:
         return weight * bigram.log(prefix[-1] if prefix else 0, gloss) if bigram else 0.0
 
     never = -np.inf
-    language: dict[Prefix, float] = {(): 0.0}  # of each beginning, by the bigram
+    language: dict[Prefix, float] = {(): 0.0}  # of each prefix, by the bigram
     beams: dict[Prefix, tuple[float, float]] = {(): (0.0, never)}  # ends in a blank; in a gloss
     for step in log_probs.astype(float):
         found: dict[Prefix, list[float]] = defaultdict(lambda: [never, never])
@@ -155,11 +155,11 @@ def beam_search(
             for c in tried:
                 longer = (*prefix, c)
                 if longer not in language:
-                    language[longer] = language[prefix] + told(prefix, c)
+                    language[longer] = language[prefix] + prior(prefix, c)
                 before = blank if c == last else both  # a repeat needs a blank between
                 found[longer][1] = np.logaddexp(found[longer][1], before + step[c])
         total = {p: np.logaddexp(a, b) + language[p] for p, (a, b) in found.items()}
         ranked = sorted(found, key=total.__getitem__, reverse=True)
         beams = {prefix: (found[prefix][0], found[prefix][1]) for prefix in ranked[:width]}
-    ends = {p: np.logaddexp(a, b) + language[p] + told(p, 0) for p, (a, b) in beams.items()}
+    ends = {p: np.logaddexp(a, b) + language[p] + prior(p, 0) for p, (a, b) in beams.items()}
     return list(max((total, prefix) for prefix, total in ends.items())[1])

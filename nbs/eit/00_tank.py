@@ -3,7 +3,7 @@
 #
 # > A tank of salt water with sixteen electrodes: what it measures, computed by finite elements.
 #
-# Electrical impedance tomography looks into a body through its skin. A small current flows between two electrodes, and the voltages between the other electrodes depend on what the current met on its way. Our body is a round tank of salt water. The *forward problem* computes the voltages from what lies in the tank. It is easy, and this page solves it. The other pages try to go back.
+# Electrical impedance tomography looks into a body through its skin. A small current flows between two electrodes, and the voltages between the other electrodes depend on what the current met on its way. Our body is a round tank of salt water. The *forward problem* computes the voltages from the conductivity in the tank. It is easy, and this page solves it. The other pages solve the *inverse problem*: from voltages to an image.
 
 # %%
 #| default_exp eit.tank
@@ -28,11 +28,29 @@ from torch import Tensor
 from torch.nn import functional as F
 
 # %% [markdown]
+# ## A chain of resistors
+#
+# The smallest tank is a chain of four resistors. A current of 1 enters at one end and leaves at the other. Through each resistor flows its conductance times the difference of the potentials at its ends, and at each node the currents add up to zero, or to what enters. These are linear equations, K u = current. A resistor adds plus or minus its conductance to four entries of K:
+
+# %%
+plt.figure(figsize=(6, 2.4), layout="constrained")
+for conductances in ([1, 1, 1, 1], [1, 0.3, 1, 1], [1, 1, 0.3, 1]):
+    matrix = np.zeros((5, 5))
+    for i, value in enumerate(conductances):
+        matrix[i : i + 2, i : i + 2] += value * np.array([[1, -1], [-1, 1]])
+    matrix[0, 0] += 1  # chooses potential 0 at node 0
+    plt.plot(np.linalg.solve(matrix, [-1, 0, 0, 0, 1]), "o-", label=str(conductances))
+plt.gca().set(xlabel="node", ylabel="potential", xticks=range(5))
+plt.legend(title="conductances");
+
+# %% [markdown]
+# A poor conductor is a steep step of the potential. But a measurement at the two ends cannot find it: the last two chains have the same voltage. In a tank the current has many paths and enters at many places, so 208 voltages contain more.
+#
 # ## What is measured
 #
-# Electrode k sits at row = cos(2πk/16), column = sin(2πk/16) of the image, whose rows point down: electrode 0 is at the bottom, 4 at the right, 8 at the top. Current is driven between neighbours r and r+1, for each r in turn, and each time the voltage between neighbours j and j+1 is read, where neither of them carries the current. That leaves 13 of 16 pairs, and 16 times 13 is 208 numbers.
+# Electrode k is at row = cos(2πk/16), column = sin(2πk/16) of the image, whose rows point down: electrode 0 is at the bottom, 4 at the right, 8 at the top. Current is driven between neighbours r and r+1, for one r after the other. Each time we read the voltages between neighbours j and j+1 of which neither carries the current. That leaves 13 of 16 pairs, and 16 times 13 is 208 numbers.
 #
-# The natural image of a measurement is a map of 16 by 16 places: row r is the driven pair, column j the sensed pair. Three diagonals stay empty. A network for images can read this map, and turning the tank by one electrode rolls it along both axes.
+# A measurement is a map of 16 by 16 entries: row r is the driven pair, column j the sensed pair. Three diagonals stay empty. A network for images can read this map. Turning the tank by one electrode rolls the map by one along both axes.
 
 # %%
 #| export
@@ -63,9 +81,9 @@ numbers[:3]
 # %% [markdown]
 # ## Triangles
 #
-# Between the electrodes the potential u obeys div(σ grad u) = 0 with conductivity σ. We divide the disc into triangles, let u be linear on each and σ constant. The tank then is a network of resistors between the corners.
+# In the tank the potential u obeys div(σ grad u) = 0 with conductivity σ. We divide the disc into triangles, and let u be linear and σ constant on each. The tank then is a network of resistors between the corners.
 #
-# The corners of our mesh lie on rings, and Delaunay's rule joins them to triangles. Each ring is turned by half a step against the one around it, and where the corners come too close their number is halved, never below 16. The mesh has all the symmetries of the electrodes: turned by 22.5 degrees or mirrored, it is the same mesh. A measurement of a turned tank is then *exactly* the rolled measurement, and one simulation yields 32 training samples.
+# The corners of our mesh lie on rings, and a Delaunay triangulation joins them. Each ring is turned by half a step against the one around it. Where the corners come too close, their number is halved, never below 16. The mesh has all the symmetries of the electrodes: turned by 22.5 degrees or mirrored, it is the same mesh. So the measurement of a turned tank is *exactly* the rolled measurement, and one simulation yields 32 training samples.
 
 # %%
 #| export
@@ -93,22 +111,14 @@ def ring_mesh(around: int = 64) -> Mesh:
     return Mesh(torch.tensor(corners), triangles, torch.arange(0, around, around // ELECTRODES))
 
 
-# %%
-mesh: Mesh = ring_mesh()
-rows, cols = mesh.nodes.T
-plt.figure(figsize=(5, 5))
-plt.triplot(cols, rows, mesh.triangles, lw=0.5)
-plt.plot(cols[mesh.electrodes], rows[mesh.electrodes], "o")
-plt.gca().invert_yaxis()
-plt.axis("equal")
-
-
 # %% [markdown]
 # ## The forward problem
 #
-# A triangle of conductivity 1 joins its three corners by conductances that depend on its angles alone. The sum over all triangles is a matrix K, and the currents are K u. Most of K is zero, because a corner has about six neighbours. A sparse factorization solves it for all 16 driven pairs in two to five milliseconds.
+# A triangle of conductivity 1 joins its three corners by conductances that depend only on its angles. (Its entries of K are the integrals of grad φ_i · grad φ_j, where φ_i is the linear function that is 1 at corner i and 0 at the others.) The sum over all triangles is K, as in the chain. Most of K is zero, because a corner has about six neighbours. A sparse factorization solves it for all 16 driven pairs in two to five milliseconds.
 #
-# The potential is determined up to a constant. A 1 between any two electrodes, added to K, chooses the constant for which the potentials of the electrodes add up to 0.
+# The potential is determined up to a constant. Adding 1 to K for each pair of electrodes chooses the constant for which the potentials of the electrodes add up to 0.
+#
+# A real electrode has a width and a contact resistance. The *complete electrode model* describes both (Somersalo, Cheney and Isaacson, SIAM J. Appl. Math. 52, 1992, pages 1023 to 1040). Ours is simpler: an electrode is one corner without resistance.
 
 # %%
 #| export
@@ -117,10 +127,10 @@ class Tank:
 
     def __init__(self, mesh: Mesh) -> None:
         self.mesh, self.conductances = mesh, _conductances(mesh)
-        one, two = mesh.triangles.repeat_interleave(3, 1), mesh.triangles.repeat(1, 3)
-        ends = mesh.electrodes.repeat_interleave(ELECTRODES), mesh.electrodes.repeat(ELECTRODES)
-        places = (torch.cat([x.flatten(), y]) for x, y in zip((one, two), ends, strict=True))
-        self._places = [place.numpy() for place in places]
+        corners, joined = mesh.triangles, mesh.electrodes  # K has a value for each pair of these
+        rows = corners.repeat_interleave(3, 1).flatten(), joined.repeat_interleave(ELECTRODES)
+        columns = corners.repeat(1, 3).flatten(), joined.repeat(ELECTRODES)
+        self._places = torch.cat(rows).numpy(), torch.cat(columns).numpy()
         self._driven = np.zeros((len(mesh.nodes), ELECTRODES))  # a current of 1 for each pair
         self._driven[mesh.electrodes] = np.eye(ELECTRODES) - np.eye(ELECTRODES, k=-1)
         self._driven[mesh.electrodes[0], -1] = -1
@@ -150,23 +160,24 @@ def _conductances(mesh: Mesh) -> Tensor:
 
 
 # %%
-tank = Tank(mesh)
+mesh: Mesh = ring_mesh()
+rows, cols = mesh.nodes.T
 ones = torch.ones(1, len(mesh.triangles), dtype=torch.float64)
-u = tank.potentials(ones)[0, :, 0]
-plt.figure(figsize=(5, 5))
+u = Tank(mesh).potentials(ones)[0, :, 0]
+plt.figure(figsize=(6, 6))
+plt.triplot(cols, rows, mesh.triangles, lw=0.5, color="0.7")
 level = np.geomspace(0.02, 1.2, 16)  # from line to line the potential grows by a third
 plt.tricontour(cols, rows, mesh.triangles, u, [*-level[::-1], 0, *level])
 plt.plot(cols[:64], rows[:64], "k", lw=0.5)
 plt.plot(cols[mesh.electrodes], rows[mesh.electrodes], "o")
-plt.gca().invert_yaxis()
-plt.axis("equal")
+plt.gca().set(aspect="equal", ylim=(1.05, -1.05));
 
 # %% [markdown]
-# The lines join places of equal potential. From one line to the next the potential grows by a third, and still most lines crowd around the two electrodes that carry the current. The tank is seen sharply there and hardly at all in its middle. This is why reconstructions are sharp at the wall and blurred in the centre, by any method.
+# The mesh is grey, the electrodes are dots. Each coloured line joins points of equal potential. From one line to the next the potential grows by a third, and still most lines lie around the two electrodes that carry the current. An object there changes the voltages much more than one in the middle. This is why reconstructions are sharp at the wall and blurred in the centre, by any method.
 #
 # ## Inclusions
 #
-# A sample has one to three inclusions: circles, and stretched polygons of three to five corners, that do not touch. They conduct better than water (+1 in the image) or hardly at all (-1). An inclusion is a row of numbers, rendered at any size, at any turn, and at the points of any mesh. Nothing is interpolated.
+# A sample has one to three inclusions: circles, and stretched polygons of three to five corners, that do not touch. They conduct better than water (+1 in the image) or hardly at all (-1). An inclusion is a row of numbers. We render it at any size, in any orientation, and at the points of any mesh, without interpolation.
 
 # %%
 #| export
@@ -209,7 +220,7 @@ def _render(
 
 
 def render_images(shapes: Tensor, size: int) -> Tensor:  # [N,3,7] -> [N,size,size] float32
-    "Draw inclusions as pictures; a pixel that an edge crosses has a value in between."
+    "Images of inclusions; a pixel that an edge crosses has a value in between."
     at = (torch.arange(size, dtype=torch.float64) * 2 + 1) / size - 1
     points = torch.cartesian_prod(at, at)
     drawn = [_render(part, points, 1 / size).float() for part in shapes.split(32)]
@@ -226,7 +237,7 @@ for axis, image in zip(axes, images, strict=True):
 
 
 # %% [markdown]
-# An inclusion conducts 3 times or 0.05 times as well as the water around it. Each triangle takes the mean over four points in it, so that an edge may cross a triangle. An image from elsewhere is measured in the same way, by the values of its pixels at these points.
+# An inclusion conducts 3 times or 0.05 times as well as the water around it. Each triangle gets the mean over four points in it, because an edge may cross a triangle. For an image from a file we take the values of its pixels at these points.
 
 # %%
 #| export
@@ -253,24 +264,24 @@ def measure(shapes: Tensor, fine: bool = False) -> Tensor:  # [N,3,7] -> [N,208]
 
 
 def triangle_means(images: Tensor, fine: bool = False) -> Tensor:  # [N,H,H] float64 -> [N,E]
-    "The mean of a picture over each triangle."
+    "The mean of an image over each triangle."
     points = standard_tank(fine)[1].flip(1).expand(len(images), 1, -1, 2)
     found = F.grid_sample(images[:, None], points, align_corners=False)[:, 0, 0]
     return found.unflatten(1, (-1, 4)).mean(2)
 
 
 def measure_images(images: Tensor) -> Tensor:  # [N,H,H], -1 to 1 -> [N,208] float64
-    "Voltage differences of tanks that hold what pictures show."
+    "Voltage differences of tanks with the conductivities of these images."
     tank, _, water = standard_tank(fine=True)
     return tank.voltages(triangle_means(conductivity(images.double()), fine=True)) - water
 
 
 # %% [markdown]
-# Here is the map of the first tank. Most of the signal lies near the empty diagonals, where the driven and the sensed pair are neighbours. An inclusion that conducts lowers most of the voltages, one that does not conduct raises them:
+# Here is the map of the first tank. Most of the signal lies near the empty diagonals, where the driven and the sensed pair are close. A conductive inclusion lowers most of the voltages, a resistive one raises them:
 
 # %%
 voltages = measure(shapes)
-print((measure_images(images) - voltages).norm() / voltages.norm())  # as pictures, finer mesh
+print((measure_images(images) - voltages).norm() / voltages.norm())  # as images, finer mesh
 change, figure = conductivity(triangle_means(images[:1].double()))[0], plt.figure(figsize=(7, 3))
 axes = figure.subplots(1, 2)
 axes[0].tripcolor(cols, rows, standard_tank()[0].mesh.triangles, change, cmap="viridis")
@@ -281,11 +292,13 @@ plt.colorbar(shown)
 plt.tight_layout()
 
 # %% [markdown]
-# ## Samples
+# ## The machinery: simulated samples
 #
-# An amplifier adds noise, and no two channels are alike: each driven and each sensed pair has a gain of its own. How large are these faults in real tanks? The recordings themselves show it. Driving at r and sensing at j must give the same voltage as driving at j and sensing at r, and what differs is fault. In 47 recorded tanks it fits a noise of 2 percent and gains that differ by 7 percent. (No true image is needed for this estimate.) Both are drawn for each sample from the seed and the sample's index, so the first hundred samples are the same however many follow. Samples for training and for testing come from different meshes. A method that is tested on the mesh it knows looks better than it is; this is called the inverse crime.
+# An amplifier adds noise, and each driven and each sensed pair has a different gain. How large are these errors in real tanks? The recordings themselves show it. Driving at r and sensing at j must give the same voltage as driving at j and sensing at r; any difference is an error. In 47 recorded tanks the differences fit a noise of 2 percent and gains that differ by 7 percent. (This estimate needs no true image.) Both are sampled for each tank from the seed and the index of the tank. So the first hundred samples are the same, however many follow.
 #
-# Voltages have the unit of the published data sets, whose currents and contrasts differ from ours. One factor, made from the scale of the published training voltages, joins the two. Networks see normalised voltages anyway.
+# Samples for training and for testing come from different meshes. A method that is tested on the mesh of its training looks better than it is; this is called the *inverse crime*.
+#
+# Voltages have the unit of the published data sets, whose currents and contrasts differ from ours. One factor converts them; it comes from the scale of the published training voltages. Networks get normalised voltages anyway.
 
 # %%
 #| export
@@ -300,8 +313,8 @@ def simulate(
     noise: float = 0.02,  # standard deviation, as a fraction of the voltages' root mean square
     gains: float = 0.07,  # standard deviation of the gain of each driven and each sensed pair
     first: int = 0,  # index of the first sample
-) -> tuple[Tensor, Tensor]:  # voltages [N,208], pictures [N,size,size], both float32
-    "Simulated measurements with the pictures they were measured of."
+) -> tuple[Tensor, Tensor]:  # voltages [N,208], images [N,size,size], both float32
+    "Simulated measurements with their true images."
     shapes = sample_shapes(count, seed, first)
     clean, rows = measure(shapes, fine), range(first, first + count)
     drawn = [np.random.default_rng([seed, row, 1]).normal(size=240) for row in rows]
@@ -321,7 +334,7 @@ def sample_shapes(count: int, seed: int, first: int = 0) -> Tensor:  # [N,3,7]
 # %% [markdown]
 # ## Thirty-two orientations of a tank
 #
-# Turn the tank by one electrode, and the map rolls by one along both axes. Mirror it left to right, and pair i becomes pair -i-1. Orientation w of 32 mirrors first if w is 16 or more, then turns by w mod 16 electrodes. For voltages an orientation is only another order of the 208 numbers. An image from a file is turned by interpolation, and simulated inclusions are turned exactly.
+# Turn the tank by one electrode, and the map rolls by one along both axes. Mirror it left to right, and pair i becomes pair -i-1. Orientation w of 32 mirrors first if w is 16 or more, then turns by w mod 16 electrodes. For voltages an orientation is a different order of the 208 numbers. An image from a file is turned by interpolation; simulated inclusions are turned exactly.
 
 # %%
 #| export
@@ -330,7 +343,7 @@ WAYS = 32
 
 @cache
 def _orders() -> Tensor:  # [32,208]
-    "For each way, where each of the 208 voltages comes from."
+    "For each orientation, where each of the 208 voltages comes from."
     index = tank_map(torch.arange(VALUES))
     both = index, index.flip(0, 1)
     return torch.stack([pairs(both[w // 16].roll((w % 16, w % 16), (0, 1))) for w in range(WAYS)])
@@ -342,7 +355,7 @@ def turn_voltages(voltages: Tensor, way: Tensor) -> Tensor:  # [N,208], [N] 0 to
 
 
 def turn_images(images: Tensor, way: Tensor) -> Tensor:  # [N,H,H], [N] 0 to 31 -> [N,H,H], bilinear
-    "Pictures of the turned tank."
+    "Images of the turned tank."
     angle = way % 16 * (2 * math.pi / 16)
     cos, sin = angle.cos(), angle.sin()
     flip = torch.where(way >= 16, -1.0, 1.0)
@@ -371,12 +384,12 @@ test_close(measure(turned), turn_voltages(measure(sample_shapes(3, 0)), way), 1e
 # %% [markdown]
 # ## Which electrode is the first?
 #
-# Other instruments count their electrodes from another place, or the other way round. No error appears; all images are turned. Where the truth is known, the physics finds out: we compute what the tank should measure, and compare it with the recording in all 32 orientations. A single centred inclusion looks the same in all 32 orientations, so the test needs a tank without symmetry, or several tanks.
+# Other instruments count their electrodes from a different one, or in the opposite direction. This causes no error message, but all images are turned. Where the true image is known, physics finds the orientation: we compute the voltages of the tank, and compare them with the recording in all 32 orientations. A single centred inclusion looks the same in all 32 orientations, so the test needs a tank without symmetry, or several tanks.
 
 # %%
 #| export
 def orientation(voltages: Tensor, images: Tensor) -> Tensor:  # [N,208], [N,H,H] -> [N,32]
-    "Correlation of recorded voltages with those computed of the pictures, in each way."
+    "Correlation of recorded voltages with those computed from the images, in each orientation."
     ways = measure_images(images.clamp(-1, 1))[:, _orders()]  # [N,32,208]
     return correlation(voltages.double()[:, None], ways)
 
@@ -393,3 +406,22 @@ voltages, images = simulate(1, seed=3, size=128, fine=True)
 plt.figure(figsize=(6, 2))
 plt.bar(range(WAYS), orientation(turn_voltages(voltages, torch.tensor([5])), images)[0])
 plt.ylabel("correlation in each orientation")
+
+# %% [markdown]
+# ## Questions
+#
+# 1. Each of 16 pairs is driven, and 15 other pairs are left. Why are there 208 voltages, and not 240?
+#    <details><summary>Answer</summary>
+#
+#    Two of the 15 share an electrode with the driven pair. The current through this electrode adds an unknown contact voltage, so these pairs are left out: 16 times 13.
+#    </details>
+# 2. How many of the 208 voltages are independent, without noise? What are the others good for?
+#    <details><summary>Answer</summary>
+#
+#    Half of them, 104: exchanging the driven and the sensed pair gives the same voltage. The other half shows the errors of the instrument.
+#    </details>
+# 3. Two tanks have nearly the same voltages. Which inclusion may differ a lot between them?
+#    <details><summary>Answer</summary>
+#
+#    A small one in the middle, where few lines of equal potential pass. The voltages change less than the noise.
+#    </details>

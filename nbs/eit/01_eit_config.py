@@ -2,6 +2,10 @@
 # # Settings of tomography
 #
 # > The settings of tomography: the tanks, the network, the diffusion, and named recipes.
+#
+# A run of task `eit` has the settings of every run (epochs, learning rate, device ...) and those of this page. Without a data set we simulate tanks: random objects, the voltages that physics gives them, then the errors of a real instrument. `hints` are classical reconstructions that the network gets beside the map of the voltages. (This page needs no torch, so `mshnet train --task eit --help` answers at once.)
+#
+# The defaults train in minutes on a CPU. The preset `paper` is the published recipe at the published size; it needs accelerators and its data set. Its 200,000 steps are epochs of a size that depends on the data, so set `--epochs` for yours.
 
 # %%
 #| default_exp eit.eit_config
@@ -16,11 +20,6 @@ from pydantic import BaseModel, Field
 from mshnet.core import Settings
 
 
-# %% [markdown]
-# A run of task `eit` has the settings of every run (epochs, learning rate, device ...) and the ones of this page. Reading them needs no torch, so `mshnet train --task eit --help` answers at once.
-#
-# Without a data set we simulate tanks: random objects, the voltages that physics gives them, then the faults of a real instrument. `hints` are classical reconstructions that the network gets beside the map of the voltages.
-
 # %%
 #| export
 class _EitFields(BaseModel):
@@ -28,52 +27,28 @@ class _EitFields(BaseModel):
 
     data: Literal["simulated", "uef2017", "ktc2023"] = Field(
         default="simulated",
-        description="tanks to evaluate: simulated ones (or the test part of a data set), or "
+        description="tanks to evaluate: simulated ones (or the test split of a data set), or "
         "real ones: those of the folder test2017 or test2023 of dataset_dir",
     )
-    tanks: int = Field(
-        default=2048, ge=8, le=1_000_000, description="simulated training tanks, without a data set"
-    )
-    size: int = Field(
-        default=32, ge=16, le=128, multiple_of=16, description="side of the reconstruction, pixels"
-    )
-    noise: float = Field(
-        default=0.02, ge=0, le=1, description="noise of simulated voltages, as a fraction of them"
-    )
-    gains: float = Field(
-        default=0.07, ge=0, le=1, description="standard deviation of simulated electrode gains"
-    )
-    jitter: float = Field(
-        default=0.15, ge=0, le=1, description="standard deviation of the size of a training input"
-    )
-    augment: Literal["turns", "none"] = Field(
-        default="turns",
-        description="turns: a training tank is turned and mirrored at random, in all 32 "
-        "orientations that the electrodes allow",
-    )
+    tanks: int = Field(default=2048, ge=8, le=1_000_000, description="simulated training tanks")
+    size: int = Field(default=32, ge=16, le=128, multiple_of=16, description="side of the image")
+    noise: float = Field(default=0.02, ge=0, le=1, description="relative noise of the simulation")
+    gains: float = Field(default=0.07, ge=0, le=1, description="standard deviation of the gains")
+    jitter: float = Field(default=0.15, ge=0, le=1, description="random scale of training inputs")
+    augment: Literal["turns", "none"] = Field(default="turns", description="turn tanks at random")
     patch: int = Field(default=4, ge=1, le=16, description="side of a token, pixels")
     width: int = Field(default=64, ge=8, le=1024, multiple_of=8, description="channels")
     heads: int = Field(default=4, ge=1, le=64, description="attention heads")
     scales: int = Field(default=1, ge=1, le=6, description="how often the grid of tokens is halved")
-    hints: int = Field(
-        default=2, ge=0, le=3, description="linear reconstructions that the network sees, too"
-    )
-    loss: Literal["l1", "l2"] = Field(
-        default="l2", description="error: mean absolute (l1, as published) or square (l2)"
-    )
-    ema_law: Literal["steps", "paper"] = Field(
-        default="steps", description="when weights are averaged: in each step, or as published"
-    )
-    sampling_steps: int = Field(
-        default=5, ge=1, le=1000, description="steps from noise to a reconstruction"
-    )
-    samples: int = Field(
-        default=4, ge=1, le=64, description="reconstructions sampled; their mean is scored"
-    )
+    hints: int = Field(default=2, ge=0, le=3, description="linear reconstructions as extra inputs")
+    loss: Literal["l1", "l2"] = Field(default="l2", description="absolute (l1) or square error")
+    ema_law: Literal["steps", "paper"] = Field(default="steps", description="law of the averaging")
+    sampling_steps: int = Field(default=5, ge=1, le=1000, description="steps from noise to image")
+    samples: int = Field(default=4, ge=1, le=64, description="sampled images; the mean is scored")
 
 
 # %% [markdown]
-# The defaults train in minutes on a CPU. The preset `paper` is the published recipe at the published size; it needs accelerators and its data set. Its 200,000 steps are epochs of a size that depends on the data, so use `--epochs` for yours.
+# The published recipe, and the settings with their defaults and presets:
 
 # %%
 #| export
@@ -116,7 +91,7 @@ class EitConfig(Settings, _EitFields):
     def unused(self, written: Mapping[str, Any]) -> list[str]:
         "Settings without effect."
         lines = super().unused(written)
-        drawn = self.dataset_dir and self.data == "simulated"  # real tanks are for the test alone
+        drawn = self.dataset_dir and self.data == "simulated"  # real tanks are for the test only
         simulated = [name for name in ("tanks", "noise", "gains") if name in written and drawn]
         lines += [f"{name} is not used with a dataset_dir" for name in simulated]
         if "on_bad_image" in written:

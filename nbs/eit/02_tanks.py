@@ -2,6 +2,8 @@
 # # Simulated tanks and files of recordings
 #
 # > Where measurements come from: simulated in memory, files in the published layout, recordings of real tanks.
+#
+# A training set is many pairs of voltages and a true image. Simulated pairs cost nothing, real ones are rare, and a wrong unit or a wrong order of the electrodes gives plausible but wrong images. So this page simulates pairs, reads them, and compares each data set with physics.
 
 # %%
 #| default_exp eit.tanks
@@ -50,9 +52,9 @@ from mshnet.weights import read_file
 # %% [markdown]
 # ## Voltages of one size
 #
-# A pair beside the driven one reads thirty times the voltage of the pair opposite. A network wants all its inputs of one size, so each value is normalised by its mean and standard deviation over the training set. Turning a tank must not change this normalisation. So values of the same distance between the driven and the sensed pair share one mean and one deviation; the tank's symmetry says they are equal anyway.
+# A pair beside the driven one has thirty times the voltage of the pair opposite. A network needs inputs of one size, so each value is normalised by its mean and standard deviation over the training set. Turning a tank must not change this normalisation. So values of the same distance between the driven and the sensed pair share one mean and one deviation; by the symmetry of the tank they are equal anyway.
 #
-# Simulated and recorded voltages are normalised by different statistics: the simulated ones by their own, the recorded ones by those that were published with them. This corrects differences between the simulators, and needs no true image of a recorded tank.
+# Simulated voltages are normalised by their own statistics, recorded ones by those that were published with them. This corrects differences between the simulators, and needs no true image of a recorded tank.
 
 # %%
 #| export
@@ -129,7 +131,7 @@ stats.normalise(voltages).square().mean().item()
 # %% [markdown]
 # ## Simulated tanks
 #
-# Nothing has to be downloaded: without a data set we simulate one in memory. It keeps the inclusions themselves instead of their images. An image is drawn when it is needed, at any size and turned in any of the 32 orientations, with edges as sharp as those of the original.
+# Without a data set we simulate one in memory. It stores the inclusions instead of their images. An image is rendered when it is needed, at any size and in any of the 32 orientations, always with sharp edges.
 
 # %%
 #| export
@@ -140,7 +142,7 @@ class SimulatedTanks:
     name: str  # "train", "val" or "test"
     voltages: Tensor  # [N,208] float32
     shapes: Tensor  # [N,3,7]
-    size: int  # of a picture
+    size: int  # of an image
     source: str = "simulated tanks"
     stats: Stats = field(default_factory=lambda: Stats.known("simulated"))
 
@@ -151,7 +153,7 @@ class SimulatedTanks:
 
     @cached_property
     def hash(self) -> str:
-        "Digits that stand for the inclusions and the voltages, whose last bits differ by CPU."
+        "A hash of the inclusions and of the mean voltage, rounded: CPUs differ in the last bits."
         shapes = hashlib.sha256(self.shapes.float().numpy().tobytes()).hexdigest()
         return digits([shapes, f"{self.voltages.double().abs().mean():.6e}"])
 
@@ -159,14 +161,14 @@ class SimulatedTanks:
         return len(self.voltages)
 
     def pair(self, index: int, way: int = 0) -> tuple[Tensor, Tensor]:
-        "Voltages [208] and picture [size,size] of a sample, in one of the 32 ways."
+        "Voltages [208] and image [size,size] of a sample, in one of the 32 orientations."
         ways = torch.tensor([way])
         shapes = turn_shapes(self.shapes[index : index + 1], ways)
         voltages = turn_voltages(self.voltages[index : index + 1], ways)
         return voltages[0], render_images(shapes, self.size)[0]
 
 
-@lru_cache(maxsize=4)  # a run and its pictures look at the same ones
+@lru_cache(maxsize=4)  # a run and its figures use the same ones
 def simulated_tanks(
     name: str,  # "train", "val" or "test"
     count: int,
@@ -174,7 +176,7 @@ def simulated_tanks(
     size: int,
     **how: Any,  # as for `simulate`: fine, noise, gains
 ) -> SimulatedTanks:
-    "Simulate a part of a data set."
+    "Simulate a split of a data set."
     voltages, _ = simulate(count, seed, size, **how)
     return SimulatedTanks(name, voltages, sample_shapes(count, seed), size)
 
@@ -191,17 +193,17 @@ plt.axis("off")
 #
 # The published sets have an npz file for each sample: `ys` the 208 voltage differences, `xs` the true image of 128 by 128, and two classical reconstructions. The folders are `train`, `valid` and `test`, with `mean.pth` and `std.pth` beside them; `test2017` and `test2023` are recordings of real tanks. Their voltages are divided by a factor that was published with each of them, which brings them to the unit of the simulations.
 #
-# A data set may be larger than the memory, so a sample is read when it is needed. A file is from somebody else: an npz may hold pickles, which can run code, so we read arrays of numbers only. What is wrong with a file is reported in one line with its name.
+# A data set may be larger than the memory, so a sample is read when it is needed. An npz file may hold pickles, which can run code, so we read arrays of numbers only. An error is one line with the name of the file.
 
 # %%
 #| export
 PARTS = {"train": "train", "val": "valid", "test": "test", "uef2017": "test2017"}
-PARTS |= {"ktc2023": "test2023"}  # a part's name and its folder
+PARTS |= {"ktc2023": "test2023"}  # a split and its folder
 SCALES = {"test2017": 1040.856, "test2023": 1978.0}  # published; else 1
 
 
 def read_npz(path: Path, names: Sequence[str] = ("ys", "xs")) -> dict[str, np.ndarray]:
-    "Arrays of an npz file; UserError if one is missing, or is no array of numbers."
+    "Arrays of an npz file; UserError if one is missing, or is not an array of numbers."
     try:
         with np.load(path, allow_pickle=False) as file:
             return {name: file[name] for name in names}
@@ -213,7 +215,7 @@ def read_npz(path: Path, names: Sequence[str] = ("ys", "xs")) -> dict[str, np.nd
 
 
 def _checked_voltages(values: np.ndarray, where: object) -> Tensor:  # [208] float32
-    "The voltages of one measurement, of any shape; UserError if it is none."
+    "The voltages of one measurement, of any shape; UserError for other values."
     if values.size != VALUES:
         raise UserError(
             f"{where}: {values.size} voltages; a measurement of 16 electrodes has {VALUES} "
@@ -226,12 +228,12 @@ def _checked_voltages(values: np.ndarray, where: object) -> Tensor:  # [208] flo
 
 @dataclass(frozen=True)
 class FolderTanks:
-    "A part of a data set in npz files, read when they are needed."
+    "A split of a data set in npz files, read when they are needed."
 
     name: str
     files: tuple[Path, ...]
     stats: Stats
-    size: int  # of a picture
+    size: int  # of an image
     scale: float  # by which the recorded voltages are divided
 
     @property
@@ -246,12 +248,12 @@ class FolderTanks:
 
     @cached_property
     def hash(self) -> str:
-        "Digits that stand for the names and the sizes of the files."
+        "A hash of the names and the sizes of the files."
         return digits([f"{file.name} {file.stat().st_size}" for file in self.files])
 
     @cached_property
     def content(self) -> str:
-        "Digits of what the files hold."
+        "A hash of the contents of the files."
         return content_of(self.files)
 
     @cached_property
@@ -264,7 +266,7 @@ class FolderTanks:
         return len(self.files)
 
     def pair(self, index: int, way: int = 0) -> tuple[Tensor, Tensor]:
-        "Voltages [208] and picture [size,size] of a sample, in one of the 32 ways."
+        "Voltages [208] and image [size,size] of a sample, in one of the 32 orientations."
         file, ways = self.files[index], torch.tensor([way])
         ys, xs = read_npz(file).values()
         voltages = _checked_voltages(ys, file) / self.scale
@@ -276,7 +278,7 @@ class FolderTanks:
 
 
 def resize_images(images: Tensor, size: int) -> Tensor:  # [N,H,H] to [N,size,size]
-    "Pictures of another size: means over areas if smaller, bilinear if larger."
+    "Images of another size: means over areas if smaller, bilinear if larger."
     if images.shape[-1] == size:
         return images
     mode = "area" if size < images.shape[-1] else "bilinear"
@@ -284,19 +286,19 @@ def resize_images(images: Tensor, size: int) -> Tensor:  # [N,H,H] to [N,size,si
 
 
 # %% [markdown]
-# ## Is this really such a measurement?
+# ## Checks by physics
 #
-# Some mistakes produce images without an error, and physics finds them:
+# Some mistakes give images without an error message, and physics finds them:
 #
-# - *Another order of the 208 numbers.* Driving at r and sensing at j gives the same voltage as driving at j and sensing at r. A map that is not symmetric has its numbers in another order.
-# - *Another first electrode, or the other sign.* The `orientation` test of the tank page compares the voltages with those of the true images, in all 32 orientations. If they fit in none, the images are not those of the voltages, or show something else.
-# - *Statistics of another set*, or voltages in another unit: the voltages are then not of the size that the statistics promise, or their normalised values are far from 1.
+# - *A different order of the 208 numbers.* Driving at r and sensing at j gives the same voltage as driving at j and sensing at r. A map that is not symmetric has its numbers in a different order.
+# - *A different first electrode, or the opposite sign.* The function `orientation` of [the tank](00_tank.ipynb) compares the voltages with those of the true images, in all 32 orientations. If none of them fits, the images do not belong to the voltages.
+# - *Statistics of a different set, or voltages in a different unit.* The voltages are then much larger or smaller than the statistics predict.
 
 # %%
 #| export
 _SYMMETRY = 0.8  # real tanks: 0.91 to 1; numbers in another order: 0.7 at most
 _MARGIN = 0.05  # by which another orientation must fit better
-_FITS = 0.5  # correlation of voltages with their pictures; real tanks: 0.96
+_FITS = 0.5  # correlation of voltages with their images; real tanks: 0.96
 _LEVELS = 30.0  # times that voltages may be larger or smaller than promised
 
 
@@ -327,13 +329,13 @@ def check_voltages(
 
 
 def check_orientation(voltages: Tensor, images: Tensor, where: object) -> None:
-    "Raise UserError if measurements [N,208] do not fit their pictures [N,H,H] as they stand."
+    "Raise UserError if measurements [N,208] do not fit their images [N,H,H] as they are."
     fit = orientation(voltages, images).nanmean(0)
     way = int(fit.abs().argmax())
     turned = f"{'mirrored, then ' if way >= 16 else ''}turned by {way % 16} electrodes"
     if fit.abs()[way] < _FITS:
         raise UserError(
-            f"{where}: the voltages fit the pictures in no orientation (correlation "
+            f"{where}: the voltages fit the images in no orientation (correlation "
             f"{fit[way]:.2f} at best); xs is the change of the conductivity, -1 (resistive) to 1 "
             "(conductive), of the tank that ys was measured of"
         )
@@ -342,7 +344,7 @@ def check_orientation(voltages: Tensor, images: Tensor, where: object) -> None:
         if fit[way] < 0:
             why = "the sign of the voltages is reversed; ys is the measurement minus plain water"
         raise UserError(
-            f"{where}: {why} (the pictures fit best if the tank is {turned}: correlation "
+            f"{where}: {why} (the images fit best if the tank is {turned}: correlation "
             f"{fit[way]:.2f} instead of {fit[0]:.2f})"
         )
 
@@ -357,16 +359,16 @@ with expect_fail(UserError, contains="mirrored, then turned by 4 electrodes"):
 # %% [markdown]
 # ## The data of a run
 #
-# `load_tanks` makes the parts that a run needs; `open_folder` opens one of a folder and compares a few of its samples with physics. A folder with nothing but recordings is enough to score on real tanks; training tanks are then simulated. Simulated tanks for validation and test come from the finer mesh and are the same for every run.
+# `load_tanks` loads the splits that a run needs. `open_folder` opens a split of a folder and compares a few of its samples with physics. To score on real tanks, a folder of recordings is enough; training tanks are then simulated. Simulated tanks for validation and test come from the finer mesh and are the same for every run.
 
 # %%
 #| export
-_CHECKED = 32  # samples of a part that are compared with physics
+_CHECKED = 32  # samples of a split that are compared with physics
 _SEEDS = {"val": 2**31, "test": 2**31 + 1}  # of 64 simulated tanks; of training it is the run's
 
 
 def open_folder(folder: Path, part: str, size: int) -> FolderTanks:
-    "Open a part (a key of PARTS) of a data set; UserError if it is missing, or cannot be right."
+    "Open a split (a key of PARTS) of a data set; UserError if it is missing or inconsistent."
     if not folder.is_dir():
         raise UserError(f"{folder}: there is no such folder")
     there = folder / PARTS[part]
@@ -383,14 +385,14 @@ def open_folder(folder: Path, part: str, size: int) -> FolderTanks:
     return found
 
 
-def _a_few(tanks: FolderTanks) -> list[Tensor]:  # voltages [N,208], pictures [N,S,S]
-    "Samples from all over a part."
+def _a_few(tanks: FolderTanks) -> list[Tensor]:  # voltages [N,208], images [N,S,S]
+    "Samples at even steps of a split."
     pairs = [tanks.pair(i) for i in range(0, len(tanks), -(-len(tanks) // _CHECKED))]
     return [torch.stack(x) for x in zip(*pairs, strict=True)]
 
 
 def _stats_of(folder: Path, part: str) -> Stats:
-    "The statistics of a part: of its files, of its training part, or the published ones."
+    "The statistics of a split: from its files, from the training split, or the published ones."
     if (folder / "mean.pth").exists() or (folder / "std.pth").exists():
         return Stats.read(folder)
     files = tuple(sorted((folder / PARTS["train"]).glob("*.npz")))
@@ -400,10 +402,9 @@ def _stats_of(folder: Path, part: str) -> Stats:
 
 
 def load_tanks(config: Any, names: Sequence[str]) -> dict[str, SimulatedTanks | FolderTanks]:
-    """The parts of a run's data: those of its folder, or simulated ones.
+    """The splits of a run: those of its folder, or simulated ones.
 
-    Real tanks are for the test alone: beside them training tanks are simulated where the folder
-    has none.
+    Real tanks are for the test only; training tanks are simulated if the folder has none.
     """
     folder, real = Path(config.dataset_dir).expanduser(), config.data != "simulated"
     if real and not config.dataset_dir:
@@ -426,9 +427,9 @@ def load_tanks(config: Any, names: Sequence[str]) -> dict[str, SimulatedTanks | 
 
 
 def describe_folder(folder: Path) -> str:
-    "A line for each part: how well its voltages agree with the physics of its pictures."
+    "A line for each split: how well its voltages agree with those computed from its images."
     parts = [part for part, name in PARTS.items() if (folder / name).is_dir()]
-    lines = ["correlation: of voltages with those computed of the pictures"]
+    lines = ["correlation: of voltages with those computed from the images"]
     for part in parts or ["train"]:
         found = open_folder(folder, part, 64)
         fit = orientation(*_a_few(found))[:, 0].nanmedian()
@@ -439,13 +440,13 @@ def describe_folder(folder: Path) -> str:
 # %% [markdown]
 # ## Measurements alone
 #
-# To predict, voltages are enough: an npz file with `ys`, of one or of many measurements, or a table as text, one measurement a row. A file within a data set has the scale and the statistics of its set, as in training and scoring. The unit of any other file is unknown: if its voltages are far from the usual size, we divide them by one factor, and report it.
+# To predict, voltages are enough: an npz file with `ys`, of one or of many measurements, or a table as text, one measurement in each row. A file in a data set has the scale and the statistics of its set. The unit of any other file is unknown: if its voltages are far from the usual size, we divide them by one factor and report it.
 
 # %%
 #| export
 @dataclass(frozen=True)
 class _Measurements:
-    "Voltages of a file: a part of a data set without pictures."
+    "Voltages of a file: a split without images."
 
     names: list[str]
     voltages: Tensor  # [N,208] float32
@@ -457,7 +458,7 @@ class _Measurements:
         return len(self.names)
 
     def pair(self, index: int) -> tuple[Tensor, Tensor]:
-        "A measurement and an empty picture."
+        "A measurement and an image of zeros."
         return self.voltages[index], torch.zeros(1, 1)
 
 
@@ -499,16 +500,16 @@ def _table(path: Path) -> np.ndarray:  # [rows,numbers]
 # %% [markdown]
 # ## A data set on disk
 #
-# `write_tanks` writes simulated tanks in the published layout. Other people's scripts read it, and so does `mshnet train --task eit --dataset-dir`. Sample i depends on the seed and on i alone.
+# `write_tanks` writes simulated tanks in the published layout, for other programs and for `mshnet train --task eit --dataset-dir`. Sample i depends only on the seed and on i.
 
 # %%
 #| export
-_SIZE = 128  # of a published picture
+_SIZE = 128  # of a published image
 
 
 def write_tanks(
     folder: Path,
-    counts: dict[str, int],  # samples of each part: train, val, test
+    counts: dict[str, int],  # samples of each split: train, val, test
     seed: int = 0,
     **how: float,  # as for `simulate`: noise, gains
 ) -> None:
@@ -530,5 +531,5 @@ with tempfile.TemporaryDirectory() as tmp:
     write_tanks(Path(tmp), {"train": 3, "test": 2})
     opened: FolderTanks = open_folder(Path(tmp), "test", 32)
     print(describe_folder(Path(tmp)))
-    picture = torch.tensor(read_npz(opened.files[0])["xs"])
-plt.imshow(resize_images(picture[None], 32)[0], cmap="RdBu_r")
+    image = torch.tensor(read_npz(opened.files[0])["xs"])
+plt.imshow(resize_images(image[None], 32)[0], cmap="RdBu_r")

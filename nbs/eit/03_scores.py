@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Scores of a reconstruction
 #
-# > How good is an image of a tank, and is its standard deviation honest?
+# > How good is an image of a tank, and is its standard deviation right?
 #
-# Electrodes around a tank of water measure voltages, and a method reconstructs an image: conductive objects are positive, resistive ones negative, water is 0. Two questions follow. Does the image show the right objects at the right place? And if the method also returns a standard deviation for each pixel, are its errors really that large?
+# Electrodes around a tank of water measure voltages, and a method reconstructs an image: conductive objects are positive, resistive ones negative, water is 0. Two questions follow. Does the image show the right objects at the right position? And if the method also returns a standard deviation for each pixel, are its errors really that large?
 
 # %%
 #| default_exp eit.scores
@@ -28,17 +28,17 @@ from mshnet.eit.tank import correlation
 # %% [markdown]
 # ## Scores
 #
-# - **CC**, the correlation of the pixels with the truth, is the main score: right shape, right place.
+# - **CC**, the correlation of the pixels with the true image, is the main score: right shape, right position.
 # - **RMSE**, the root of the mean squared error, also measures the strength.
-# - **Dice**, twice the overlap by the sum of both areas, is computed for conductive and for resistive inclusions, above 0.5 in absolute value.
+# - **Dice**, twice the overlap divided by the sum of both areas, is computed for conductive and for resistive inclusions, above 0.5 in absolute value.
 # - **PSNR** is RMSE in decibels, with the fixed peak 2, the range of the images. (The published script takes the maximum of each image, which differs from tank to tank.)
-# - **SSIM** compares small windows, of which most are plain water. On real tanks an image of plain water has 0.87, more than any reconstruction, and 0.85 if only windows within the tank count, as here. We print SSIM for comparison with other tables, and judge nothing by it.
+# - **SSIM** compares small windows, of which most are plain water. On real tanks an image of plain water has 0.87, more than any reconstruction, and 0.85 if only windows within the tank count, as here. We print SSIM for comparison with other tables, but do not use it to compare methods.
 
 # %%
 #| export
 @cache
 def inside(size: int) -> Tensor:  # [size,size] bool
-    "The pixels of a picture that lie in the tank."
+    "The pixels of an image that lie in the tank."
     at = (torch.arange(size) * 2 + 1) / size - 1
     return at[:, None] ** 2 + at**2 < 1
 
@@ -68,13 +68,13 @@ def _dice(found: Tensor, true: Tensor) -> Tensor:
 
 
 # %% [markdown]
-# A tank and three images of it: blurred, turned by one electrode, and plain water, which has no CC at all. The scores of the blurred one are printed:
+# A tank and three images of it: blurred, turned by one electrode, and zeros (plain water), which have no CC. CC and RMSE are above each image:
 
 # %%
 tanks = simulated_tanks("test", 1, seed=5, size=32, fine=True)
-truth = tanks.pair(0)[1]
+truth, turned = tanks.pair(0)[1], tanks.pair(0, 1)[1]
 blurred = torch.nn.functional.avg_pool2d(truth[None, None], 7, 1, 3)[0, 0]
-shown = {"truth": truth, "blurred": blurred, "turned": tanks.pair(0, 1)[1], "empty": 0 * truth}
+shown = {"ground truth": truth, "blurred": blurred, "turned": turned, "zeros": 0 * truth}
 found = score_images(torch.stack(list(shown.values())), truth.expand(4, -1, -1))
 figure, axes = plt.subplots(1, 4, figsize=(7, 2))
 for i, (axis, (name, image)) in enumerate(zip(axes, shown.items(), strict=True)):
@@ -84,7 +84,7 @@ for i, (axis, (name, image)) in enumerate(zip(axes, shown.items(), strict=True))
 
 
 # %% [markdown]
-# ## Is the standard deviation honest?
+# ## Is the standard deviation right?
 #
 # For normal errors, 68% of the pixels lie within one standard deviation of the mean and 95% within two. We count how many do. Most of a tank is water, which is easy, so we also compute the correlation between standard deviation and error: a useful standard deviation is large *where the errors are*.
 
@@ -95,7 +95,7 @@ def calibration(
     spread: Tensor,  # [N,S,S] standard deviation of the samples
     truth: Tensor,  # [N,S,S]
 ) -> dict[str, Tensor]:  # [N] float64 each
-    "How often the truth lies within one and two spreads, and whether the spread shows the errors."
+    "How often the truth is within one and two deviations, and how these correlate with the errors."
     within = inside(mean.shape[-1])
     error, spread = ((x.double().cpu())[:, within] for x in ((mean - truth).abs(), spread))
     found = {f"within_{k}": (error <= k * spread).double().mean(1) for k in (1, 2)}
@@ -104,8 +104,8 @@ def calibration(
 
 # %%
 errors = torch.randn(50, 32, 32, generator=torch.Generator().manual_seed(0))
-honest = calibration(errors, torch.ones_like(errors), torch.zeros_like(errors))
-print({k: round(values.mean().item(), 2) for k, values in honest.items() if "within" in k})
+right = calibration(errors, torch.ones_like(errors), torch.zeros_like(errors))
+print({k: round(values.mean().item(), 2) for k, values in right.items() if "within" in k})
 
 # %% [markdown]
 # ## Questions

@@ -2,6 +2,10 @@
 # # The diffusion transformer
 #
 # > The networks that clean a noisy image: the published DiT at every size, alone and beside a linear first guess.
+#
+# A diffusion model needs one network: given a noisy image, the amount of noise and the measured voltages, it returns the image without noise. The network of CDEIT (Shi, Kang and Liatsis, IEEE TIM 2025, arXiv:2412.16979) is a transformer in the shape of a U-Net, with 109,719,108 parameters. This page writes it for every size, with the names of the published weights.
+#
+# All networks here have one interface: `network(noisy, level, condition)`. The condition is the map of the voltages (16x16), or a stack of maps.
 
 # %%
 #| default_exp eit.networks
@@ -22,13 +26,9 @@ from torch.nn import functional as F
 
 
 # %% [markdown]
-# A diffusion model needs one network: given a noisy image, the amount of noise and the measured voltages, it returns the image without noise. The network of CDEIT (Shi, Kang and Liatsis, IEEE TIM 2025, arXiv:2412.16979) is a transformer in the shape of a U-Net, with 109,719,108 parameters. This page writes it for every size, with the names of the published weights.
+# ## Codes of position and time
 #
-# All networks here have one interface: `network(noisy, level, condition)`. The condition is the map of the voltages (16x16), or a stack of maps.
-#
-# ## Where a token is, and when
-#
-# A transformer sees a set of tokens, without places. So each token gets a code of its column and of its row: sines and cosines of falling frequency. The code is fixed. The amount of noise is coded in the same manner, cosines first.
+# A transformer sees a set of tokens, without their positions. So each token gets a code of its column and of its row: sines and cosines of falling frequency. The code is fixed. The amount of noise is coded in the same manner, cosines first.
 
 # %%
 #| export
@@ -71,7 +71,7 @@ plt.show()
 # %% [markdown]
 # ## A block
 #
-# A block is attention, then a small network for each token. The time enters through its normalisation alone: it shifts, scales and gates both parts. The gates start at zero, so a fresh block passes its input on unchanged (adaLN-Zero, Peebles and Xie, arXiv:2212.09748).
+# A block is attention, then a small network for each token. The time of the diffusion acts only through the normalisation: it shifts, scales and gates both parts. The gates start at zero, so a fresh block returns its input unchanged (adaLN-Zero, Peebles and Xie, arXiv:2212.09748).
 
 # %%
 #| export
@@ -149,7 +149,7 @@ class _Mlp(nn.Module):
 
 
 class DiTBlock(nn.Module):
-    "Attention and a network for each token, both under the control of the time."
+    "Attention and a network for each token, both modulated by the time."
 
     def __init__(self, width: int, attention: nn.Module) -> None:
         super().__init__()
@@ -171,11 +171,11 @@ for attention in (Attention(32, 4), WindowAttention(32, 4, 8)):
 
 
 # %% [markdown]
-# ## The whole
+# ## The whole network
 #
-# Patches become tokens. Two blocks look within windows. Then the grid is halved several times (four tokens merge into one) with two blocks at each size, and doubled again; each doubled grid is joined with the one of its size on the way down. Two more blocks within windows, and each token becomes a patch of the image.
+# Patches become tokens. Two blocks have attention within windows. Then the grid is halved several times (four tokens merge into one), with two blocks at each size. On the way up it is doubled again, and each doubled grid is joined with the grid of its size from the way down. After two more blocks with windows, each token becomes a patch of the image.
 #
-# The largest grids need the most memory. Scores of 64x64 tokens with 16 heads take 1.07 GB for each sample and block, if they are stored. `scaled_dot_product_attention` does not store them on a CPU or a GPU.
+# The largest grids need the most memory. The attention scores of 64x64 tokens with 16 heads take 1.07 GB for each sample and block, if they are stored. `scaled_dot_product_attention` does not store them on a CPU or a GPU.
 
 # %%
 #| export
@@ -214,7 +214,7 @@ class _Double(nn.Module):
 
 
 class _Final(nn.Module):
-    "Tokens to patches of the picture."
+    "Tokens to patches of the image."
 
     def __init__(self, width: int, patch: int) -> None:
         super().__init__()
@@ -228,11 +228,11 @@ class _Final(nn.Module):
 
 
 class DiT(nn.Module):
-    """The denoiser of CDEIT, at any size: `dit(noisy, level, condition) -> picture`.
+    """The denoiser of CDEIT, at any size: `dit(noisy, level, condition) -> image`.
 
-    `size` is the side of the picture; it is cut into patches, and `size / patch` must be a
+    `size` is the side of the image; it is cut into patches, and `size / patch` must be a
     multiple of 4 and of `2**scales`. The published network is `DiT()`. With `hints` the condition
-    has that many maps; each is enlarged to the size of the picture. ValueError for a size that
+    has that many maps; each is upsampled to the size of the image. ValueError for a size that
     the grid does not fit. Source: arXiv:2412.16979 and shuaikaishi/CDEIT 8f485b4.
     """
 
@@ -306,7 +306,7 @@ def _start(layer: nn.Module) -> None:
 
 
 # %% [markdown]
-# The published size has the published number of parameters, of which the fixed codes of places are not trained. (The meta device makes it without its half gigabyte.) A fresh network predicts an empty tank, because its last layer starts at zero.
+# The published size has the published number of parameters; the fixed codes of positions are not trained. (The meta device makes it without its half gigabyte.) A fresh network predicts an image of zeros, because its last layer starts at zero.
 
 # %%
 with torch.device("meta"):
@@ -321,7 +321,7 @@ test_eq(small(noisy, level, condition).detach(), torch.zeros(2, 1, 32, 32))
 # %% [markdown]
 # ## A first guess
 #
-# A small network need not learn from nothing what a matrix does well: a linear reconstruction explains most of a tank. `Guided` multiplies the voltages by fixed matrices, shows the results to a network as further maps, and adds the network's output to the first of them. Before the first step of training it *is* the linear reconstruction. Training can only be spent on what a matrix cannot do.
+# A linear reconstruction is one matrix, and it explains most of a tank. A small network need not learn it. `Guided` multiplies the voltages by fixed matrices and gives the results to a network as further maps. It adds the output of the network to the first result. Before training it *is* the linear reconstruction, and training only adds what a matrix cannot do.
 #
 # The matrices are weights that are not trained. So a checkpoint holds them, and a prediction needs neither a simulator nor the training data.
 
@@ -333,7 +333,7 @@ class Guided(nn.Module):
     def __init__(
         self,
         network: nn.Module,  # made with 1 + hints maps; its last layer starts at zero
-        guesses: Tensor,  # [hints, S * S, 256] matrices from the map to a picture; [0] is added to
+        guesses: Tensor,  # [hints, S * S, 256] matrices from the map to an image; [0] is added to
     ) -> None:
         super().__init__()
         self.guesses = nn.Parameter(guesses.clone(), requires_grad=False)

@@ -1,7 +1,9 @@
 # %% [markdown]
 # # Diffusion: from noise to an image
 #
-# > Turn noise into images that fit a measurement: the noise of training, the few steps of sampling, and the standard deviation of what comes out.
+# > Turn noise into images that fit a measurement: the noise of training, the few steps of sampling, and the standard deviation of the samples.
+#
+# 208 voltages do not determine an image: many tanks give the same measurement within its noise. A network trained to predict the image returns the mean of all of them. A diffusion model samples one of them, and each new sample is a different one. Their mean is a reconstruction. Their standard deviation shows where the measurement contains little information.
 
 # %%
 #| default_exp eit.diffusion
@@ -21,11 +23,9 @@ import torch
 from torch import Tensor
 
 # %% [markdown]
-# 208 voltages do not determine an image: many tanks give the same measurement within its noise. A network trained to predict the image returns the mean of all of them. A diffusion model returns one of them, and another one when it is asked again. Their mean is a reconstruction. Their standard deviation shows where the measurement says little.
-#
 # ## Adding noise
 #
-# In training, an image is mixed with noise at a random time out of 1,000: `sqrt(kept) * picture + sqrt(1 - kept) * noise`. The share that is kept falls from 0.9999 to 0.00004. The published schedule is linear (Ho et al., arXiv:2006.11239).
+# In training, an image is mixed with noise at a random time out of 1,000: `sqrt(kept) * image + sqrt(1 - kept) * noise`. The fraction that is kept falls from 0.9999 to 0.00004. The published schedule is linear (Ho et al., arXiv:2006.11239).
 
 # %%
 #| export
@@ -34,30 +34,30 @@ STEPS = 1000  # of the diffusion
 
 @cache
 def kept_share() -> np.ndarray:  # [1000] float64
-    "The share of a picture's variance that is left at each time."
+    "The fraction of the variance of an image that is left at each time."
     found: np.ndarray = np.cumprod(1 - np.linspace(1e-4, 0.02, STEPS))
     found.setflags(write=False)
     return found
 
 
 def amounts(level: np.ndarray) -> np.ndarray:  # [B] times -> [B,2] float32
-    "How much of the picture and of the noise is in the mixture, at each of these times."
+    "The factors of the image and of the noise in the mixture, at each of these times."
     kept = kept_share()[level]
     return np.stack([kept**0.5, (1 - kept) ** 0.5], 1).astype(np.float32)
 
 
-def mix(picture: Tensor, noise: Tensor, amounts: Tensor) -> Tensor:  # [B,1,S,S] twice, [B,2]
-    "The noisy picture."
-    of_picture, of_noise = amounts.view(-1, 2, 1, 1, 1).unbind(1)
-    return of_picture * picture + of_noise * noise
+def mix(image: Tensor, noise: Tensor, amounts: Tensor) -> Tensor:  # [B,1,S,S] twice, [B,2]
+    "The noisy image."
+    of_image, of_noise = amounts.view(-1, 2, 1, 1, 1).unbind(1)
+    return of_image * image + of_noise * noise
 
 
 # %%
-picture, noise = torch.zeros(1, 1, 32, 32), torch.randn(1, 1, 32, 32)
-picture[:, :, 8:16, 12:20] = 1
+image, noise = torch.zeros(1, 1, 32, 32), torch.randn(1, 1, 32, 32)
+image[:, :, 8:16, 12:20] = 1
 figure, axes = plt.subplots(1, 6, figsize=(8, 1.8), layout="constrained")
 for axis, time in zip(axes, (0, 99, 199, 399, 699, 999), strict=True):
-    noisy = mix(picture, noise, torch.tensor(amounts(np.array([time]))))
+    noisy = mix(image, noise, torch.tensor(amounts(np.array([time]))))
     axis.imshow(noisy[0, 0], cmap="RdBu", vmin=-2, vmax=2)
     axis.set_title(f"time {time}\n{kept_share()[time]:.0%} is kept", size=8)
     axis.axis("off")
@@ -65,11 +65,11 @@ plt.show()
 
 
 # %% [markdown]
-# The network sees the noisy image, the time and the voltages, and predicts the image itself; the loss is the mean square error (published: the mean absolute error). (Others predict the noise. For an image that is mostly empty, predicting it directly trains faster.)
+# The network gets the noisy image, the time and the voltages, and predicts the image; the loss is the mean square error (published: the mean absolute error). (Many diffusion models predict the noise instead. Like CDEIT, we predict the image.)
 #
 # ## A few steps back
 #
-# Sampling begins with pure noise. In each step the network predicts the image, and a smaller amount of noise is added to the prediction. Part of it is the noise that was there and part of it is new. With K steps the times are 1000 i / K - 1 for i from K down, rounded down; the prediction at the last is the result. This is the sampler of Song et al. (arXiv:2010.02502) with eta = 1. A scheduler of the diffusers library with `trailing` times does the same.
+# Sampling begins with pure noise. In each step the network predicts the image, and a smaller amount of noise is added to the prediction. One part of this noise is the noise of the step before, the other part is new. With K steps the times are 1000 i / K - 1 for i from K down, rounded down; the prediction at the last time is the result. This is the sampler of Song et al. (arXiv:2010.02502) with eta = 1. A scheduler of the diffusers library with `trailing` times does the same.
 
 # %%
 #| export
@@ -79,25 +79,25 @@ def times(steps: int) -> list[int]:
 
 
 def sample(
-    denoise: Callable[[Tensor, Tensor], Tensor],  # (noisy [B,1,S,S], time [B]) -> picture
+    denoise: Callable[[Tensor, Tensor], Tensor],  # (noisy [B,1,S,S], time [B]) -> image
     noise: Sequence[Tensor],  # K of [B,1,S,S], standard normal: the first begins, others are added
 ) -> Tensor:  # [B,1,S,S]
-    "Pictures from noise, in as many steps as there are noises."
+    "Images from noise, in as many steps as there are noises."
     noisy, path = noise[0], times(len(noise))
     for i, (now, then) in enumerate(pairwise(path)):
-        picture = denoise(noisy, torch.full_like(noisy[:, 0, 0, 0], now)).float()
+        image = denoise(noisy, torch.full_like(noisy[:, 0, 0, 0], now)).float()
         if then < 0:
             break
         a, b = kept_share()[now], kept_share()[then]
         fresh = (1 - a / b) * (1 - b) / (1 - a)  # variance of the new noise
-        there = (noisy - float(a) ** 0.5 * picture) / (1 - float(a)) ** 0.5  # its noise, by `mix`
+        there = (noisy - float(a) ** 0.5 * image) / (1 - float(a)) ** 0.5  # its noise, by `mix`
         old = float((1 - b - fresh) ** 0.5) * there
-        noisy = float(b**0.5) * picture + old + float(fresh**0.5) * noise[i + 1]
-    return picture
+        noisy = float(b**0.5) * image + old + float(fresh**0.5) * noise[i + 1]
+    return image
 
 
 # %% [markdown]
-# We can watch the sampler without a network, in the steps of `times(10)`. Suppose that only two images exist, one with a square on the left and one with a square on the right, and nothing was measured. Then the best prediction is known: the mean of both, weighted by how well each explains the noisy image. The sampler decides for one of them, and half of the samples show each:
+# We can watch the sampler without a network, in the steps of `times(10)`. Suppose that only two images exist, one with a square on the left and one with a square on the right, and nothing was measured. Then we know the best prediction: the mean of both, weighted by how well each explains the noisy image. Each sample shows one of them, and half of the samples show each:
 
 # %%
 left, right = torch.zeros(2, 1, 1, 8, 8)
@@ -105,7 +105,7 @@ left[..., 3:5, 1:3], right[..., 3:5, 5:7] = 1, 1
 
 
 def perfect(noisy, time):
-    "The expected picture, from Bayes' rule."
+    "The expected image, by Bayes' rule."
     kept = torch.tensor(kept_share())[time.long()].float().view(-1, 1, 1, 1)
     errors = [(noisy - kept.sqrt() * x).square().sum((1, 2, 3)) for x in (left, right)]
     weight = torch.softmax(-torch.stack(errors, 1) / 2 / (1 - kept[:, 0, 0]), 1)
@@ -127,11 +127,11 @@ print(f"{(decided > 0.5).float().mean():.2f} of the samples have the square on t
 
 
 # %% [markdown]
-# The mean of the samples shows two half squares, as a regression network would. The standard deviation shows that each of them is in doubt.
+# The mean of the samples shows two half squares, as a regression network would. The standard deviation shows that both are uncertain.
 #
 # ## The same noise everywhere
 #
-# A result must not depend on the batch size or the number of devices. So noise is made on the host, for each sample by itself, from the seed and the sample's index. It travels with the batch.
+# A result must not depend on the batch size or the number of devices. So the host makes the noise, for each tank separately, from the seed and the index of the tank. The noise is a part of the batch.
 
 # %%
 #| export
@@ -149,7 +149,7 @@ def draw_noise(
 # %% [markdown]
 # ## The average of the weights
 #
-# The published model is an average of the weights of training. Its options read "0.995, every 10 steps", but the package behind them (ema-pytorch 0.8.3) has defaults of its own. It only copies the weights until call 100. Then the decay rises as 1 - (1 + n - 100)^(-2/3) and reaches 0.995 at call 2,930. The engine's own law is simpler: (1 + n) / (10 + n) up to `ema`, in every step. The preset `paper` uses the published one.
+# The published model is an average of the weights of training. Its options are "0.995, every 10 steps". But the package that reads them (ema-pytorch 0.8.3) has further defaults: it only copies the weights until call 100. Then the decay rises as 1 - (1 + n - 100)^(-2/3) and reaches 0.995 at call 2,930. Our default is simpler: (1 + n) / (10 + n) up to `ema`, in every step. The preset `paper` uses the published one.
 
 # %%
 #| export
@@ -171,14 +171,14 @@ def published_decay(
 # 1. Sampling with one step: what does the network return, and what is the standard deviation of many samples?
 #    <details><summary>Answer</summary>
 #
-#    It sees pure noise at time 999, which tells it nothing. So it returns the mean of all images that fit the voltages, whatever the noise, and the standard deviation is nearly zero.
+#    Its input at time 999 is nearly pure noise, which has no information. So it returns the mean of all images that fit the voltages, whatever the noise, and the standard deviation is nearly zero.
 #    </details>
 # 2. Four samples are averaged before they are scored. Why is their mean better than one of them?
 #    <details><summary>Answer</summary>
 #
 #    Each sample decides for details that the voltages leave open. Where these guesses differ, the mean lies between them, and the square error of a mean is never larger than the mean of the square errors.
 #    </details>
-# 3. Why is the noise of a tank drawn from its row, and not from one stream of random numbers for the batch?
+# 3. Why does the noise of a tank depend on its row, and not on one stream of random numbers for the batch?
 #    <details><summary>Answer</summary>
 #
 #    The image of a tank would depend on the tanks before it, on the batch size and on the number of devices. Two scores of the same weights would differ.

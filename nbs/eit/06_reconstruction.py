@@ -1,7 +1,9 @@
 # %% [markdown]
 # # Reconstruction as a task
 #
-# > Tomography as a task of the engine: batches, the loss, images with their standard deviation, scores, and files of voltages.
+# > Tomography as a task of the training loop: batches, the loss, images with their standard deviation, scores, and files of voltages.
+#
+# The training loop trains, resumes, evaluates and exports any `Task`. This page is the task of tomography. It joins the parts of the earlier pages: tanks, scores, networks, diffusion.
 
 # %%
 #| default_exp eit.reconstruction
@@ -42,21 +44,19 @@ from mshnet.task import (
 
 
 # %% [markdown]
-# The engine trains, resumes, scores and exports any `Task`. This page is the task of tomography. Its parts have pages of their own: tanks, networks, diffusion, scores. Here they meet.
-#
 # ## A batch
 #
-# All random numbers are drawn on the host, for each sample by itself: in training the orientation of the tank, the noise and its amount; in scoring the noise of all steps. So a batch holds everything that its images depend on, and the image of a tank is the same alone, in a batch of sixteen, and on eight devices.
+# The host samples all random numbers, for each tank separately: in training the orientation of the tank, the noise and its amount; in an evaluation the noise of all steps. So a batch holds everything that its images depend on. The image of a tank is the same alone, in a batch of sixteen, and on eight devices.
 
 # %%
 #| export
 class EitBatch(NamedTuple):
-    "Voltages, the true picture, and the noise to begin with."
+    "Voltages, the true image, and the noise to begin with."
 
     condition: Tensor  # [B,1,16,16] map of the normalised voltages
     image: Tensor  # [B,1,S,S] change of the conductivity, -1 to 1
     noise: Tensor  # [B,N,S,S] standard normal; N: 1 in training, else samples * sampling_steps
-    amounts: Tensor  # [B,2] of picture and noise in the mixture of training
+    amounts: Tensor  # [B,2] of image and noise in the mixture of training
     level: Tensor  # [B] its time, 0 to 999
     row: Tensor  # [B] index of the sample; -1: padding
 
@@ -104,7 +104,7 @@ class Eit(Task):
         )
 
     def model(self) -> nn.Module:
-        "The network of the settings, with weights drawn from the seed; beside it the guesses."
+        "The network of the settings, with random weights by the seed, and the guesses."
         c = self.config
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(c.seed)
@@ -122,14 +122,14 @@ class Eit(Task):
             return DiT(c.size, c.patch, c.width, c.heads, c.scales, 1 + c.hints)
 
     def loss(self, model: Any, batch: EitBatch, phase: str) -> Tensor:
-        "Mean error of the predicted pictures."
+        "Mean error of the predicted images."
         noisy = mix(batch.image, batch.noise, batch.amounts)
         found = model(noisy, batch.level, batch.condition).float()
         error = F.l1_loss if self.config.loss == "l1" else F.mse_loss
         return error(found, batch.image)
 
     def predict(self, model: Any, batch: EitBatch, phase: str) -> Tensor:  # [B,samples,S,S]
-        "Pictures of each tank, drawn from its noise."
+        "Images of each tank, sampled from its noise."
         c = self.config
         noise = batch.noise.unflatten(1, (c.samples, c.sampling_steps)).flatten(0, 1)
         condition = batch.condition.repeat_interleave(c.samples, 0)
@@ -146,7 +146,7 @@ class Eit(Task):
         return EitTally()
 
     def describe_data(self) -> tuple[str, bool]:
-        "The parts of a folder, compared with physics; of a simulation, their sizes."
+        "The splits of a folder, compared with physics; of a simulation, their sizes."
         if not self.config.dataset_dir:
             return super().describe_data()
         return describe_folder(Path(self.config.dataset_dir).expanduser()), True
@@ -161,7 +161,7 @@ class Eit(Task):
         return _predict_tanks(weights, inputs, **how)
 
     def report(self, folder: Path) -> None:
-        "Draw six tanks of the test part."
+        "Draw six tanks of the test split."
         task, model = trained_task(folder, self.config)
         data = load_tanks(self.config, ["test"])["test"]
         rows = np.unique(np.linspace(0, len(data) - 1, 6).astype(int)).tolist()
@@ -187,7 +187,7 @@ _PENALTIES = (0.01, 1.0, 0.0003)  # of a normalised voltage's variance
 
 
 def _fit_guesses(data: Any, config: EitConfig) -> Tensor:  # [hints, size * size, 256]
-    "Matrices from the map of the voltages to pictures, by ridge regression."
+    "Matrices from the map of the voltages to images, by ridge regression."
     count = min(len(data), 8192)
     square, product = torch.zeros(256, 256).double(), torch.zeros(256, config.size**2).double()
     turns = 2 if config.augment == "turns" else 1
@@ -207,23 +207,9 @@ def _fit_guesses(data: Any, config: EitConfig) -> Tensor:  # [hints, size * size
 
 
 # %% [markdown]
-# A tiny network on sixteen tanks. A fresh network adds nothing to its first guess, so all samples of a tank are alike, and the scores are those of the guess. (The tanks are as few as the pixels are coarse; a real run has 2,048.)
-
-# %%
-few = {"tanks": 16, "size": 16, "patch": 2, "width": 16, "batch_size": 8, "samples": 3}
-config = configure({"task": "eit", "device": "cpu", **few})
-task = Eit(config)
-parts = task.splits()
-model = task.model()
-batch: EitBatch = task.batch(parts["test"], [0, 1, 2, 3, -1], None)
-drawn = task.predict(model, batch, "full").detach()
-torch.allclose(drawn[:, 0], drawn[:, 1], atol=1e-5)
-
-
-# %% [markdown]
 # ## Scores
 #
-# The mean of the sampled images is scored, tank by tank, and the scores are averaged. CC, the correlation of the image with the truth, comes first. The standard deviation is judged too: how often the truth lies within it. Beside the scores stands the RMSE of the image of plain water, which any method must beat; the [guide](../guides/eit.ipynb) has the scores of classical methods. A real tank is never used for anything else than its score.
+# The mean of the sampled images is scored, tank by tank, and the scores are averaged. CC, the correlation of the image with the true one, is the main score. We also count how often the true value lies within the standard deviation. The score line ends with the RMSE of an image of zeros (plain water), which any method must beat; the [guide](../guides/eit.ipynb) has the scores of classical methods. Real tanks are used only for scores.
 
 # %%
 #| export
@@ -232,7 +218,7 @@ class EitScores(Values):
 
     def __str__(self) -> str:
         own = str(Values({name: self[name] for name in ("cc", "rmse")}))
-        return f"{own}  (the empty picture {self['empty_rmse']:.3f})"
+        return f"{own}  (an image of zeros: rmse {self['empty_rmse']:.3f})"
 
 
 class EitTally(RowTally):
@@ -255,17 +241,27 @@ class EitTally(RowTally):
         return EitScores({k: sum(v) / len(v) if v else math.nan for k, v in there.items()})
 
 
+# %% [markdown]
+# A tiny network on sixteen tanks. A fresh network adds nothing to its first guess, so all samples of a tank are equal, and the scores are those of the guess. (A real run has 2,048 tanks and larger images.)
+
 # %%
+few = {"tanks": 16, "size": 16, "patch": 2, "width": 16, "batch_size": 8, "samples": 3}
+config = configure({"task": "eit", "device": "cpu", **few})
+task = Eit(config)
+parts = task.splits()
+model = task.model()
+batch: EitBatch = task.batch(parts["test"], [0, 1, 2, 3, -1], None)
+drawn = task.predict(model, batch, "full").detach()
 tally: EitTally = task.tally()
 tally.add(drawn, batch)
 scores: EitScores = tally.scores()
-print(scores)
+print(torch.allclose(drawn[:, 0], drawn[:, 1], atol=1e-5), scores)
 
 
 # %% [markdown]
 # ## Files of voltages
 #
-# `mshnet predict --task eit` reads measurements, without images, and writes what it reconstructs: an image of each (mean and standard deviation), and one npz with all arrays. The noise of a measurement goes by its row in its file.
+# `mshnet predict --task eit` reads measurements and writes their reconstructions: a figure of each, and one npz with all means and standard deviations. The noise of a measurement depends only on the seed and on its row in the file. A figure shows the mean of the images, one of them, their standard deviation, and where there is one, the ground truth.
 
 # %%
 #| export
@@ -278,7 +274,7 @@ def _predict_tanks(
     batch_size: int = 32,  # no result depends on it
     **options: Any,  # samples, sampling_steps; those that are missing are as in the scores
 ) -> Written:
-    "Reconstruct measurements, and write pictures and tanks.npz (names, mean, spread)."
+    "Reconstruct measurements, and write figures and tanks.npz (names, mean, spread)."
     files = find_inputs(inputs, (".npz", ".csv", ".txt"))
     read = list(read_each(files, read_measurements))
     configure({"task": "eit", **options})  # UserError for a value that is impossible
@@ -287,26 +283,22 @@ def _predict_tanks(
     on, found = open_device(device, precision), dict[str, Tensor]()
     model = on.to_device(model)
     make_folder(folder)
-
     for part in read:
         if part.note:
             warnings.warn(part.note, stacklevel=2)
         how = part.names, lambda _, part=part: part, on, batch_size, len(part)
-        for short, pictures in predict_each(task, model, *how):
+        for short, images in predict_each(task, model, *how):
             name, number = short, 2
             while name in found:
                 name, number = f"{short}-{number}", number + 1
-            found[name] = pictures
-            resolve("mshnet.show:save_picture")(draw_tank(name, pictures), folder / f"{name}.png")
+            found[name] = images
+            resolve("mshnet.show:save_picture")(draw_tank(name, images), folder / f"{name}.png")
     drawn = torch.stack(list(found.values()))
     arrays = {"mean": drawn.mean(1), "spread": drawn.std(1, correction=0)}
     write_arrays(folder / "tanks.npz", names=np.array(list(found)), **arrays)
     line = f"{counted(len(found), 'tank')} of {counted(len(read), 'file')}"
     return Written(folder, line, len(files) - len(read))
 
-
-# %% [markdown]
-# A figure of a tank shows the mean of the images, one of them, their standard deviation, and where there is one, the ground truth.
 
 # %%
 #| export

@@ -1,15 +1,15 @@
 # %% [markdown]
 # # Recordings of an event camera
 #
-# > What an event camera writes: readers of its formats, noise that is filtered out, and bins of fixed width.
+# > What an event camera records: events, bins of fixed width, a filter for noise, and the file formats.
 #
-# A camera takes images at fixed times. An event camera takes none: each pixel watches the logarithm of its own brightness, and reports the moment when it has changed by a threshold. A report is an *event*: column x, row y, the time t in microseconds, and the polarity p (1: brighter, 0: darker). Where nothing moves, nothing is recorded.
+# A camera takes images at fixed times. An event camera takes none: each pixel compares the logarithm of its brightness with the value at its last report, and reports again when the change reaches a threshold. A report is an *event*: column x, row y, the time t in microseconds, and the polarity p (1: brighter, 0: darker). Where nothing moves, nothing is recorded.
 
 # %%
 #| default_exp events.recordings
 
 # %% [markdown]
-# Here is a bright disc that moves to the right in front of such a camera. At the left are its events in x, y and time: its leading edge makes pixels brighter (red), its trailing edge darker (blue). At the right are the same events, counted in bins of 20 ms, which is what a network reads.
+# Here is a bright disc that moves to the right in front of such a camera. On the left are its events in x, y and time: its leading edge makes pixels brighter (red), its trailing edge darker (blue). On the right are the same events, counted in bins of 20 ms. A network reads such bins.
 
 # %%
 import matplotlib.pyplot as plt
@@ -81,7 +81,7 @@ SENSORS = {
 # %% [markdown]
 # ## A recording
 #
-# A recording is four columns and the shape of its sensor. It is checked once, where it is made. A wrong event would otherwise be counted at another pixel, and a recording whose times fall was cut or joined by mistake.
+# A recording is four columns and the shape of its sensor. It is checked once, when it is made. Without this check an event outside of the sensor would count at a different pixel. If times fall, files were cut or joined by mistake.
 
 # %%
 #| export
@@ -102,7 +102,7 @@ class Recording:
         shape: tuple[int, int, int],
         where: object,  # the file, for the error line
     ) -> "Recording":
-        "Make a recording; UserError if an event cannot be."
+        "Make a recording; UserError if an event is impossible."
         x, y, t, p = (np.asarray(column) for column in columns)
         if len({len(x), len(y), len(t), len(p)}) != 1:
             raise UserError(
@@ -122,7 +122,7 @@ class Recording:
             i = int(outside.argmax())
             raise UserError(
                 f"{where}: event {i} (x={x[i]}, y={y[i]}) is outside of the sensor, which has "
-                f"{shape[2]}x{shape[1]} pixels; the file is damaged, or --dataset is another one"
+                f"{shape[2]}x{shape[1]} pixels; the file is damaged, or --dataset is wrong"
             )
         falls = np.diff(t) < 0
         if falls.any():
@@ -159,9 +159,9 @@ print(made(1000, 300).milliseconds, cochlea.shape)
 # %% [markdown]
 # ## Bins of fixed width
 #
-# A network computes in steps. A step gets the number of events of each pixel and polarity in a bin of time. The published code divides each recording into a fixed number of bins. A bin of a gesture of six seconds is then twenty times longer than a bin of a digit of 0.3 seconds, and the decay beta of a neuron *in a step* means another decay *in time* for every recording. We fix the width of the bin instead: twice the recording gives twice the bins.
+# A network computes in steps. The input of a step is the number of events of each pixel and polarity in a bin of time. The published code divides each recording into a fixed number of bins. A bin of a six-second gesture is then twenty times longer than a bin of a digit of 0.3 seconds. So the decay beta of a neuron *in a step* is a different decay *in time* for every recording. We fix the width of the bin instead: a recording that is twice as long has twice the bins.
 #
-# A batch needs one length. So a window is fixed too: what is shorter is padded with empty bins, what is longer is cut. Counts above 255 stay at 255.
+# A batch needs one length. So we also fix a window: shorter recordings are padded with empty bins, longer ones are cut. Counts above 255 become 255.
 
 # %%
 #| export
@@ -170,7 +170,7 @@ def bin_events(
     milliseconds: float,  # width of a bin
     steps: int = 0,  # bins of the result, which is padded or cut; 0: as many as there are
 ) -> np.ndarray:  # [T,P,H,W] uint8
-    "Count the events of each pixel and polarity in bins of true time."
+    "Count the events of each pixel and polarity in bins of fixed width."
     index = recording.t // round(1000 * milliseconds)
     shape = (steps or int(index[-1]) + 1, *recording.shape)
     flat = np.ravel_multi_index((index, recording.p, recording.y, recording.x), shape, mode="clip")
@@ -186,7 +186,7 @@ test_eq((len(bin_events(short, 10)), len(bin_events(long, 10))), (30, 60))
 # %% [markdown]
 # ## Noise
 #
-# Noise events are isolated; a moving edge triggers neighbouring pixels together. The usual filter keeps an event if one of the four pixels beside it has reported within the last 10 ms. A loop over events would take a second for each recording. Sorted by pixel and time, the reports can be searched: all events find the last report of a neighbour by one binary search each.
+# Noise events are isolated; a moving edge triggers neighbouring pixels together. The usual filter keeps an event if one of the four pixels beside it has reported within the last 10 ms. A loop over events would take a second for each recording. So we sort the reports by pixel and time. Then a binary search finds the last report of a neighbour of every event.
 
 # %%
 #| export
@@ -223,9 +223,9 @@ for axis, shown in zip(axes, (both, denoise(both)), strict=True):
     axis.set_title(f"{len(shown)} events")
 
 # %% [markdown]
-# ## Formats
+# ## The machinery: formats
 #
-# Each format has a reader that returns four columns.
+# Each format has a parser that returns four columns.
 #
 # | format | data set | an event |
 # |---|---|---|
@@ -262,7 +262,7 @@ def _read_aedat(path: Path) -> Columns:
 
 
 # %% [markdown]
-# Arrays are read without pickles, which could run code. Nothing in an npz file names the unit of its times. A sample of the public sets lasts between a tenth of a second and some seconds. So a recording of many events that takes 20 milliseconds or 100 seconds has its times in another unit: it is refused, because all of its events would lie in the first bin, or none in the window.
+# Arrays are read without pickles, which could run code. An npz file does not name the unit of its times. A sample of the public sets lasts between a tenth of a second and some seconds. So if a recording of many events lasts less than 20 milliseconds or more than 100 seconds, its times have a different unit. We reject it, because all of its events would be in the first bin, or hardly any in the window.
 
 # %%
 #| export
@@ -311,7 +311,7 @@ def read_recording(
     "Read a recording; UserError if the file is damaged, or holds something else."
     kind = path.suffix.lower()
     if kind not in _READERS:
-        raise UserError(f"{path}: no format of events (there are {', '.join(_READERS)})")
+        raise UserError(f"{path}: unknown format of events (there are {', '.join(_READERS)})")
     try:
         columns = _READERS[kind](path)
     except UserError:
@@ -324,7 +324,7 @@ def read_recording(
 # %% [markdown]
 # ## Folders
 #
-# The folders are those of the publishers, and those in which tonic stores its downloads. tonic itself is not needed. CIFAR10-DVS has no official test list: a tenth of each class is held out, always the same one.
+# The folders are those of the publishers, and those in which the package tonic stores its downloads. (tonic is not needed.) CIFAR10-DVS has no official test list: we hold out a tenth of each class, always the same one.
 
 # %%
 #| export
@@ -341,7 +341,7 @@ class _Entry(NamedTuple):
 
 
 def hold_out(labels: Sequence[int], share: float, seed: int) -> np.ndarray:  # [N] bool
-    "Which samples are held out: a share of each class, at least one, drawn from the seed."
+    "Which samples are held out: a fraction of each class, at least one, sampled by the seed."
     of = np.asarray(labels)
     held = of < 0
     rng = np.random.default_rng([seed, 17])
@@ -411,7 +411,7 @@ def find_recordings(folder: Path, dataset: str) -> dict[str, list[_Entry]]:  # t
 # %% [markdown]
 # ## Frames
 #
-# Reading, filtering and counting always give the same frames, therefore they are done once. The frames of a split lie in a file beside the runs, as bytes that the system maps into memory. Its name depends on the recordings, their sizes and times, and on how they are counted. A file that cannot be read stops the run.
+# Reading, filtering and counting always give the same frames, so we do it once. The frames of a split are in a file beside the runs, and the system maps its bytes into memory. The name of the file depends on the recordings, their sizes and times, and on how they are counted. A recording that cannot be read stops the run.
 
 # %%
 #| export
@@ -431,16 +431,16 @@ class Counting(NamedTuple):
 
 @dataclass(frozen=True)
 class Frames:
-    "A part of a data set."
+    "A split of a data set."
 
     name: str  # "train", "val" or "test"
     source: str  # name of the data set
     counts: np.ndarray  # [M,T,P,H,W] uint8
-    rows: np.ndarray  # [N] which of the M are samples of this part
+    rows: np.ndarray  # [N] which of the M are samples of this split
     labels: list[int]  # of the samples
     names: list[str]
     hash: str
-    content: str = ""  # digits of what the files hold; empty: in memory
+    content: str = ""  # a hash of what the files hold; empty: in memory
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -450,7 +450,7 @@ class Frames:
         return self.counts[self.rows[index]]
 
     def part(self, name: str, chosen: Sequence[int]) -> "Frames":
-        "The samples of these indices as a part of their own."
+        "The samples of these indices as a split."
         names, labels = [self.names[i] for i in chosen], [self.labels[i] for i in chosen]
         mark, rows = _mark(self.hash, *names), self.rows[np.asarray(chosen, int)]
         return replace(self, name=name, rows=rows, labels=labels, names=names, hash=mark)
@@ -502,3 +502,22 @@ def read_frames(
     mark, rows = _mark(*(f"{e.name} {size}" for e, (size, *_) in stamps)), np.arange(len(entries))
     held = content_of([entry.path for entry in entries])
     return Frames(name, source, counts, rows, labels, names, mark, held)
+
+# %% [markdown]
+# ## Questions
+#
+# 1. The disc of the first figure moves at twice the speed. How many events are there, and how many in a bin?
+#    <details><summary>Answer</summary>
+#
+#    The same number in all: each pixel sees the same two edges. They pass in half the time, so a bin of 20 ms has twice as many.
+#    </details>
+# 2. Why does the middle of the disc report nothing?
+#    <details><summary>Answer</summary>
+#
+#    It is as bright as before. A pixel reports only when an edge of the disc passes.
+#    </details>
+# 3. You shorten the time of the filter from 10 ms to 1 ms. What happens to the noise, and what to a slow edge?
+#    <details><summary>Answer</summary>
+#
+#    Fewer noise events have a neighbour by chance, so less noise is left. But a slow edge needs more than 1 ms from pixel to pixel. The filter removes it, unless several of its pixels report together.
+#    </details>

@@ -2,6 +2,10 @@
 # # Settings of event cameras
 #
 # > The settings of event cameras: the recordings, their bins, the network, and named recipes.
+#
+# A run of task `events` has the settings of every run and those of this page. Without a data set we simulate N-MNIST: an event camera that looks at digits.
+#
+# Times are texts with a unit, such as `10ms`. The published code has a `--dt` without a unit, and there it is no time: it divides each recording into `time_window / dt` bins, however long the recording is. So we reject a number without a unit.
 
 # %%
 #| default_exp events.events_config
@@ -25,11 +29,7 @@ from mshnet.core import Settings, UserError
 from mshnet.events.recordings import SENSORS
 
 # %% [markdown]
-# A run of task `events` has the settings of every run and the ones of this page. They need no torch.
-#
-# The first group is about the recordings. `--dataset` names the data set and so the sensor, and `--dataset-dir` its folder. Without a folder we simulate N-MNIST: an event camera that looks at digits.
-#
-# Times are texts with a unit. The published code has a `--dt` without one, and there it is no time: it divides each recording into `time_window / dt` parts, however long the recording is. A number alone is therefore refused.
+# The first group is about the recordings. `--dataset` names the data set and so the sensor, `--dataset-dir` its folder.
 
 # %%
 #| export
@@ -55,10 +55,7 @@ class _RecordingFields(BaseModel):
         "the neurons (the published --dt without a unit divides each recording by its own length)",
     )
     time_window: str = Field(
-        default="",
-        pattern=_TIME,
-        description="a time with its unit, such as 300ms: a longer recording is cut, a shorter "
-        "one is padded with empty bins",
+        default="", pattern=_TIME, description="a time with its unit; recordings are cut or padded"
     )
     denoise: str = Field(
         default="0ms",
@@ -66,22 +63,14 @@ class _RecordingFields(BaseModel):
         description="a time with its unit, such as 10ms: an event is kept if a neighbour has "
         "reported within this time before it; 0ms: all events are kept",
     )
-    shift: int = Field(
-        default=2, ge=0, le=32, description="largest shift of a training recording, pixels"
-    )
-    warp: float = Field(
-        default=0.16, ge=0, le=0.5, description="fraction by which training recordings are warped"
-    )
-    recordings: int = Field(
-        default=1000, ge=20, le=100_000, description="simulated training recordings"
-    )
-    noise: float = Field(
-        default=0.5, ge=0, le=1000, description="simulated noise, events per pixel and second"
-    )
+    shift: int = Field(default=2, ge=0, le=32, description="largest random shift, pixels")
+    warp: float = Field(default=0.16, ge=0, le=0.5, description="strength of the random warp")
+    recordings: int = Field(default=1000, ge=20, le=100_000, description="simulated recordings")
+    noise: float = Field(default=0.5, ge=0, le=1000, description="noise, events per pixel and s")
 
 
 # %% [markdown]
-# The second group is the network. A neuron forgets with the time constant `tau`: in a bin of width dt the share beta = exp(-dt / tau) of its membrane is left. The published networks have beta = 0.97, which is 33 ms for bins of 1 ms. Here beta is derived, and bins of another width leave the neurons what they are. The defaults remember longer (60 ms) and learn with a gentler slope of the surrogate gradient than the published 25.
+# The second group is the network. A neuron forgets with the time constant `tau`: after a bin of width dt, the fraction beta = exp(-dt / tau) of its membrane potential is left. The published networks have beta = 0.97, which is 33 ms for bins of 1 ms. Here beta is computed from `tau` and `dt`, so bins of a different width do not change the neurons. By default they remember longer (60 ms), and the slope of the surrogate gradient is smaller than the published 25.
 
 # %%
 #| export
@@ -93,19 +82,11 @@ class _NetworkFields(BaseModel):
         pattern=_TIME,
         description="a time with its unit, such as 33ms: the time constant of the neurons",
     )
-    width: int = Field(
-        default=16, ge=1, le=1024, description="channels of the first two spiking layers"
-    )
-    features: int = Field(default=32, ge=1, le=1024, description="channels of the third")
-    pool: int = Field(
-        default=0, ge=0, le=64, description="side of the grid of averaged rates; 0: all pixels"
-    )
-    slope: float = Field(
-        default=2.0, gt=0, le=1000, description="slope of the surrogate gradient; published: 25"
-    )
-    rate_window: int = Field(
-        default=5, ge=1, le=1000, description="bins over which firing rates are taken"
-    )
+    width: int = Field(default=16, ge=1, le=1024, description="channels of spiking layers 1 and 2")
+    features: int = Field(default=32, ge=1, le=1024, description="channels of spiking layer 3")
+    pool: int = Field(default=0, ge=0, le=64, description="side of the pooled grid; 0: all pixels")
+    slope: float = Field(default=2.0, gt=0, le=1000, description="slope of the surrogate gradient")
+    rate_window: int = Field(default=5, ge=1, le=1000, description="bins of a firing rate")
     d_model: int = Field(default=64, ge=4, le=2048, description="width of the Mamba blocks")
     layers: int = Field(default=2, ge=1, le=64, description="Mamba blocks")
 
@@ -115,7 +96,7 @@ class _NetworkFields(BaseModel):
 #
 # - `quick` is a trial run: half a minute of a CPU, on simulated recordings.
 # - `paper` is the published network and recipe for N-MNIST and N-TIDIGITS, `paper-128` that for sensors of 128x128 pixels. The published bins of 1 ms give 300 to 500 steps; the window is ours.
-# - `sensor-128` is for 128x128 pixels and a GPU with 6 GB: at most 64 steps, and rates on a grid of 4x4. The published linear layer alone has 33.6 million weights.
+# - `sensor-128` is for 128x128 pixels and a GPU with 6 GB: at most 64 steps, and rates on a grid of 4x4. (Without the grid, one linear layer has 33.6 million weights.)
 
 # %%
 #| export
@@ -184,7 +165,7 @@ class EventsConfig(Settings, _NetworkFields, _RecordingFields):
 
     @property
     def beta(self) -> float:
-        "Share of a membrane that is left after a bin."
+        "Fraction of a membrane potential that is left after a bin."
         tau = milliseconds(self.tau)
         return math.exp(-self.bin_ms / tau) if tau else 0.0
 
@@ -208,7 +189,7 @@ class EventsConfig(Settings, _NetworkFields, _RecordingFields):
 
 
 # %% [markdown]
-# Bins of 10 ms over 0.3 s are 30 steps. Twice the width gives half the steps, and the neurons forget at the same speed. A bin without a unit is refused:
+# Bins of 10 ms over 0.3 s are 30 steps. Twice the width gives half the steps, and the neurons forget at the same speed. A bin without a unit is rejected:
 
 # %%
 ten, twenty = configure({"task": "events", "dt": "10ms"}), configure({"task": "events"})

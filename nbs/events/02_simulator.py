@@ -1,7 +1,9 @@
 # %% [markdown]
 # # A simulated event camera
 #
-# > An event camera that looks at drawn digits: recordings for everyone, without a download.
+# > A simulated event camera in front of digits: recordings for everyone, without a download.
+#
+# N-MNIST was recorded by a real sensor that was moved in front of a screen with digits: three quick movements of 100 ms along a triangle, like those of an eye. We simulate both, the digits and the sensor.
 
 # %%
 #| default_exp events.simulator
@@ -23,11 +25,9 @@ import numpy as np
 from mshnet.events.recordings import Recording
 
 # %% [markdown]
-# N-MNIST was recorded by a real sensor that was moved in front of a screen with digits: three quick turns of 100 ms along a triangle, like those of an eye. We simulate both, the digits and the sensor.
-#
 # ## Digits
 #
-# A digit is a few strokes, given by points. Each sample moves the points at random, then turns, slants and stretches the whole, and draws it with a pen of its own width. A smooth curve goes through the points of a stroke (a Catmull-Rom spline).
+# A digit is a few strokes, given by points. For each sample we move the points at random, then rotate, slant and stretch the digit, and draw it with a pen of random width. A smooth curve goes through the points of a stroke (a Catmull-Rom spline).
 
 # %%
 #| export
@@ -57,7 +57,7 @@ def _spline(points: np.ndarray) -> np.ndarray:  # [K,2] to [M,2]
 
 
 def draw_digit(digit: int, rng: np.random.Generator) -> np.ndarray:  # [SIDE,SIDE], 0 to 1
-    "Draw a digit as somebody might write it, in the middle."
+    "Draw a digit as if by hand, in the middle."
     angle, slant = rng.normal(0, 0.12), rng.normal(0, 0.15)
     turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
     size = np.array([rng.uniform(10, 15), rng.uniform(17, 21)])
@@ -85,7 +85,7 @@ for i, axis in enumerate(axes.flat):
 # %% [markdown]
 # ## The sensor
 #
-# A pixel keeps the logarithm of the brightness at which it last reported. When the brightness has moved away by the threshold (0.25 here) it reports, and the kept value follows by one threshold; a large change gives several events. We move the digit in 72 small steps and let the pixels compare in each. This is the model of a dynamic vision sensor in the textbooks. Real pixels are worse: they report without a reason (the setting `noise`, events per pixel and second), some report 100 times a second, and all times spread a little.
+# A pixel stores the logarithm of the brightness at its last report. When the brightness differs by the threshold (0.25 here), it reports, and the stored value changes by one threshold; a large change gives several events. We move the digit in 72 small steps, and the pixels compare in each. This is the textbook model of a dynamic vision sensor. Real pixels are worse, and we simulate this, too. They report without a reason (the setting `noise`, events per pixel and second), some report 100 times a second, and all times vary a little.
 
 # %%
 #| export
@@ -102,7 +102,7 @@ def _path() -> np.ndarray:  # [1 + 3 * _MOVES,2]
 
 
 def _moved(images: np.ndarray, by: np.ndarray) -> np.ndarray:  # [N,H,W]; x, y
-    "Images moved by a part of a pixel, between their four neighbours."
+    "Images moved by a fraction of a pixel, interpolated between four neighbours."
     for axis, d in ((2, by[0]), (1, by[1])):
         whole = int(np.floor(d))
         near = np.roll(images, whole, axis)
@@ -158,7 +158,7 @@ def _together(start: int, count: int, seed: int, noise: float) -> Iterator[Recor
         yield Recording.checked(columns, (2, SIDE, SIDE), f"simulated {start + i}")
 
 
-@lru_cache(maxsize=4)  # a run and its pictures look at the same ones
+@lru_cache(maxsize=4)  # a run and its figures use the same ones
 def simulate(count: int, seed: int, noise: float = 0.5) -> list[Recording]:
     "Simulate recordings; number i shows the digit i % 10. Noise: events per pixel and second."
     starts = range(0, count, _TOGETHER)
@@ -167,7 +167,7 @@ def simulate(count: int, seed: int, noise: float = 0.5) -> list[Recording]:
 
 
 # %% [markdown]
-# Three bins of a recording, ON events red and OFF events blue. In each turn another side of the strokes reports:
+# Three bins of a recording, ON events red and OFF events blue. In each of the three movements a different side of the strokes reports. The last line has the number of events of ten recordings:
 
 # %%
 recordings = simulate(20, seed=0)

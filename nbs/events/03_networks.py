@@ -35,7 +35,7 @@ from torch.nn import functional as F
 #
 # A step function has no useful derivative. The backward pass uses the *surrogate gradient* $1 / (1 + k\,|U - 1|)^2$ instead, and ignores the path through the reset. With the published slope $k = 25$ a neuron learns only while its membrane is near the threshold. A smaller slope lets more neurons learn; [our recipe](../../experiments/events.md) has 2. Each layer also feeds its spikes of the step before back through a 1x1 convolution; the first step has no feedback.
 #
-# A layer depends only on its own past, so its convolution runs over all frames at once, and only this short loop goes step by step. In the hand-written backward pass it keeps the membranes only.
+# A layer depends only on its own past, so its convolution runs over all frames at once, and only this short loop goes step by step. The hand-written backward pass stores only the membrane potentials.
 
 # %%
 #| export
@@ -82,7 +82,7 @@ class _Neurons(torch.autograd.Function):
 
 def spike(
     current: Tensor,  # [T,N,C]
-    beta: float,  # share of the membrane that is left after a step
+    beta: float,  # fraction of the membrane potential that is left after a step
     weight: Tensor | None = None,  # [C,C] from the spikes of the step before; None: no feedback
     bias: Tensor | None = None,  # [C]
     slope: float = SLOPE,  # of the surrogate gradient
@@ -125,7 +125,7 @@ plt.show()
 # %%
 #| export
 def firing_rates(spikes: Tensor, window: int) -> Tensor:
-    "Shares of the last `window` steps with a spike: [T,...] -> [T,...]; zeros before the first."
+    "Fraction of the last `window` steps with a spike: [T,...] -> [T,...]; zeros before the first."
     steps = len(spikes)
     past = torch.cat([torch.zeros_like(spikes[:1]).expand(window - 1, *spikes.shape[1:]), spikes])
     total = past[:steps]
@@ -186,7 +186,7 @@ test_close(firing_rates(layers[0][0], 5)[4], layers[0][0][:5].mean(0))
 #
 # The heart of Mamba (Gu and Dao, arXiv:2312.00752) is a linear recurrence, $h_t = a_t h_{t-1} + b_t$, for thousands of values in parallel. A loop over 300 steps is slow, and autograd makes it slower.
 #
-# We cut time into about $\sqrt T$ pieces of $\sqrt T$ steps. All pieces run in parallel, as if each began with $h = 0$. The true start of a piece is the end of the one before it, and its contribution to a step is that start times the product of all $a$ up to the step. That makes $2\sqrt T$ steps. The gradient is the same scan, backwards in time.
+# We cut time into about $\sqrt T$ pieces of $\sqrt T$ steps. All pieces run in parallel, as if each began with $h = 0$. But the true start of a piece is the end of the piece before it. So we add to each step this start times the product of all $a$ up to the step. That makes $2\sqrt T$ steps. The gradient is the same scan, backwards in time.
 
 # %%
 #| export
@@ -195,8 +195,8 @@ def _scan(a: Tensor, b: Tensor, backwards: bool = False) -> Tensor:  # [T,...]
     steps = len(a)
     size = max(1, math.isqrt(steps))
     count = -(-steps // size)
-    if filler := count * size - steps:
-        zeros = a.new_zeros(filler, *a.shape[1:])
+    if padding := count * size - steps:
+        zeros = a.new_zeros(padding, *a.shape[1:])
         parts = ((zeros, a), (zeros, b)) if backwards else ((a, zeros), (b, zeros))
         a, b = (torch.cat(part) for part in parts)
     many_a, many_b = (x.unflatten(0, (count, size)).unbind(1) for x in (a, b))
@@ -212,7 +212,7 @@ def _scan(a: Tensor, b: Tensor, backwards: bool = False) -> Tensor:  # [T,...]
     starts = torch.stack(carried[:-1][:: -1 if backwards else 1])
     whole = torch.stack([torch.addcmul(h[i], product[i], starts) for i in range(size)], 1)
     found = whole.flatten(0, 1)
-    return found[filler:] if backwards else found[:steps]
+    return found[padding:] if backwards else found[:steps]
 
 
 class _Scan(torch.autograd.Function):
@@ -325,15 +325,15 @@ print(Mamba(16)(x).shape, [f"{value:.1f}" for value in apart.tolist()])
 #
 # The whole network is: firing rates, a linear layer, the blocks, a mean over time, a linear layer. The published one flattens all rates of the last layer. For 128x128 pixels these are 131,072 values, and the first linear layer has 33.6 of 36.3 million weights. With `pool` the rates are first averaged on a grid of that side.
 #
-# A mean over time can be taken after each step, so the network has class probabilities over time (`evidence`). The last ones are its answer.
+# The mean over time can be taken after each step. So the network has class probabilities over time (`evidence`), and the last ones are its prediction.
 
 # %%
 #| export
 class Seen(NamedTuple):
-    "What the network makes of recordings, and how it came to it."
+    "The output of the network for recordings, with its spikes."
 
     logits: Tensor  # [B,classes]
-    evidence: Tensor  # [B,T,classes] logits of the recording up to each step
+    evidence: Tensor  # [B,T,classes] logits after each step
     spikes: tuple[Tensor, ...]  # of each layer, [B,T,C,h,w]
 
 
@@ -380,7 +380,7 @@ class MambaSpike(nn.Module):
         return self._answer(self._states(spikes).mean(0))
 
     def look(self, x: Tensor) -> Seen:
-        "Logits, evidence and spikes of whole recordings."
+        "Logits, also after each step, and spikes of whole recordings."
         layers = [spikes for spikes, _ in self.spiking_frontend(self._by_time(x))]
         states = self._states(layers[-1])
         count = torch.arange(1, len(states) + 1, device=x.device, dtype=states.dtype)
@@ -392,7 +392,7 @@ class MambaSpike(nn.Module):
         return (x if x.ndim == 5 else x[..., None]).transpose(0, 1).contiguous()
 
     def _states(self, spikes: Tensor) -> Tensor:
-        "Spikes of the last layer -> what the blocks make of their rates, [T,B,d_model]."
+        "Spikes of the last layer -> output of the blocks, [T,B,d_model]."
         t, b = spikes.shape[:2]
         grid = spikes.flatten(0, 1)
         if self.cell != (1, 1):
@@ -430,7 +430,7 @@ for name, sizes in {"N-MNIST": small, "DVS128 Gesture": big}.items():
 # 2. You halve the bins. Which settings must change with them?
 #    <details><summary>Answer</summary>
 #
-#    $\beta$, whose root keeps the time constant: $e^{-\mathrm{bin}/2\tau}$. A window of five steps is then half as long in milliseconds, too.
+#    The new $\beta$ is the square root of the old one, which keeps the time constant: $e^{-\mathrm{bin}/2\tau}$. (Our settings have $\tau$ and compute $\beta$.) The window of firing rates needs ten steps instead of five.
 #    </details>
 # 3. Why can the scan run in parallel, and the spiking neurons cannot?
 #    <details><summary>Answer</summary>

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Recognition as a task
 #
-# > Event cameras as a task of the engine: parts of a data set, batches, scores with their uncertainty, and recordings to classes.
+# > Event cameras as a task of the training loop: splits, batches, scores with their uncertainty, and recordings to classes.
 
 # %%
 #| default_exp events.recognition
@@ -55,9 +55,9 @@ from mshnet.task import (
 )
 
 # %% [markdown]
-# ## The parts of a data set
+# ## The splits of a data set
 #
-# A run needs recordings to train on and others to be scored on. With `choose=val` a share of each class of the training list is held out, and judges the epochs. The test list never does.
+# A run needs recordings for training and others for the scores. With `choose=val` a fraction of each class of the training list is held out to select the epoch. The test list is not used for this.
 
 # %%
 #| export
@@ -73,7 +73,7 @@ def load_recordings(
     config: EventsConfig,
     names: Sequence[str],  # of train, val and test
 ) -> dict[str, Frames]:
-    "The parts of a run's data: from its folder, else simulated."
+    "The splits of a run: from its folder, else simulated."
     c, found = config, dict[str, Frames]()
     wanted = dict.fromkeys("train" if name == "val" else name for name in names)
     if c.dataset_dir:
@@ -101,14 +101,14 @@ def load_recordings(
 # %% [markdown]
 # ## The task
 #
-# A batch has the counts of its recordings as bytes; they become numbers on the device. In training each recording is moved by a few pixels at random, and turned, stretched, slanted and bent a little (`warp`). Digits are not mirrored or turned upside down, because a 6 would become a 9.
+# A batch has the counts of its recordings as bytes; they become floats on the device. In training each recording is moved by a few pixels at random, and rotated, stretched, slanted and bent a little (`warp`). Digits are not mirrored or turned upside down, because a 6 would become a 9.
 #
-# Weight decay pulls weights to zero. For `A_log` and `D` of a Mamba block zero is no neutral value: it would pull all time constants together. The published code marks them for that reason, and its optimizer ignores the marks. Ours puts them into a group without decay.
+# Weight decay pulls weights to zero. For `A_log` and `D` of a Mamba block zero is not neutral: all time constants would become equal. So the published code marks them, but its optimizer ignores the marks. Ours puts them into a group without decay.
 
 # %%
 #| export
 class EventBatch(NamedTuple):
-    "Counts of events and what they show."
+    "Counts of events and their classes."
 
     frames: Tensor  # [B,T,P,H,W] uint8
     label: Tensor  # [B] int64
@@ -116,7 +116,7 @@ class EventBatch(NamedTuple):
 
 
 def _moved(frames: np.ndarray, rng: np.random.Generator, shift: int, warp: float) -> np.ndarray:
-    "Frames [T,P,H,W] moved by whole pixels and warped smoothly, at random; what leaves is lost."
+    "Frames [T,P,H,W] moved by whole pixels and warped smoothly, at random."
     high, wide = frames.shape[-2:]
     move, matrix = rng.integers(-shift, shift + 1, 2), np.eye(2) + rng.uniform(-warp, warp, (2, 2))
     bend = rng.normal(0, warp * high / 7, (2, 5, 5))  # pixels
@@ -143,7 +143,7 @@ class Events(Task):
     better = ("accuracy", 1)
 
     def splits(self, names: Sequence[str] = ("train", "test")) -> dict[str, Frames]:
-        "The parts of a folder, or of a simulation; val where the epoch is chosen on it."
+        "The splits of a folder, or of a simulation; val where the epoch is chosen on it."
         with torch.device("meta"):
             self._network()  # impossible sizes are reported before anything is read
         held_out = ["val"] if self.config.choose == "val" and "train" in names else []
@@ -160,7 +160,7 @@ class Events(Task):
         return EventBatch(torch.from_numpy(np.stack(frames)), labels, torch.tensor(rows))
 
     def model(self) -> nn.Module:
-        "The network of the settings, with weights drawn from the seed."
+        "The network of the settings, with random weights by the seed."
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.config.seed)
             return self._network()
@@ -186,7 +186,7 @@ class Events(Task):
         return F.cross_entropy(model(batch.frames.float()).float(), batch.label)
 
     def predict(self, model: Any, batch: EventBatch, phase: str) -> dict[str, Tensor]:
-        "Evidence [B,T,classes] after each bin; spikes and spike rates of each layer [B,3]."
+        "Logits [B,T,classes] after each bin; spikes and spike rates of each layer [B,3]."
         seen = model.look(batch.frames.float())
         spikes = torch.stack([s.flatten(1).float().sum(1) for s in seen.spikes], 1)
         sites = [math.prod(s.shape[1:]) for s in seen.spikes]
@@ -216,7 +216,7 @@ class Events(Task):
         return facts | {"dataset": c.dataset, "bin_ms": c.bin_ms, "window_ms": c.window_ms}
 
     def describe_data(self) -> tuple[str, bool]:
-        "The parts of a folder and their classes; of a simulation, their sizes."
+        "The splits, with the number of recordings of each class."
         lines, names = [], self.config.class_names
         for data in self.splits().values():
             counts = zip(names, np.bincount(data.labels, minlength=len(names)), strict=True)
@@ -235,7 +235,7 @@ class Events(Task):
 # %% [markdown]
 # ## Scores
 #
-# An accuracy of 95 of 100 recordings is not 0.95, it is somewhere between 0.89 and 0.98. Wilson's interval says so for any count, also for 100 of 100. Spikes are what a neuromorphic chip pays for: their number for a recording, and the share of neurons that fire in a bin, by layer.
+# If 95 of 100 recordings are right, the true accuracy is probably between 0.89 and 0.98. Wilson's interval gives these bounds for any count, also for 100 of 100. On a neuromorphic chip each spike costs energy. So we report their number for a recording, and for each layer the fraction of neurons that spike in a bin.
 
 # %%
 #| export
@@ -296,7 +296,7 @@ class EventTally(RowTally):
 
 
 # %% [markdown]
-# A small network on a few simulated recordings, untrained. It guesses, and the interval says how little ten recordings tell:
+# A small untrained network on a few simulated recordings. It guesses, and the interval of ten recordings is wide:
 
 # %%
 few = {"recordings": 40, "width": 4, "features": 4, "d_model": 8, "batch_size": 8, "dt": "20ms"}
@@ -314,18 +314,18 @@ print(scores, evaluation, sep="\n")
 # %% [markdown]
 # ## Recordings to classes
 #
-# `mshnet predict` reads recordings in any of the formats and writes one table (`recordings.csv`) and the *evidence*: the probability of each class after each bin, in `evidence.npz`. The curve, drawn for the first twenty recordings, shows when the network made up its mind.
+# `mshnet predict` reads recordings in any of the formats. It writes a table (`recordings.csv`) and the probability of each class after each bin (`evidence.npz`). A figure of this probability, for the first twenty recordings, shows when the prediction no longer changes.
 
 # %%
 #| export
 def _as_frames(some: Sequence[tuple[Any, np.ndarray]]) -> Frames:
-    "Recordings without truth as a part of a data set; each has its row of the table beside it."
+    "Recordings without classes as a split; each comes with its row of the table."
     counts, at = np.stack([frames for _, frames in some]), np.arange(len(some))
     return Frames("predict", "files", counts, at, [0] * len(at), [""] * len(at), "")
 
 
 def _answer(curve: Tensor, config: EventsConfig) -> dict[str, Any]:  # [T,classes] probability
-    "The answer of a curve of evidence, and since when its class leads."
+    "The class of a recording, its probability, and since when it is the most probable one."
     best = int(curve[-1].argmax())
     since = max([i for i, answer in enumerate(curve.argmax(1)) if answer != best], default=-1) + 1
     sure, when = round(float(curve[-1, best]), 6), (since + 1) * config.bin_ms
@@ -365,7 +365,7 @@ def _predict_recordings(
 def _write_answers(
     folder: Path, rows: list[dict[str, Any]], curves: Tensor, config: EventsConfig
 ) -> None:
-    "Write the table, the curves, and pictures of the first."
+    "Write the table, the curves, and figures of the first."
     make_folder(folder)
     write_table(folder / "recordings.csv", [rows[0], *(row.values() for row in rows)])
     arrays = {"files": np.array([row["file"] for row in rows]), "probability": curves.numpy()}

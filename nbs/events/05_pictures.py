@@ -1,7 +1,9 @@
 # %% [markdown]
 # # Figures of recordings
 #
-# > What the network saw, when it spiked, and when it was sure: spike rasters, class probability over time, and confusions.
+# > The figures of a run: spike rasters, class probability over time, and confusions.
+#
+# An accuracy such as 0.95 does not show when the network decides, or whether its neurons work. The figures of this page do. They are drawn after a run into `figures/`; `mshnet predict` draws those of a recording.
 
 # %%
 #| default_exp events.pictures
@@ -28,9 +30,7 @@ from mshnet.events.networks import Seen
 from mshnet.task import trained_task
 
 # %% [markdown]
-# A number such as 0.95 does not say what the network does with its time. The figures of this page do. They are drawn after a run into `figures/`, and `mshnet predict` draws those of a recording.
-#
-# We take a fresh network and a bar that sweeps over the sensor. Its leading edge makes pixels brighter, its trailing edge darker.
+# We use an untrained network and a bar that moves across the sensor. Its leading edge makes pixels brighter, its trailing edge darker.
 
 # %%
 config, steps = EventsConfig(), 40
@@ -45,7 +45,7 @@ with torch.no_grad():
 # %% [markdown]
 # ## A raster of spikes
 #
-# One row for each neuron, one column for each bin, a black cell for each spike. A layer has thousands of neurons, so we show those that spike most. A black layer is saturated, and its spikes say nothing; an empty one is dead. The spike rate above each layer is the share of all its neurons and bins with a spike.
+# A raster has one row for each neuron, one column for each bin, and a black cell for each spike. A layer has thousands of neurons, so we show those that spike most. A black layer is saturated, an empty one is inactive; neither carries information. The spike rate above each layer is the fraction of all its neurons and bins with a spike.
 
 # %%
 #| export
@@ -81,9 +81,9 @@ draw_raster(frames, seen, config.bin_ms)
 
 
 # %% [markdown]
-# ## When it is sure
+# ## Class probability over time
 #
-# The evidence at a moment is the answer for the recording up to it. A curve that reaches its class early means that a shorter recording would do. One that changes its mind shows where to look.
+# At each time we draw the probabilities for the recording up to this time. If a curve reaches its final value early, a shorter recording would be enough. If the leading class changes, look at the events at that time.
 
 # %%
 #| export
@@ -118,12 +118,12 @@ draw_evidence(seen.evidence[0], config.class_names, config.bin_ms, truth="1")
 # %% [markdown]
 # ## Confusions
 #
-# Rows are the truth and columns the answers. A symmetric pair is two classes that look alike; a full column is an answer that the network falls back to.
+# Rows are the true classes and columns the predicted ones. Two classes that are confused in both directions look alike. A full column is a class that the network predicts when it is uncertain.
 
 # %%
 #| export
 def draw_confusion(confusion: Sequence[Sequence[int]], names: Sequence[str]) -> Figure:
-    "The counts [truth][answer] of recordings; dark: a large share of the class."
+    "The counts [truth][answer] of recordings; dark: a large fraction of the class."
     counts, side = np.asarray(confusion), 2.5 + 0.38 * len(names)
     figure = Figure(figsize=(side, side), layout="constrained")
     axis = figure.subplots()
@@ -144,7 +144,7 @@ draw_confusion([[9, 0, 1], [0, 10, 0], [2, 1, 7]], ("0", "1", "7"))
 # %% [markdown]
 # ## The figures of a run
 #
-# Some recordings of the test list, among them a wrong one if there is one: `NAME-raster.png`. `gallery.png` has their events and their evidence, and `confusion.png` is of the whole list.
+# After a run we draw three recordings of the test list, one of them wrong if there is one: `NAME-raster.png`. `gallery.png` has their events and class probabilities, and `confusion.png` is of the whole list.
 
 # %%
 #| export

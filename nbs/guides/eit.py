@@ -72,7 +72,7 @@ for row, name, images, truth in zip(axes, [1, 5], samples, batch.image, strict=T
 # | `the 208 voltages are in another order` | reciprocity is violated: swapping drive and sense pairs must not change a voltage | sort the sensed pairs of each driven pair by their number |
 # | `the electrodes are counted in another order` | the voltages fit the images only if the tank is turned or mirrored | turn the images or reorder the voltages as the message says |
 # | `the sign of the voltages is reversed` | `ys` is plain water minus the measurement | change the sign of `ys` |
-# | `fit the pictures in no orientation` | `xs` has labels 0, 1, 2, or belongs to other voltages | save the change of the conductivity: -1, 0, 1 |
+# | `fit the images in no orientation` | `xs` has labels 0, 1, 2, or belongs to other voltages | save the change of the conductivity: -1, 0, 1 |
 # | `these are the statistics of another set, or the voltages have another unit` | `mean.pth` and `std.pth` of other data | copy the files of this set |
 # | `refused, it would run code when loaded` | a file with a pickle | save arrays of numbers only |
 # | `holds other data; use a new or an empty folder` | `--write` found files that it did not write | use a different folder |

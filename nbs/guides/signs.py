@@ -59,7 +59,7 @@ plt.show()
 # | message | cause | what to do |
 # |---|---|---|
 # | `frames, and its ... glosses need ...` | the network predicts once for four frames, and a label needs one prediction for each gloss | the video is cut too short, or the label belongs to another video |
-# | `no video (... is missing or empty)` | a label without its file | complete the data, or use `--on-bad-image skip`: such clips are counted and left out |
+# | `no video (... is missing, empty or damaged)` | a label without a readable file | complete the data, or use `--on-bad-image skip`: such clips are counted and left out |
 # | `an empty gloss` | a label of slashes or notes only | repair the label |
 # | `glosses are separated by ...` | labels with spaces, commas or a full-width slash | put `/` between the glosses |
 # | `... (it is not UTF-8; save a text of another encoding, such as GBK, as UTF-8)` | a table that was saved in another encoding | save it as UTF-8 |

@@ -1,4 +1,5 @@
 # %% tags=["install"]
+# @title Install { display-mode: "form" }
 import glob
 import importlib.metadata
 import re

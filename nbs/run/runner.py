@@ -3,7 +3,7 @@
 #
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/{{repo}}/blob/{{branch}}/nbs/run/{{name}}.ipynb) [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/{{name}}.ipynb)
 #
-# Trains [MSHNet](https://arxiv.org/abs/2403.19366) for infrared small target detection, scores it and shows it, on {{place}}. Without a data set it uses synthetic infrared scenes, so it can be run from top to bottom as it is.
+# This notebook trains and evaluates [MSHNet](https://arxiv.org/abs/2403.19366) for infrared small target detection, on {{place}}. Without a data set it uses synthetic infrared scenes, so you can run it from top to bottom as it is.
 #
 # ## 1. Install / 安装
 #
@@ -15,7 +15,9 @@
 # %% [markdown]
 # ## 2. Find targets, also in your own image / 找目标，也可用自己的图片
 #
-# Before any training, with the weights that come with the library. Put the name of your image between the quotes, of any size, in 8 or 16 bits; `""` is a frame of a drone above clouds that comes with the library (CC0). {{upload}} A CPU takes a few seconds. A folder of images, or a video: `!mshnet predict NAME` in a cell; the results are in `predictions/`.
+# No training is needed: the weights come with the library. Put the name of your image between the quotes; it may have any size, and 8 or 16 bits. `""` is a frame of a drone above clouds that comes with the library (CC0). {{upload}} A CPU takes a few seconds.
+#
+# For a folder of images or a video, run `!mshnet predict NAME` in a cell. The results are in `predictions/`.
 
 # %%
 from mshnet.predict import find_targets
@@ -25,9 +27,9 @@ find_targets("", device="cpu")
 # %% [markdown]
 # ## 3. Settings / 设置
 #
-# Edit them here, or give them to papermill: `papermill {{name}}.ipynb out.ipynb -p epochs 50`. `None` and `""` mean not set: the preset decides, or the run that `resume` names. Without a data set and a preset the preset is `quick`.
+# Edit the settings here, or pass them to papermill: `papermill {{name}}.ipynb out.ipynb -p epochs 50`. `None` and `""` mean not set: the preset decides, or the run that `resume` names. Without a data set and a preset, the preset is `quick`.
 #
-# These are the settings that people change; `mshnet train --help-all` lists all. A setting that is not listed can be added, or given to papermill. Papermill then prints `Passed unknown parameter`, because it reads this cell only, but the setting works. An unknown name is an error in the next cell. Where a message names a flag, such as `--batch-size 3`, set `batch_size = 3` here.
+# The cell has the settings that are changed most often; `mshnet train --help-all` lists all. You can add others here, or pass them to papermill. Papermill then prints `Passed unknown parameter`, because it reads this cell only, but the setting works. An unknown name is an error in the next cell. Where a message names a flag, such as `--batch-size 3`, set `batch_size = 3` here.
 
 # %% tags=["parameters"]
 preset = ""  # named settings: steady (the default), quick, paper, a100, tpu
@@ -54,11 +56,12 @@ mirror_dir = ""  # folder for a backup of the run; "drive": Google Drive, in Col
 max_hours = None  # hours after which it saves and stops; None: by the session
 
 # %%
+# @title Check the settings { display-mode: "form" }
 from mshnet.core import from_notebook
 from mshnet.places import ask_for_drive
 
 config = from_notebook(globals())
-ask_for_drive(config)  # in Colab, if the data or the copies lie there
+ask_for_drive(config)  # in Colab, if the data or the backup are there
 print(config)
 
 # %% [markdown]
@@ -74,7 +77,7 @@ print(doctor(config))
 # %% [markdown]
 # ## 5. The data / 数据
 #
-# Look before you train: the marks must sit on the targets.
+# Check the data before you train: the marks must be on the targets.
 
 # %%
 from mshnet.places import run_folder
@@ -92,7 +95,7 @@ samples(config, run_folder(config))
 # Training prints one line per epoch. To see the curves meanwhile, run `from mshnet.show import learning_curves` and `learning_curves("FOLDER")` in another notebook on the same machine (Colab and Kaggle give each notebook its own). If the session ends, run the notebook again to resume. On a new machine this needs a backup (on Kaggle, the last output attached as input). The stop button ends the step in progress, stores everything and prints how to resume. A finished run is only shown.
 
 # %% [markdown] tags=["only:tpu_setup", "only:kaggle_tpu"]
-# **The first step of each phase is slow on a TPU**, because it is compiled, and a line reports it (about a minute is usual; not measured here). A run compiles twice, for training and for scoring. All chips share each batch; the result does not depend on their number.
+# **The first step of each phase is slow on a TPU**, because it is compiled, and a line reports it (about a minute is usual; not measured here). A run compiles twice, for training and for evaluation. All chips share each batch; the result does not depend on their number.
 
 # %% [markdown] tags=["only:kaggle_gpu"]
 # With two T4s, two processes share each batch: `torchrun` is started from the cell, and its first process reports here. The result is that of one GPU with the same `batch_size`.
@@ -110,7 +113,7 @@ run = train(config)
 # %% [markdown]
 # ## 7. Scores / 评测结果
 #
-# The scores come with everything that is needed to compare them: data, resize, threshold, matching rule, and how the epoch was chosen.
+# The scores come with everything that is needed to compare them: data, resize, threshold, matching rule, and how the epoch was selected.
 
 # %%
 run
@@ -118,7 +121,7 @@ run
 # %% [markdown]
 # ## 8. Figures / 图
 #
-# How it learned:
+# The learning curves:
 
 # %%
 from mshnet.explore import explore
@@ -127,7 +130,7 @@ from mshnet.show import gallery, learning_curves, trade_offs
 learning_curves(run.folder)
 
 # %% [markdown]
-# What another threshold would give:
+# The scores at other thresholds:
 
 # %%
 trade_offs(run.folder)
@@ -139,7 +142,7 @@ trade_offs(run.folder)
 gallery(run.folder)
 
 # %% [markdown]
-# Walk through them, worst first, and move the threshold (headless: a still figure of the worst):
+# Browse the images, worst first, and move the threshold (executed headless: a figure of the worst):
 
 # %%
 explore(run.folder)
@@ -147,7 +150,7 @@ explore(run.folder)
 # %% [markdown]
 # ## 9. Your own image, with the new weights / 用新权重找目标
 #
-# As in part 2, with the weights of this run. For folders and videos: `!mshnet predict NAME --weight-path FOLDER`.
+# As in section 2, with the weights of this run. For folders and videos: `!mshnet predict NAME --weight-path FOLDER`.
 
 # %%
 find_targets("", run.folder, device="cpu")
@@ -163,9 +166,9 @@ from mshnet.session import take_along
 print(take_along(run.folder))
 
 # %% [markdown]
-# ## 11. Where the files are / 文件在哪里
+# ## 11. Files and backup / 文件与备份
 #
-# `best.pt` has the weights of the selected epoch (`mshnet test --weight-path`), `last.pt` everything to resume from, `train.log` what was printed. The figures are copied to the backup, too, if there is one.
+# `best.pt` has the weights of the selected epoch (`mshnet test --weight-path`), `last.pt` everything to resume from, `train.log` what was printed. If there is a backup, this cell adds the figures to it.
 
 # %%
 from mshnet.train import keep_copies

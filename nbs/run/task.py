@@ -3,7 +3,7 @@
 #
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/{{repo}}/blob/{{branch}}/nbs/run/{{name}}.ipynb) [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/{{name}}.ipynb)
 #
-# {{what}} It runs on {{place}}. Without a data set it simulates one, so it can be run from top to bottom as it is.
+# {{what}} The notebook runs on {{place}}. Without a data set it simulates one, so you can run it from top to bottom as it is.
 #
 # ## 1. Install / 安装
 #
@@ -15,7 +15,9 @@
 # %% [markdown]
 # ## 2. Settings / 设置
 #
-# Edit them here, or give them to papermill: `papermill {{name}}.ipynb out.ipynb -p epochs 50`. `mshnet train --task {{task}} --help-all` shows all settings of the task, and each can be added or given to papermill, which then prints `Passed unknown parameter` because it reads this cell only. `None` and `""` mean not set. An unknown name is an error in the next cell. In Colab set `mirror_dir = "drive"`: the run is copied to your Drive, and resumes from there on a new machine.
+# Edit the settings here, or pass them to papermill: `papermill {{name}}.ipynb out.ipynb -p epochs 50`. `None` and `""` mean not set.
+#
+# `mshnet train --task {{task}} --help-all` lists all settings of the task. You can add each of them here, or pass it to papermill. Papermill then prints `Passed unknown parameter`, because it reads this cell only, but the setting works. An unknown name is an error in the next cell. In Colab set `mirror_dir = "drive"`: the run is backed up to your Drive, and resumes from there on a new machine.
 
 # %% tags=["parameters"]
 task = ""  # what is trained
@@ -29,14 +31,15 @@ device = "auto"  # auto, cpu, cuda, cuda:1, mps, xla
 num_devices = None  # chips or GPUs that share a batch; None: all chips of a TPU, one GPU
 output_dir = ""  # folder of the run, or "" for one named after the recipe
 mirror_dir = ""  # folder for a backup of the run; "drive": Google Drive, in Colab
-max_hours = None  # hours after which it stops by itself, all written; None: by the place
+max_hours = None  # hours after which it saves and stops; None: by the session
 
 # %%
+# @title Check the settings { display-mode: "form" }
 from mshnet.core import from_notebook
 from mshnet.places import ask_for_drive
 
 config = from_notebook(globals())
-ask_for_drive(config)  # in Colab, if the data or the copies lie there
+ask_for_drive(config)  # in Colab, if the data or the backup are there
 print(config)
 
 # %% [markdown]
@@ -70,7 +73,7 @@ run
 # %% [markdown]
 # ## 6. Figures / 图
 #
-# How it learned:
+# The learning curves:
 
 # %%
 from mshnet.show import gallery, learning_curves
@@ -86,7 +89,7 @@ gallery(run.folder)
 # %% [markdown]
 # ## 7. Download the run / 下载结果
 #
-# Colab and Kaggle delete their disk with the session. There this cell puts the run into one file, which Colab's browser offers for download and Kaggle shows in the panel Output. Your own disk keeps the run.
+# Colab and Kaggle delete their disk at the end of a session. There this cell packs the run into one file. In Colab the browser offers it for download; Kaggle shows it in the panel Output. Your own disk keeps the run.
 
 # %%
 from mshnet.session import take_along
@@ -94,9 +97,9 @@ from mshnet.session import take_along
 print(take_along(run.folder))
 
 # %% [markdown]
-# ## 8. Where the files are / 文件在哪里
+# ## 8. Files and backup / 文件与备份
 #
-# `best.pt` has the weights of the selected epoch (`mshnet test --weight-path`), `last.pt` everything to resume from, `train.log` what was printed.
+# `best.pt` has the weights of the selected epoch (`mshnet test --weight-path`), `last.pt` everything to resume from, `train.log` what was printed. If there is a backup, this cell adds the figures to it.
 
 # %%
 from mshnet.train import keep_copies

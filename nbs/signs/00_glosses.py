@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Glosses and the word error rate
 #
-# > The words of a signed sentence: their spelling, their numbers, and the count of what was read wrongly.
+# > The glosses of a signed sentence: their spelling, their numbers, and how errors are counted.
 #
 # A **gloss** is the written name of a sign: JOHN, BOOK, 小时. The gloss sequence of a sentence follows the order of the hands, not the grammar of the spoken language. Continuous recognition reads it from a video without knowing where one sign ends and the next begins. The [guide](../guides/signs.ipynb) begins with a sentence and its glosses.
 
@@ -95,8 +95,7 @@ class Vocabulary:
 
     def outside(self, sentences: Iterable[Sequence[str]]) -> Counter[str]:
         "How often each gloss of these sentences occurs that is not in the vocabulary."
-        every = (gloss for sentence in sentences for gloss in sentence)
-        return Counter(gloss for gloss in every if gloss not in self._numbers)
+        return Counter(g for sentence in sentences for g in sentence if g not in self._numbers)
 
     @property
     def digest(self) -> str:
@@ -111,11 +110,11 @@ numbers = vocabulary.encode(["JOHN", "MUST", "READ"])
 print(vocabulary.words, numbers, vocabulary.outside([["JOHN", "MUST", "READ"]]))
 
 # %% [markdown]
-# ## What was read wrongly
+# ## Errors of a prediction
 #
-# A prediction is aligned with the truth by the fewest changes: substituted glosses (S), deleted, that is missed ones (D), and inserted, that is invented ones (I). The **word error rate** (WER) is (S + D + I) / N, where N is the number of true glosses. It can exceed 1.
+# A prediction is aligned with the truth by the fewest changes: substituted glosses (S), missed or *deleted* ones (D), and invented or *inserted* ones (I). The **word error rate** (WER) is (S + D + I) / N, where N is the number of true glosses. It can exceed 1.
 #
-# The table below shows the fewest changes between all beginnings of both sentences (darker: more), and the line is the alignment. A diagonal step is a gloss that was read, right or wrong; a step down is a deletion, one to the right an insertion. Several alignments may have equally many changes, with different S, D and I. We choose the same one as the package jiwer, so both report the same three numbers.
+# The table below shows the fewest changes between all prefixes of both sentences (darker: more), and the line is the alignment. A diagonal step is a gloss that was read, right or wrong; a step down is a deletion, one to the right an insertion. Several alignments may have equally many changes, with different S, D and I. We choose the same one as the package jiwer: first we align equal glosses at both ends. So both report the same three numbers.
 
 # %%
 #| export
@@ -123,7 +122,7 @@ Step = tuple[str, str, str]  # "=", "S", "D" or "I", the true gloss ("": none), 
 
 
 def _distances(truth: Sequence[str], found: Sequence[str]) -> list[list[int]]:
-    "The fewest changes between all beginnings of both."
+    "The fewest changes between all prefixes of both."
     rows = [list(range(len(found) + 1))]
     for i, word in enumerate(truth, 1):
         row = [i]
@@ -151,15 +150,13 @@ def _backtrace(truth: Sequence[str], found: Sequence[str]) -> list[Step]:
 
 
 def align(truth: Sequence[str], found: Sequence[str]) -> list[Step]:
-    "Lay a prediction beside the truth with the fewest changes."
-    least = min(len(truth), len(found))
-    head = next((i for i in range(least) if truth[i] != found[i]), least)
-    rest = least - head
-    tail = next((i for i in range(rest) if truth[-1 - i] != found[-1 - i]), rest)
-    ends = len(truth) - tail, len(found) - tail
-    middle = _backtrace(truth[head : ends[0]], found[head : ends[1]])
-    same: list[Step] = [("=", word, word) for word in truth]
-    return [*same[:head], *middle, *same[ends[0] :]]
+    "Lay a prediction beside the truth with the fewest changes; equal ends stay together."
+    head, tail = list[Step](), list[Step]()
+    while truth and found and truth[0] == found[0]:
+        head, truth, found = [*head, ("=", truth[0], found[0])], truth[1:], found[1:]
+    while truth and found and truth[-1] == found[-1]:
+        tail, truth, found = [("=", truth[-1], found[-1]), *tail], truth[:-1], found[:-1]
+    return [*head, *_backtrace(truth, found), *tail]
 
 
 def show_alignment(steps: Sequence[Step]) -> str:
@@ -184,7 +181,7 @@ plt.show()
 # %% [markdown]
 # ## The score of a test split
 #
-# **Corpus WER**, our main score, counts all sentences together. The published scripts average the WERs of sentences instead, so a wrong gloss in a short sentence costs more; `sentence_wer` is that mean. In CE-CSL 17.6% of the glosses are 。？， and nobody signs a full stop. They are easy and improve the score, so `bare_wer` leaves them out.
+# **Corpus WER**, our main score, counts all sentences together. The published scripts average the WERs of sentences instead, so a wrong gloss in a short sentence costs more; `sentence_wer` is that mean. In CE-CSL 17.6% of the glosses are 。？， and nobody signs a full stop. They are easy to predict and improve the score, so `bare_wer` leaves them out.
 
 # %%
 #| export

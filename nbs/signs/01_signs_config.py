@@ -2,6 +2,10 @@
 # # Settings of sign language
 #
 # > The settings of sign language: the clips, the network, its decoder, and named recipes.
+#
+# A run of task `signs` has the settings of every run and those of this page. The contents of a folder decide how it is read: a table of hand tracks, or videos with a table of glosses. Without a folder we simulate signing. (This page needs no torch, so `mshnet train --task signs --help` answers at once.)
+#
+# The defaults are the recipe for hand tracks. The preset `paper` is the published recipe for videos, TFNet with a hidden size of 1024.
 
 # %%
 #| default_exp signs.signs_config
@@ -16,73 +20,41 @@ from pydantic import BaseModel, Field
 from mshnet.core import Settings
 
 
-# %% [markdown]
-# A run of task `signs` has the settings of every run and the ones of this page. Reading them needs no torch.
-#
-# What a folder holds decides how it is read: a table of hand tracks, or videos with a table of glosses. Without a folder we simulate signing. The published TFNet has a hidden size of 1024.
-
 # %%
 #| export
 class _SignFields(BaseModel):
     "Recipe settings of the clips, the network, its loss and its decoder."
 
     signs: int = Field(default=12, ge=2, le=676, description="glosses of simulated signing")
-    sentences: int = Field(
-        default=400, ge=8, le=1_000_000, description="simulated training sentences"
-    )
-    frame_size: int = Field(
-        default=24, ge=16, le=1024, description="side to which frames of a video are resized"
-    )
-    crop: int = Field(
-        default=24, ge=16, le=1024, description="side of the part of a frame that the network sees"
-    )
-    rescale: float = Field(
-        default=0.2, ge=0, le=0.9, description="share by which training clips are faster or slower"
-    )
+    sentences: int = Field(default=400, ge=8, le=1_000_000, description="simulated sentences")
+    frame_size: int = Field(default=24, ge=16, le=1024, description="side of the resized frames")
+    crop: int = Field(default=24, ge=16, le=1024, description="side of the crops, pixels")
+    rescale: float = Field(default=0.2, ge=0, le=0.9, description="largest change of the tempo")
     augment: Literal["splice", "warp", "none"] = Field(
         default="splice",
-        description="hand tracks of training clips: moved, turned, stretched and warped in time "
-        "(warp); also with ends exchanged between sentences that share a gloss, where the times "
-        "of the glosses are known (splice)",
+        description="change hand tracks in training: moved, rotated, stretched, warped in time "
+        "(warp); also exchange ends of sentences that share a gloss (splice)",
     )
-    max_frames: int = Field(
-        default=300, ge=16, le=10_000, description="frames of a clip that the network reads"
-    )
-    buckets: int = Field(
-        default=4, ge=0, le=64, description="lengths to which batches are padded; 0: as needed"
-    )
+    max_frames: int = Field(default=300, ge=16, le=10_000, description="most frames of a clip")
+    buckets: int = Field(default=4, ge=0, le=64, description="lengths of padded batches; 0: any")
     network: Literal["tracks", "tfnet", "vac"] = Field(
         default="tracks", description="for hand tracks, or for video: TFNet, or the lighter VAC"
     )
-    backbone: Literal["published", "small"] = Field(
-        default="published", description="network for single frames; small: for small frames"
-    )
-    hidden: int = Field(
-        default=128, ge=16, le=8192, multiple_of=16, description="values of the BiLSTM, both ways"
-    )
+    backbone: Literal["published", "small"] = Field(default="published", description="ResNet size")
+    hidden: int = Field(default=128, ge=16, le=8192, multiple_of=16, description="size of the LSTM")
     dropout: float = Field(default=0.3, ge=0, lt=1, description="dropout of the tracks network")
-    scale: float = Field(
-        default=4.0, gt=0, le=1000, description="factor of the logits; small networks need 4 to 8"
-    )
+    scale: float = Field(default=4.0, gt=0, le=1000, description="factor of the logits")
     distil: Literal["detached", "published", "none"] = Field(
         default="none", description="the BiLSTM teaches the convolution; published: both change"
     )
-    distil_weight: float = Field(
-        default=25.0, ge=0, le=1000, description="weight of the distillation"
-    )
-    decoder: Literal["greedy", "beam"] = Field(
-        default="beam", description="how probabilities become glosses"
-    )
-    beam_width: int = Field(
-        default=10, ge=1, le=1000, description="beginnings of sentences that the beam keeps"
-    )
-    bigram_weight: float = Field(
-        default=0.3, ge=0, le=10, description="weight of training pairs in the beam; 0: none"
-    )
+    distil_weight: float = Field(default=25.0, ge=0, le=1000, description="weight of distillation")
+    decoder: Literal["greedy", "beam"] = Field(default="beam", description="how glosses are read")
+    beam_width: int = Field(default=10, ge=1, le=1000, description="sentences that a beam keeps")
+    bigram_weight: float = Field(default=0.3, ge=0, le=10, description="weight of gloss pairs")
 
 
 # %% [markdown]
-# The defaults are the recipe for hand tracks. The preset `paper` is the published recipe.
+# The published recipe, and the settings with their defaults and presets:
 
 # %%
 #| export

@@ -3,7 +3,7 @@
 #
 # > The CTC loss, distillation between two outputs, and decoders that turn probabilities into glosses.
 #
-# A label says *which* signs a video shows, and in which order, but not *when*. Connectionist temporal classification (CTC; Graves et al., 2006) sums over all possible times. The network predicts for every step one of the glosses or a **blank**, number 0. A path of such predictions is read by merging repeats, then dropping blanks: `0 J J 0 W W` reads J W. The probability of a sentence is the sum over all paths that read as it, and the loss is its negative logarithm.
+# A label lists *which* signs a video shows, and in which order, but not *when*. Connectionist temporal classification (CTC; Graves et al., 2006) sums over all possible times. The network predicts for every step one of the glosses or a **blank**, number 0. A path of such predictions is read by merging repeats, then dropping blanks: `0 J J 0 W W` reads J W. The probability of a sentence is the sum over all paths that read as it, and the loss is its negative logarithm.
 
 # %%
 #| default_exp signs.ctc
@@ -70,7 +70,7 @@ def ctc_loss(
 # %% [markdown]
 # ## What is learnt without times
 #
-# An untrained output has ten steps, and the label is gloss 1, gloss 2. We follow the gradient and draw the probabilities. The loss finds by itself when each sign is, and learns the blank between them:
+# An untrained output has ten steps, and the label is gloss 1, gloss 2. We follow the gradient and plot the probabilities. The label has no times. Training finds a step for each gloss, and the blank between them:
 
 # %%
 torch.manual_seed(1)
@@ -88,13 +88,12 @@ for axis, p, update in zip(axes, shown, places, strict=True):
     axis.set(title=f"after {update} updates", xlabel="step", ylim=(0, 1))
 axes[0].set_ylabel("probability")
 axes[2].legend()
-plt.show()
 print("most probable class of each step:", *free.detach()[0].argmax(1).tolist())
 
 # %% [markdown]
 # ## Distillation
 #
-# The published networks have two outputs. A BiLSTM sees the whole sentence; the convolutions before it see about a second. The convolutions get a classifier, too, and learn from the BiLSTM's output (VAC: Min et al., ICCV 2021): both are softened by a temperature of 8, without the blank, and compared by the Kullback-Leibler divergence.
+# The published networks have two outputs. A BiLSTM sees the whole sentence; the convolutions before it see only a short part of it. The convolutions get a classifier, too, and learn from the BiLSTM's output (VAC: Min et al., ICCV 2021): both are softened by a temperature of 8, without the blank, and compared by the Kullback-Leibler divergence.
 #
 # In the published code the gradient also flows into the teacher and pulls the better output towards the worse one, and the mean includes padded steps. Ours detaches the teacher and counts valid steps only; `published` computes what the paper's code did.
 
@@ -149,7 +148,9 @@ signing_loss(outputs, *(torch.tensor(x) for x in ([6], [[1, 2]], [2])))
 # %% [markdown]
 # ## Reading
 #
-# The simplest reading is **greedy**: the most probable class of each step, repeats merged, blanks dropped. It returns the most probable *path*. The most probable *sentence* may be a different one, because many paths read as it. **Prefix beam search** keeps the most probable beginnings of sentences, each with the probability that its last step is a blank, and that it is not.
+# The simplest reading is **greedy**: the most probable class of each step, repeats merged, blanks dropped. It returns the most probable *path*. The most probable *sentence* may be a different one, because many paths read as it. In the cell below three paths read as "1". Each is less probable than two blanks, but together they have 0.64.
+#
+# **Prefix beam search** adds such paths up. It keeps the most probable *prefixes*, which are beginnings of sentences, each with two probabilities: that its last step is a blank, and that it is not. To save time, each step tries only the most probable classes.
 
 # %%
 #| export
@@ -164,9 +165,6 @@ def greedy(log_probs: np.ndarray) -> list[int]:
     return collapse(log_probs.argmax(1).tolist())
 
 
-# %% [markdown]
-# In 12 of 20 small cases of our tests the greedy reading is the most probable sentence. Here it is not: three paths read as "1", and each is less probable than two blanks, but together they have 0.64.
-
 # %%
 probs = np.array([[0.6, 0.4], [0.6, 0.4]])
 paths = [((a, b), float(probs[0, a] * probs[1, b])) for a in (0, 1) for b in (0, 1)]
@@ -179,7 +177,7 @@ print(greedy(np.log(probs)), {path: (collapse(path), round(p, 2)) for path, p in
 # %%
 #| export
 class Bigram:
-    "How probable a gloss is after another one, counted in training sentences."
+    "How probable a gloss is after another, counted in training sentences."
 
     def __init__(self, pairs: Counter[tuple[int, int]], classes: int) -> None:
         self.pairs, self.classes = pairs, classes  # with the blank: the beginning and the end
@@ -196,7 +194,7 @@ class Bigram:
         return cls(Counter(found), classes)
 
     def log(self, before: int, gloss: int) -> float:
-        "The log probability of a gloss (0: the end) after another one (0: the beginning)."
+        "The log probability of a gloss (0: the end) after another (0: the beginning)."
         alone = (self.seconds[gloss] + 0.5) / (self.total + 0.5 * self.classes)
         share = (self.pairs[before, gloss] + 2 * alone) / (self.firsts[before] + 2)
         return float(np.log(share))
@@ -205,9 +203,6 @@ class Bigram:
 # %%
 bigram = Bigram.of([[3, 5, 2], [3, 4, 1], [3, 4, 2]], classes=6)
 [round(float(np.exp(bigram.log(3, gloss))), 2) for gloss in range(6)]
-
-# %% [markdown]
-# The beams are beginnings of sentences. To save time, each step tries only the most probable classes, as many as there are beams.
 
 # %%
 #| export
@@ -220,13 +215,13 @@ def beam_search(
     bigram: Bigram | None = None,
     weight: float = 0.0,  # of the bigram's log probability
 ) -> list[int]:  # [L]
-    "The most probable sentence, as far as `width` beginnings are enough to find it."
+    "The most probable sentence, as far as `width` prefixes are enough to find it."
 
-    def told(prefix: Prefix, gloss: int) -> float:
+    def prior(prefix: Prefix, gloss: int) -> float:
         return weight * bigram.log(prefix[-1] if prefix else 0, gloss) if bigram else 0.0
 
     never = -np.inf
-    language: dict[Prefix, float] = {(): 0.0}  # of each beginning, by the bigram
+    language: dict[Prefix, float] = {(): 0.0}  # of each prefix, by the bigram
     beams: dict[Prefix, tuple[float, float]] = {(): (0.0, never)}  # ends in a blank; in a gloss
     for step in log_probs.astype(float):
         found: dict[Prefix, list[float]] = defaultdict(lambda: [never, never])
@@ -239,13 +234,13 @@ def beam_search(
             for c in tried:
                 longer = (*prefix, c)
                 if longer not in language:
-                    language[longer] = language[prefix] + told(prefix, c)
+                    language[longer] = language[prefix] + prior(prefix, c)
                 before = blank if c == last else both  # a repeat needs a blank between
                 found[longer][1] = np.logaddexp(found[longer][1], before + step[c])
         total = {p: np.logaddexp(a, b) + language[p] for p, (a, b) in found.items()}
         ranked = sorted(found, key=total.__getitem__, reverse=True)
         beams = {prefix: (found[prefix][0], found[prefix][1]) for prefix in ranked[:width]}
-    ends = {p: np.logaddexp(a, b) + language[p] + told(p, 0) for p, (a, b) in beams.items()}
+    ends = {p: np.logaddexp(a, b) + language[p] + prior(p, 0) for p, (a, b) in beams.items()}
     return list(max((total, prefix) for prefix, total in ends.items())[1])
 
 
@@ -261,13 +256,13 @@ print(beam_search(np.log(probs)), beam_search(noisy), beam_search(noisy, bigram=
 #
 #    Four: A, blank, A, B. Without the blank the two A would be merged.
 #    </details>
-# 2. Why does the beam search keep two probabilities of each beginning, one that ends in a blank and one that ends in a gloss?
+# 2. Why does the beam search keep two probabilities of each prefix, one that ends in a blank and one that ends in a gloss?
 #    <details><summary>Answer</summary>
 #
-#    The same gloss again is a new sign only after a blank. Otherwise it is merged, and the beginning stays as it is.
+#    The same gloss again is a new sign only after a blank. Otherwise it is merged, and the prefix does not change.
 #    </details>
 # 3. Why is the teacher detached in the distillation?
 #    <details><summary>Answer</summary>
 #
-#    Otherwise the gradient reduces the difference from both sides, and the output that sees the whole sentence learns from the one that sees a second of it.
+#    Otherwise the gradient reduces the difference from both sides, and the output that sees the whole sentence learns from the one that sees only a short part of it.
 #    </details>

@@ -1,7 +1,9 @@
 # %% [markdown]
 # # Clips of signed sentences
 #
-# > Where signed sentences come from: videos in CE-CSL's layout, tables of hand tracks, and simulated signing; and how they become batches.
+# > Where signed sentences come from: videos in the layout of CE-CSL, tables of hand tracks, and simulated signing.
+#
+# A **clip** is a signed sentence: its frames and its glosses. The frames are images, `[T,S,S,3]`, or the positions of both hands and the nose, `[T,6]`. Only the name, the glosses and the number of frames are known from the start. The videos of a data set do not fit into memory, so a clip is read when a batch needs it.
 
 # %%
 #| default_exp signs.clips
@@ -35,9 +37,6 @@ from mshnet.signs.glosses import split_glosses
 from mshnet.task import content_of, digits
 
 
-# %% [markdown]
-# A **clip** is a signed sentence: its frames and its glosses. The frames are images, `[T,S,S,3]`, or the positions of both hands and the nose, `[T,6]`. A clip is read when a batch needs it, because the videos of a data set are larger than any memory. Only its name, its glosses and the number of its frames are known from the start.
-
 # %%
 #| export
 @dataclass(frozen=True)
@@ -48,24 +47,19 @@ class Clip:
     glosses: tuple[str, ...]
     frames: int
     signer: str = ""
-    path: Path = Path()  # a video, or a folder of jpg pictures
+    path: Path = Path()  # a video, or a folder of jpg images
     cuts: tuple[int, ...] = ()  # frames between the glosses, where their times are known
     array: np.ndarray | None = field(default=None, compare=False)  # the frames, if in memory
-
-    def key(self) -> str:
-        "Its name, frames and label, and its bytes if they are in memory."
-        size = hashlib.sha256(self.array.tobytes()).hexdigest() if self.array is not None else ""
-        return f"{self.name} {self.frames} {size} {'/'.join(self.glosses)}"
 
 
 @dataclass(frozen=True)
 class Clips:
-    "A part of a data set."
+    "A split of a data set."
 
     name: str  # "train", "val" or "test"
     source: str  # name of the data set
     clips: tuple[Clip, ...]
-    size: int = 0  # side of a picture; 0: hand tracks
+    size: int = 0  # side of a frame; 0: hand tracks
 
     @cached_property
     def names(self) -> Sequence[str]:
@@ -74,12 +68,16 @@ class Clips:
 
     @cached_property
     def hash(self) -> str:
-        "Digits that stand for the clips: names, sizes and labels; no video is read for them."
-        return digits([clip.key() for clip in self.clips])
+        "A hash of names, lengths and labels, and of frames in memory; no video is read for it."
+        lines = []
+        for c in self.clips:
+            held = "" if c.array is None else hashlib.sha256(c.array.tobytes()).hexdigest()
+            lines.append(f"{c.name} {c.frames} {held} {'/'.join(c.glosses)}")
+        return digits(lines)
 
     @cached_property
     def content(self) -> str:
-        "Digits of what up to 300 clips hold; empty: they are in memory, and `hash` covers them."
+        "A hash of the contents of up to 300 files; empty: in memory, where `hash` covers them."
         some = self.clips[:: -(-len(self.clips) // 300) or 1]
         return content_of([f for clip in some if clip.array is None for f in _parts_of(clip.path)])
 
@@ -100,41 +98,34 @@ class Clips:
 # %% [markdown]
 # ## Videos
 #
-# CE-CSL comes as mp4 files or, as its authors prepare it, as folders with a jpg for each frame. Every image is resized to a square. A video is decoded by PyAV (`pip install av`). A decoder does not report that a file breaks off, so the frames are compared with the number in its header.
+# CE-CSL comes as mp4 files or, as its authors prepare it, as folders with a jpg for each frame. Every image is resized to a square. PyAV decodes videos (`pip install av`). A decoder does not report that a video breaks off, so [frames](../23_frames.ipynb) compares its end with the duration in its header.
 
 # %%
 #| export
 VIDEOS = (".mp4", ".avi", ".mov", ".mkv", ".webm")
-_PICTURES = (".jpg", ".jpeg", ".png")
+_IMAGES = (".jpg", ".jpeg", ".png")
 
 
-def _numbers_in(path: Path) -> list[tuple[str, int]]:
-    "A key by which 2.jpg comes before 10.jpg: the texts and the numbers of a name."
-    return [(text, int(number or 0)) for text, number in re.findall(r"(\D+|^)(\d*)", path.stem)]
-
-
-def _pictures(folder: Path) -> list[Path]:
-    "The pictures of a folder in the order of the numbers in their names, without hidden files."
-    there = [p for p in folder.iterdir() if p.suffix.lower() in _PICTURES and p.name[0] != "."]
-    return sorted(there, key=lambda p: (_numbers_in(p), p.name))
+def _image_files(folder: Path) -> list[Path]:
+    "The images of a folder, 2.jpg before 10.jpg; no hidden files."
+    there = [p for p in folder.iterdir() if p.suffix.lower() in _IMAGES and p.name[0] != "."]
+    return sorted(there, key=lambda p: (re.sub(r"\d+", lambda n: n[0].zfill(20), p.stem), p.name))
 
 
 def _parts_of(path: Path) -> list[Path]:
-    "Files that stand for a clip: a video, or three of its pictures."
-    if not path.is_dir():
-        return [path]
-    files = _pictures(path)
-    return [files[0], files[len(files) // 2], files[-1]] if files else []
+    "Files that represent a clip: a video, or three of its images."
+    files = _image_files(path) if path.is_dir() else [path]
+    return [files[0], files[len(files) // 2], files[-1]] if len(files) > 1 else files
 
 
 def _images(path: Path) -> Iterator[Image.Image]:
     "The images of a video or a folder; UserError if one cannot be read."
-    for file in _pictures(path) if path.is_dir() else ():
+    for file in _image_files(path) if path.is_dir() else ():
         try:
-            with Image.open(file) as picture:
-                yield picture.convert("RGB")
+            with Image.open(file) as image:
+                yield image.convert("RGB")
         except (OSError, ValueError, SyntaxError) as error:
-            raise UserError(f"{file}: not a readable picture ({first_line(error)})") from None
+            raise UserError(f"{file}: unreadable image ({first_line(error)})") from None
     for frame in () if path.is_dir() else resolve("mshnet.frames:frames_of")(path):
         if frame.error:
             raise UserError(f"{path}: {frame.error}")
@@ -142,7 +133,7 @@ def _images(path: Path) -> Iterator[Image.Image]:
 
 
 def read_video(path: Path, size: int) -> np.ndarray:  # [T,size,size,3] uint8
-    "All frames of a video or a folder of pictures; UserError if one cannot be read."
+    "All frames of a video or a folder of images; UserError if one cannot be read."
     square = (size, size), Image.Resampling.BILINEAR
     frames = [np.asarray(image.resize(*square)) for image in _images(path)]
     if not frames:
@@ -150,10 +141,10 @@ def read_video(path: Path, size: int) -> np.ndarray:  # [T,size,size,3] uint8
     return np.stack(frames)
 
 
-def count_frames(path: Path) -> int:
-    "The number of frames, without decoding them: pictures of a folder, or a video's header."
+def count_frames(path: Path) -> int:  # 0: the video is damaged
+    "The number of frames, without decoding them: images of a folder, or by a video's header."
     if path.is_dir():
-        return len(_pictures(path))
+        return len(_image_files(path))
     try:
         import av
     except ImportError:
@@ -161,16 +152,15 @@ def count_frames(path: Path) -> int:
     try:
         with av.open(str(path)) as video:
             stream = video.streams.video[0]
-            seconds = (video.duration or 0) / 1_000_000
-            return stream.frames or round(seconds * float(stream.average_rate or 0))
-    except (OSError, ValueError, IndexError) as error:
-        raise UserError(f"{path}: not a readable video ({first_line(error)})") from None
+            return stream.frames or round((video.duration or 0) / 1e6 * (stream.average_rate or 0))
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 # %% [markdown]
-# ## What cannot be learnt
+# ## Clips that cannot be learnt
 #
-# A clip without a video, without a gloss, or with fewer steps than its glosses need cannot be learnt. The published code hides the last kind (`zero_infinity`). Here all of them are found before training, with their names: the first one stops the run, or with `on_bad_image=skip` all are counted and left out. The network has one step for four frames, and CTC needs a step for each gloss, and one more between two equal ones.
+# A clip without a readable video, without a gloss, or with fewer steps than its glosses need cannot be learnt. The published code hides the last kind (`zero_infinity`). We find all of them before training and report their names. The first one stops the run. With `on_bad_image=skip` all are counted and left out. The network has one step for four frames. CTC needs a step for each gloss, and one more between two equal ones.
 
 # %%
 #| export
@@ -184,14 +174,14 @@ def _why_not(clip: Clip) -> str:  # empty: it can be learnt
     if not clip.glosses or not all(clip.glosses):
         return "an empty gloss"
     if not clip.frames:
-        return f"no video ({clip.path} is missing or empty)"
+        return f"no video ({clip.path} is missing, empty or damaged)"
     if clip.frames < (least := needed_frames(clip.glosses)):
         return f"{clip.frames} frames, and its {len(clip.glosses)} glosses need {least}"
     return ""
 
 
 def _usable(name: str, source: str, clips: Sequence[Clip], size: int, skip: bool) -> Clips:
-    "A part of the clips that can be learnt; UserError at the first that cannot, unless skipped."
+    "The clips that can be learnt; UserError if others are there, unless they are skipped."
     reasons = {clip.name: reason for clip in clips if (reason := _why_not(clip))}
     kept = tuple(clip for clip in clips if clip.name not in reasons)
     if reasons:
@@ -201,20 +191,20 @@ def _usable(name: str, source: str, clips: Sequence[Clip], size: int, skip: bool
             raise UserError(f"{found}: {first}; repair them, or use --on-bad-image skip")
         warnings.warn(f"{found} and are left out: {first}", stacklevel=2)
     if not kept:
-        raise UserError(f"{source}: its part {name} has no clips")
+        raise UserError(f"{source}: its split {name} has no clips")
     return Clips(name, source, kept, size)
 
 
 # %% [markdown]
 # ## The layouts
 #
-# `label/train.csv` of CE-CSL has the columns Number, Translator and Gloss. The videos lie in `video/train/A/train-00001.mp4` or, as images, in a folder of that name; the authors' own tree has neither `label` nor `video` above. The validation split is called `dev`.
+# `label/train.csv` of CE-CSL has the columns Number, Translator and Gloss. The videos are files such as `video/train/A/train-00001.mp4` or, as images, folders of that name. In the authors' own tree there is no folder `label` or `video`: their contents are at the top. The validation split is called `dev`.
 #
-# Hand tracks are tables: `hands_condensed.csv` has a row for each frame (video, frame, left-x ... nose-y), and `train_words.csv` one for each gloss (video, word, startframe, endframe). This is the layout of RWTH-BOSTON-104 in its condensed form. Its glosses are taken as they are.
+# Hand tracks are tables. `hands_condensed.csv` has a row for each frame (video, frame, left-x ... nose-y), and `train_words.csv` one for each gloss (video, word, startframe, endframe). This is the condensed layout of RWTH-BOSTON-104. Its glosses are taken as they are.
 
 # %%
 #| export
-PARTS = {"train": "train", "val": "dev", "test": "test"}  # a part, and its name in the files
+PARTS = {"train": "train", "val": "dev", "test": "test"}  # a split, and its name in the files
 TRACKS = "hands_condensed.csv"
 _COLUMNS = ("left-x", "left-y", "right-x", "right-y", "nose-x", "nose-y")
 
@@ -232,11 +222,11 @@ def _rows(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
 
 
 def _number(text: str, path: Path) -> float:
-    "A number in a table; UserError if it is none."
+    "A finite number in a table; UserError for any other text."
     with contextlib.suppress(ValueError):
         if np.isfinite(value := float(text)):
             return value
-    raise UserError(f"{path}: {text!r} is no number")
+    raise UserError(f"{path}: {text!r} is not a number")
 
 
 def read_tracks(path: Path) -> dict[str, np.ndarray]:  # [T,6] float32
@@ -247,12 +237,11 @@ def read_tracks(path: Path) -> dict[str, np.ndarray]:  # [T,6] float32
         found.setdefault(row.get("video", path.stem), []).append(values)
     if not found:
         raise UserError(f"{path}: has no frames")
-    by_frame = {k: sorted(v, key=lambda values: values[0]) for k, v in found.items()}
-    return {k: np.array(v, np.float32)[:, 1:] for k, v in by_frame.items()}
+    return {k: np.array(sorted(v, key=lambda x: x[0]), np.float32)[:, 1:] for k, v in found.items()}
 
 
 def _tracked(folder: Path, name: str) -> list[Clip]:
-    "The clips of a part that has hand tracks."
+    "The clips of a split that has hand tracks."
     path, tracks = folder / f"{PARTS[name]}_words.csv", read_tracks(folder / TRACKS)
     found: dict[str, list[tuple[float, float, str]]] = {}
     for row in _rows(path, ("video", "word", "startframe", "endframe")):
@@ -273,7 +262,7 @@ def _either(*places: Path) -> Path:
 
 
 def _label_file(folder: Path, name: str) -> Path:
-    "The table of a part's glosses, in one of both trees."
+    "The table of the glosses of a split, in one of both trees."
     return _either(folder / "label" / f"{PARTS[name]}.csv", folder / f"{PARTS[name]}.csv")
 
 
@@ -296,7 +285,7 @@ def _read_labels(path: Path) -> list[tuple[str, str, tuple[str, ...]]]:
 
 
 def _filmed(folder: Path, name: str) -> list[Clip]:
-    "The clips of a part that has videos; the path of one without is that of its pictures."
+    "The clips of a split that has videos or folders of images."
     top = _either(folder / "video" / PARTS[name], folder / PARTS[name])
     suffixes = ("", *VIDEOS, *(suffix.upper() for suffix in VIDEOS))
     clips = []
@@ -308,7 +297,7 @@ def _filmed(folder: Path, name: str) -> list[Clip]:
 
 
 def kind_of(folder: Path) -> str:  # "tracks" or "video"
-    "What a data set holds; UserError if it is none."
+    "What a data set holds; UserError for another folder."
     if not folder.is_dir():
         raise UserError(f"{folder}: there is no such folder")
     if (folder / TRACKS).is_file():
@@ -321,21 +310,19 @@ def kind_of(folder: Path) -> str:  # "tracks" or "video"
 # %% [markdown]
 # ## Simulated signing
 #
-# A sign of the simulation is a path for each hand, through four random points. A sentence joins the paths of its glosses, and between two of them the hands move on from wherever they are: this transition is the *co-articulation* that makes continuous signing hard. Every signer has a place and a speed, and every hand trembles. The images show both hands as blobs in noise. The [guide](../guides/signs.ipynb) begins with such a sentence.
+# A sign of the simulation is a path for each hand, through four random points. A sentence joins the paths of its glosses. Between two glosses the hands move from the end of one path to the start of the next. This transition is called *co-articulation*, and it makes continuous signing hard to read. Every signer has a position and a speed, and every hand trembles. The images show both hands as blobs in noise. The [guide](../guides/signs.ipynb) begins with such a sentence.
+#
+# `mshnet data --task signs --write DIR` writes the simulation in the layout of CE-CSL.
 
 # %%
 #| export
-SIDE = 24  # of a simulated picture
-_SIGNERS = "ABCDEFGHIJKL"
+SIDE = 24  # of a simulated frame
 
 
 def _sign_sentence(
-    signs: Sequence[int],  # numbers of the glosses
-    alphabet: np.ndarray,
-    rng: np.random.Generator,
-    signer: int,  # of twelve
+    signs: Sequence[int], alphabet: np.ndarray, rng: np.random.Generator, signer: int
 ) -> tuple[np.ndarray, tuple[int, ...]]:  # [T,6] float32: left, right, nose; x and y in pixels
-    "The tracks of a simulated sentence, and the frames between its glosses."
+    "The tracks of these signs of the alphabet, and the frames between them."
     own = np.random.default_rng([104, signer])
     place, speed = own.normal(0, 1, 2), own.uniform(0.85, 1.15)
     hands, cuts = list[np.ndarray](), list[int]()
@@ -356,13 +343,13 @@ def _sign_sentence(
 
 
 def _draw_hands(tracks: np.ndarray, rng: np.random.Generator) -> np.ndarray:  # [T,24,24,3] uint8
-    "Pictures of simulated tracks: two blobs in noise."
+    "Frames of simulated tracks: two blobs in noise."
     at = np.arange(SIDE)
-    pictures = rng.normal(0.1, 0.1, (len(tracks), SIDE, SIDE))
+    frames = rng.normal(0.1, 0.1, (len(tracks), SIDE, SIDE))
     for hand, brightness in ((tracks[:, 0:2], 1.0), (tracks[:, 2:4], 0.7)):
         x, y = (np.exp(-((at - hand[:, axis, None]) ** 2) / 4) for axis in (0, 1))
-        pictures += brightness * y[:, :, None] * x[:, None]
-    grey = (255 * (pictures / 1.3).clip(0, 1)).astype(np.uint8)
+        frames += brightness * y[:, :, None] * x[:, None]
+    grey = (255 * (frames / 1.3).clip(0, 1)).astype(np.uint8)
     return np.repeat(grey[..., None], 3, 3)
 
 
@@ -371,36 +358,31 @@ def simulated_clips(
     count: int,  # clips
     signs: int,  # glosses of the language
     seed: int,
-    video: bool,  # pictures, not tracks
+    video: bool,  # images, not tracks
 ) -> Clips:
-    "Simulate a part of a data set, in memory."
+    "Simulate a split of a data set, in memory."
     rng = np.random.default_rng([seed, list(PARTS).index(name)])
     words = [f"SIGN-{chr(65 + i // 26)}{chr(65 + i % 26)}" for i in range(signs)]
     sentences = [rng.choice(words, rng.integers(2, 6)).tolist() for _ in range(count)]
     points = (len(words), 2, 4, 2)  # four for each hand; the same in every data set
     alphabet, clips = np.random.default_rng(104).uniform(5, SIDE - 5, points), []
     for i, glosses in enumerate(sentences):
-        signer = int(rng.integers(len(_SIGNERS)))
+        signer = int(rng.integers(12))
         array, cuts = _sign_sentence([words.index(g) for g in glosses], alphabet, rng, signer)
         array = _draw_hands(array, rng) if video else array
-        label, who = f"{PARTS[name]}-{i + 1:05d}", _SIGNERS[signer]
+        label, who = f"{PARTS[name]}-{i + 1:05d}", "ABCDEFGHIJKL"[signer]
         clips.append(Clip(label, tuple(glosses), len(array), who, cuts=cuts, array=array))
     return Clips(name, "simulated signing", tuple(clips), SIDE if video else 0)
 
 
 def _simulated(name: str, config: Any, seed: int, video: bool) -> Clips:
-    "A part of these settings; for val and test a fifth of the training sentences."
+    "A split by these settings; val and test have a fifth of the training sentences."
     count = config.sentences if name == "train" else max(config.sentences // 5, 4)
     return simulated_clips(name, count, config.signs, seed, video)
 
 
-# %% [markdown]
-# `mshnet data --task signs --write DIR` writes the simulation in CE-CSL's layout, so that the reader of real videos reads it too.
-
-# %%
-#| export
 def write_clips(folder: Path, part: Clips) -> None:
-    "Write a part in CE-CSL's layout: a table of labels, and a folder of jpg for each clip."
+    "Write a split in the layout of CE-CSL: a table of labels, a folder of jpg for each clip."
     name, rows = PARTS[part.name], [["Number", "Translator", "Chinese Sentences", "Gloss", "Note"]]
     for i, clip in enumerate(part.clips):
         rows.append([clip.name, clip.signer, "", "/".join(clip.glosses), "simulated"])
@@ -413,7 +395,7 @@ def write_clips(folder: Path, part: Clips) -> None:
 
 
 def write_simulation(folder: Path, config: Any) -> None:
-    "Write simulated videos, all three parts; UserError if the folder holds something else."
+    "Write simulated videos, all three splits; UserError if the folder holds something else."
     names = ("dataset_dir", "sentences", "signs", "seed")
     claim(folder, "clips.json", {"simulated clips": {n: getattr(config, n) for n in names}})
     for name in PARTS:
@@ -423,12 +405,12 @@ def write_simulation(folder: Path, config: Any) -> None:
 # %% [markdown]
 # ## The data of a run
 #
-# `load_clips` makes the parts that a run needs. Hand tracks without a validation split hold out a share of their training sentences.
+# `load_clips` loads the splits that a run needs. If a data set has no validation split, a fraction of its training sentences is held out.
 
 # %%
 #| export
 def load_clips(config: Any, names: Sequence[str]) -> dict[str, Clips]:
-    "The parts of a run's data, of train, val and test; UserError if a clip cannot be used."
+    "The splits of a run, of train, val and test; UserError if a clip cannot be used."
     wanted = "tracks" if config.network == "tracks" else "video"
     if not config.dataset_dir:
         return {name: _simulated(name, config, 0, wanted == "video") for name in names}
@@ -449,8 +431,7 @@ def load_clips(config: Any, names: Sequence[str]) -> dict[str, Clips]:
         order = np.random.default_rng(config.seed).permutation(len(whole))
         cut = max(1, round(config.val_fraction * len(whole)))
         for name, rows in (("val", order[:cut]), ("train", order[cut:])):
-            clips = tuple(whole[i] for i in sorted(rows.tolist()))
-            found[name] = Clips(name, source, clips, size)
+            found[name] = Clips(name, source, tuple(whole[i] for i in sorted(rows)), size)
     return found
 
 

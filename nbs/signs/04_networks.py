@@ -1,9 +1,11 @@
 # %% [markdown]
 # # Networks that read signs
 #
-# > The networks that read signs: TFNet as published, a light baseline, and a small network for tracks of hands, all with the same interface.
+# > The networks that read signs: TFNet as published, a light baseline, and a small network for hand tracks, all with the same interface.
 #
-# A network of this page gets a clip and the number of its frames, and returns for every fourth frame how probable each gloss is: `network(clip, frames) -> {"final": logits, ...}`. All other entries are outputs that only training needs. TFNet (arXiv:2409.11960) is written with the names of the published weights.
+# Which sign is this? One frame shows the hands. A sign is a movement of about half a second. And which glosses are probable depends on the whole sentence. So the networks of this page have three parts: one reads single frames, two convolutions read 16 frames, and a recurrent network reads the sentence.
+#
+# A network gets a clip and the number of its frames, and returns the logits of each gloss for every fourth frame: `network(clip, frames) -> {"final": logits, ...}`. All other entries are outputs that only training needs. TFNet (arXiv:2409.11960) is written with the names of the published weights.
 
 # %%
 #| default_exp signs.networks
@@ -32,120 +34,25 @@ from mshnet.signs.glosses import Vocabulary
 # %% [markdown]
 # ## Time
 #
-# Before the network sees it, the collate repeats the first frame of a clip six times at its left, and its last frame at its right. Two convolutions of five frames take these frames away again, and two poolings halve the length. Of n frames, n / 4 steps are left, rounded up.
+# The collate pads a clip: it repeats the first frame six times on the left and the last frame on the right. Two convolutions of five frames remove this padding, and two poolings halve the length. A clip of n frames has n / 4 steps, rounded up.
 
 # %%
 #| export
 def out_lengths(frames: Tensor) -> Tensor:
-    "Steps that are left of clips of so many frames, after two convolutions and two poolings."
+    "Steps that are left of padded clips, after two convolutions and two poolings."
     half = (frames - 4).div(2, rounding_mode="floor")
     return (half - 4).div(2, rounding_mode="floor")
 
 
 # %% [markdown]
-# ## A frame
-#
-# Every frame goes through a ResNet-34 (He et al., 2016). Its convolutions have a third axis of one frame in the published weights, so they are convolutions of images, and we compute them as such. Before the first stage and after the next three stands a **gate** that looks at three neighbouring frames, four times in a row. It is meant to find what moves. Every value is multiplied by the gate's, which is between 0 and 1.
-
-# %%
-#| export
-class Gate(nn.Module):
-    "Multiply each value by one between 0 and 1 that depends on up to four frames on each side."
-
-    def __init__(self, channels: int, inner: int) -> None:
-        super().__init__()
-        sizes = [channels, inner, inner, inner, channels]
-        for i, pair in enumerate(pairwise(sizes), 1):
-            self.add_module(f"conv3d{i}", nn.Conv3d(*pair, (3, 1, 1), padding=(1, 0, 0)))
-
-    def forward(self, x: Tensor, count: int) -> Tensor:
-        "[B * count,C,H,W], `count` frames of each clip -> the same shape"
-        _, channels, height, width = x.shape
-        clips = x.view(-1, count, channels, height * width).transpose(1, 2)  # [B,C,T,H*W]
-        found = clips
-        layers: list[Any] = list(self.children())
-        for i, layer in enumerate(layers):
-            found = F.conv2d(found, layer.weight.squeeze(-1), layer.bias, padding=(1, 0))
-            found = F.leaky_relu(found, 0.01) if i < 3 else torch.sigmoid(found)
-        return (clips * found).transpose(1, 2).reshape(x.shape)
-
-
-class _FrameConv(nn.Conv3d):
-    "A convolution of single frames [N,C,H,W] whose weight has an axis of one frame."
-
-    def __init__(self, before: int, after: int, side: int, stride: int = 1) -> None:
-        super().__init__(before, after, (1, side, side), (1, stride, stride), bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:  # [N,before,H,W] -> [N,after,H / stride,W / stride]
-        side = self.kernel_size[1]
-        return F.conv2d(x, self.weight.squeeze(2), None, self.stride[1], padding=side // 2)
-
-
-class _Block(nn.Module):
-    "Two convolutions with a shortcut: the basic block of a ResNet."
-
-    def __init__(self, before: int, after: int, stride: int) -> None:
-        super().__init__()
-        self.conv1, self.bn1 = _FrameConv(before, after, 3, stride), nn.BatchNorm2d(after)
-        self.conv2, self.bn2 = _FrameConv(after, after, 3), nn.BatchNorm2d(after)
-        self.downsample: nn.Module | None = None
-        if stride > 1:
-            short = _FrameConv(before, after, 1, stride)
-            self.downsample = nn.Sequential(short, nn.BatchNorm2d(after))
-
-    def forward(self, x: Tensor) -> Tensor:  # [N,before,H,W] -> [N,after,H / stride,W / stride]
-        short = x if self.downsample is None else self.downsample(x)
-        found = self.bn2(self.conv2(torch.relu(self.bn1(self.conv1(x)))))
-        return torch.relu(found + short)
-
-
-class Frames(nn.Module):
-    """Videos to features of their frames, by a ResNet with gates: [B,T,3,H,W] -> [B,8 width,T].
-
-    Published: width 64, blocks 3, 4, 6, 3. Pictures are 0 to 255 (uint8) or -1 to 1.
-    """
-
-    def __init__(
-        self, width: int = 64, blocks: Sequence[int] = (3, 4, 6, 3), gates: bool = True
-    ) -> None:
-        super().__init__()
-        self.out, before = 8 * width, width
-        if gates:
-            self.motorAttention1 = Gate(3, max(4, width // 4))
-        self.conv1, self.bn1 = _FrameConv(3, width, 7, 2), nn.BatchNorm2d(width)
-        for i, count in enumerate(blocks):
-            after = width * 2**i
-            rest = [_Block(after, after, 1) for _ in range(count - 1)]
-            first = _Block(before, after, 2 if i else 1)
-            self.add_module(f"layer{i + 1}", nn.Sequential(first, *rest))
-            if gates and i < 3:
-                self.add_module(f"motorAttention{i + 2}", Gate(after, width))
-            before = after
-        for layer in self.modules():
-            if isinstance(layer, _FrameConv):
-                nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
-
-    def forward(self, video: Tensor) -> Tensor:  # [B,T,3,H,W] -> [B,8 width,T]
-        size, count = video.shape[:2]
-        x = video.flatten(0, 1)
-        if x.dtype == torch.uint8:
-            x = x.float() / 127.5 - 1
-        for name, layer in self.named_children():
-            x = layer(x, count) if isinstance(layer, Gate) else layer(x)
-            if name == "bn1":
-                x = F.max_pool2d(torch.relu(x), 2)
-        return x.mean((2, 3)).view(size, count, -1).transpose(1, 2)
-
-
-# %% [markdown]
 # ## A track
 #
-# Where the hands are known, no image is needed. `Tracks` gets numbers of each frame (positions of both hands, their speeds ...) and mixes neighbouring frames. It costs a thousandth of the ResNet, and it is how we measure on real sentences on a CPU. The first and the last frame are repeated, as the collate does, so padding changes nothing.
+# Where the positions of the hands are known, no image is needed. `Tracks` gets numbers for each frame (positions of both hands, velocities ...) and mixes five neighbouring frames. It is small enough to train on real sentences on a CPU. It repeats the first and the last frame, as the collate does, so padding changes nothing.
 
 # %%
 #| export
 class Tracks(nn.Module):
-    "Numbers of each frame to features of it: [B,T,N] -> [B,width,T]."
+    "Features of each frame from its numbers: [B,T,N] -> [B,width,T]."
 
     def __init__(self, numbers: int, width: int = 96, dropout: float = 0.0) -> None:
         super().__init__()
@@ -162,40 +69,11 @@ class Tracks(nn.Module):
 
 
 # %% [markdown]
-# ## A second view
-#
-# The F of TFNet stands for frequency. Its second branch sees the magnitude of a Fourier transform over the 512 *channels* of each frame. (Some read the paper as "over time"; the released code, which made the published numbers, does not.)
-#
-# A fast transform of complex numbers falls back to the host on a TPU, and the gradient of its magnitude raises an error there. Two matrix products, with cosines and with sines, do the same everywhere.
-
-# %%
-#| export
-def spectrum(x: Tensor) -> Tensor:  # [B,C,T] -> [B,C,T] float32
-    "Magnitudes of the Fourier transform over the channels, divided by their number."
-    count = x.shape[1]
-    with torch.autocast(x.device.type, enabled=False):
-        place = torch.arange(count, device=x.device)
-        turns = place[:, None] * place % count  # 2 pi j k / count, from a remainder, which is exact
-        angles, values = turns.float() * (2 * math.pi / count), x.float().transpose(1, 2)
-        squares = (values @ angles.cos()).square() + (values @ angles.sin()).square()
-        return ((squares + 1e-12).sqrt() / count).transpose(1, 2)
-
-
-# %%
-torch.manual_seed(0)
-video = torch.randint(0, 256, (2, 16, 3, 32, 32), dtype=torch.uint8)
-x = Frames(width=8, blocks=(1, 1, 1, 1))(video)
-test_close(spectrum(x), torch.fft.fft(x, dim=1, norm="forward").abs(), 1e-5)
-plt.figure(figsize=(7, 2), layout="constrained")
-plt.plot(spectrum(x)[0, 1:, 0].detach())
-plt.xlabel("frequency, in periods over the channels: symmetric, so half of it is redundant")
-plt.show()
-
-
-# %% [markdown]
 # ## The sentence
 #
-# Two convolutions look at about a second. A BiLSTM of two layers looks at everything before and after. PyTorch packs sequences of unequal length for it, which a TPU cannot. Instead, each layer runs twice: over the sequence, and over the sequence reversed within its own length. The result is the same, and what lies behind the end of a clip does not reach it.
+# Two convolutions look at 16 frames. A BiLSTM of two layers looks at everything before and after. PyTorch packs sequences of unequal length for it, which a TPU cannot do. Instead, each layer runs twice: over the sequence, and over the sequence reversed within its own length. The result is the same, and padding has no influence on it.
+#
+# The figure below shows how far both look. It has the derivative of the step in the middle by each of 112 input frames.
 
 # %%
 #| export
@@ -214,7 +92,7 @@ class TemporalConv(nn.Module):
 
 
 class BiLSTM(nn.Module):
-    "A bidirectional LSTM for sequences of unequal length, without packing; zero behind their ends."
+    "A bidirectional LSTM for sequences of unequal length, without packing; zero after their ends."
 
     def __init__(self, before: int, hidden: int, layers: int = 2, dropout: float = 0.0) -> None:
         super().__init__()
@@ -240,12 +118,49 @@ class BiLSTM(nn.Module):
         return torch.lstm(x, [start, start], weights, True, 1, 0.0, self.training, False, True)[0]
 
 
+# %%
+torch.manual_seed(0)
+near, far, x = TemporalConv(8, 16).eval(), BiLSTM(16, 16), torch.randn(1, 8, 112).requires_grad_()
+steps = near(x).transpose(1, 2)  # [1,25,16]
+plt.figure(figsize=(7, 2.2), layout="constrained")
+for name, found in {"convolutions": steps, "BiLSTM": far(steps, torch.tensor([25]))}.items():
+    (slopes,) = torch.autograd.grad(found[0, 12].sum(), x, retain_graph=True)
+    plt.semilogy(slopes[0].abs().sum(0), ".", label=name)
+plt.gca().set(xlabel="frame", ylabel="absolute derivative")
+plt.legend();
+
+
 # %% [markdown]
-# ## The words
+# ## A second view
 #
-# Weights without their vocabulary are useless: number 17 is another gloss in another data set. So a network holds its glosses, and the pairs of its bigram, as integers beside the weights. A network that has no glosses yet takes them, and its number of classes, from the weights that are loaded into it.
+# The F of TFNet stands for frequency. Its second branch gets the magnitude of a Fourier transform over the 512 *channels* of each frame. (The paper can be read as "over time"; the released code transforms the channels.) The spectrum is symmetric, so half of it is redundant.
 #
-# The last layer has one column for each gloss, of length 1. So a gloss that is frequent in training is not preferred for its long column alone. The logits are bounded by the length of the features: with few channels they are too close together, and `scale` multiplies them.
+# On a TPU a fast Fourier transform falls back to the host, and the gradient of a complex magnitude raises an error. Two matrix products, with cosines and with sines, compute the same everywhere.
+
+# %%
+#| export
+def spectrum(x: Tensor) -> Tensor:  # [B,C,T] -> [B,C,T] float32
+    "Magnitudes of the Fourier transform over the channels, divided by their number."
+    count = x.shape[1]
+    with torch.autocast(x.device.type, enabled=False):
+        place = torch.arange(count, device=x.device)
+        turns = place[:, None] * place % count  # 2 pi j k / count, from a remainder, which is exact
+        angles, values = turns.float() * (2 * math.pi / count), x.float().transpose(1, 2)
+        squares = (values @ angles.cos()).square() + (values @ angles.sin()).square()
+        return ((squares + 1e-12).sqrt() / count).transpose(1, 2)
+
+
+# %%
+x = torch.randn(2, 64, 16).relu()
+test_close(spectrum(x), torch.fft.fft(x, dim=1, norm="forward").abs(), 1e-5)
+
+
+# %% [markdown]
+# ## The glosses
+#
+# Weights without their vocabulary are useless: number 17 is a different gloss in a different data set. So a network stores its glosses, and the pairs of its bigram, as integers beside the weights. A network without glosses takes them, and its number of classes, from the weights that are loaded into it.
+#
+# The last layer has one column of length 1 for each gloss. Otherwise the columns of frequent glosses would grow, and these glosses would be preferred. The logits are at most as large as the length of the features. With few channels they are too close together, so `scale` multiplies them.
 
 # %%
 #| export
@@ -264,27 +179,23 @@ class NormLinear(nn.Module):
 
 
 class Reader(nn.Module):
-    "A network that knows which glosses its classes stand for."
+    "A network that stores the glosses of its classes."
 
     glosses: Tensor  # uint8: the glosses, one a line
     pairs: Tensor  # int32 [N,3]: pairs of the bigram, and how often each occurs
 
-    def learn(self, vocabulary: Vocabulary, bigram: Bigram | None = None) -> None:
-        "Keep a vocabulary, and a bigram, beside the weights."
+    def learn(self, vocabulary: Vocabulary, bigram: Bigram) -> None:
+        "Store a vocabulary and a bigram beside the weights."
         text = bytearray("\n".join(vocabulary.words).encode())
         self.register_buffer("glosses", torch.frombuffer(text, dtype=torch.uint8).clone())
-        if bigram:
-            rows = [(*pair, count) for pair, count in sorted(bigram.pairs.items())]
-            self.register_buffer("pairs", torch.tensor(rows, dtype=torch.int32))
+        rows = [(*pair, count) for pair, count in sorted(bigram.pairs.items())]
+        self.register_buffer("pairs", torch.tensor(rows, dtype=torch.int32))
 
     def words(self) -> tuple[Vocabulary | None, Bigram | None]:
-        "The vocabulary and the bigram that were kept, if any."
-        held = dict(self.named_buffers(recurse=False))
-        if "glosses" not in held:
+        "The vocabulary and the bigram that were stored, if any."
+        if not hasattr(self, "glosses"):
             return None, None
         vocabulary = Vocabulary(tuple(bytes(self.glosses.tolist()).decode().split("\n")))
-        if "pairs" not in held:
-            return vocabulary, None
         pairs = {(a, b): count for a, b, count in self.pairs.tolist()}
         return vocabulary, Bigram(Counter(pairs), len(vocabulary) + 1)
 
@@ -313,7 +224,7 @@ class Reader(nn.Module):
 # %% [markdown]
 # ## The whole
 #
-# `OneBranch` is the design of VAC (Min et al., ICCV 2021): convolutions, then a BiLSTM, and one classifier for the outputs of both. `TwoBranch` is TFNet: a branch for the features, one for their spectrum, and a third classifier for the sum of both BiLSTMs, which alone is used for reading.
+# `OneBranch` is the design of VAC (Min et al., ICCV 2021): convolutions, then a BiLSTM, and one classifier for the outputs of both. `TwoBranch` is TFNet: a branch for the features, one for their spectrum, and a third classifier for the sum of both BiLSTMs. Only the output of the third is read.
 
 # %%
 #| export
@@ -358,10 +269,9 @@ class TwoBranch(Reader):
         self.conv1d1 = TemporalConv(features.out, hidden)
         self.temporal_model = BiLSTM(hidden, hidden, layers, dropout)
         self.temporal_model1 = BiLSTM(hidden, hidden, layers, dropout)
-        made = [NormLinear(hidden, classes, scale) for _ in range(3)]
-        self.classifier1 = self.classifier2 = made[0]
-        self.classifier3 = self.classifier4 = made[1]
-        self.classifier5 = made[2]
+        self.classifier1 = self.classifier2 = NormLinear(hidden, classes, scale)
+        self.classifier3 = self.classifier4 = NormLinear(hidden, classes, scale)
+        self.classifier5 = NormLinear(hidden, classes, scale)
 
     def forward(self, clip: Tensor, frames: Tensor) -> dict[str, Tensor]:
         "[B,T,...], [B] -> logits of the five outputs"
@@ -379,7 +289,98 @@ class TwoBranch(Reader):
 
 
 # %% [markdown]
-# Parameters of the published network and its parts, of VAC with a ResNet-18, and of a network for tracks. (The meta device makes them without memory.)
+# ## The machinery: frames of a video
+#
+# Every frame of a video goes through a ResNet-34 (He et al., 2016). In the published weights its convolutions have a third axis of one frame, so they are convolutions of images, and we compute them as such. A **gate** stands before the first convolution and after each of the first three stages. Its four convolutions look at three neighbouring frames each, to find what moves. Each feature is multiplied by an output of the gate between 0 and 1.
+#
+# The last cell prints the number of parameters of the published network and its parts, of VAC with a ResNet-18, and of a network for tracks. (The meta device makes them without memory.)
+
+# %%
+#| export
+class Gate(nn.Module):
+    "Multiply each value by one between 0 and 1 that depends on up to four frames on each side."
+
+    def __init__(self, channels: int, inner: int) -> None:
+        super().__init__()
+        sizes = [channels, inner, inner, inner, channels]
+        for i, pair in enumerate(pairwise(sizes), 1):
+            self.add_module(f"conv3d{i}", nn.Conv3d(*pair, (3, 1, 1), padding=(1, 0, 0)))
+
+    def forward(self, x: Tensor, count: int) -> Tensor:
+        "[B * count,C,H,W], `count` frames of each clip -> the same shape"
+        clips = x.unflatten(0, (-1, count)).flatten(3).transpose(1, 2)  # [B,C,T,H*W]
+        found = clips
+        layers: list[Any] = list(self.children())
+        for i, layer in enumerate(layers):
+            found = F.conv2d(found, layer.weight.squeeze(-1), layer.bias, padding=(1, 0))
+            found = F.leaky_relu(found, 0.01) if i < 3 else torch.sigmoid(found)
+        return (clips * found).transpose(1, 2).reshape(x.shape)
+
+
+class _FrameConv(nn.Conv3d):
+    "A convolution of single frames [N,C,H,W] whose weight has an axis of one frame."
+
+    def __init__(self, before: int, after: int, side: int, stride: int = 1) -> None:
+        super().__init__(before, after, (1, side, side), (1, stride, stride), bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:  # [N,before,H,W] -> [N,after,H / stride,W / stride]
+        return F.conv2d(x, self.weight.squeeze(2), None, self.stride[1], self.kernel_size[1] // 2)
+
+
+class _Block(nn.Module):
+    "Two convolutions with a shortcut: the basic block of a ResNet."
+
+    def __init__(self, before: int, after: int, stride: int) -> None:
+        super().__init__()
+        self.conv1, self.bn1 = _FrameConv(before, after, 3, stride), nn.BatchNorm2d(after)
+        self.conv2, self.bn2 = _FrameConv(after, after, 3), nn.BatchNorm2d(after)
+        self.downsample: nn.Module = nn.Identity()
+        if stride > 1:
+            short = _FrameConv(before, after, 1, stride)
+            self.downsample = nn.Sequential(short, nn.BatchNorm2d(after))
+
+    def forward(self, x: Tensor) -> Tensor:  # [N,before,H,W] -> [N,after,H / stride,W / stride]
+        found = self.bn2(self.conv2(torch.relu(self.bn1(self.conv1(x)))))
+        return torch.relu(found + self.downsample(x))
+
+
+class Frames(nn.Module):
+    """Videos to features of their frames, by a ResNet with gates: [B,T,3,H,W] -> [B,8 width,T].
+
+    Published: width 64, blocks 3, 4, 6, 3. Pixels are 0 to 255 (uint8) or -1 to 1.
+    """
+
+    def __init__(
+        self, width: int = 64, blocks: Sequence[int] = (3, 4, 6, 3), gates: bool = True
+    ) -> None:
+        super().__init__()
+        self.out, before = 8 * width, width
+        if gates:
+            self.motorAttention1 = Gate(3, max(4, width // 4))
+        self.conv1, self.bn1 = _FrameConv(3, width, 7, 2), nn.BatchNorm2d(width)
+        for i, count in enumerate(blocks):
+            after = width * 2**i
+            rest = [_Block(after, after, 1) for _ in range(count - 1)]
+            first = _Block(before, after, 2 if i else 1)
+            self.add_module(f"layer{i + 1}", nn.Sequential(first, *rest))
+            if gates and i < 3:
+                self.add_module(f"motorAttention{i + 2}", Gate(after, width))
+            before = after
+        for layer in self.modules():
+            if isinstance(layer, _FrameConv):
+                nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
+
+    def forward(self, video: Tensor) -> Tensor:  # [B,T,3,H,W] -> [B,8 width,T]
+        size, count = video.shape[:2]
+        x = video.flatten(0, 1)
+        if x.dtype == torch.uint8:
+            x = x.float() / 127.5 - 1
+        for name, layer in self.named_children():
+            x = layer(x, count) if isinstance(layer, Gate) else layer(x)
+            if name == "bn1":
+                x = F.max_pool2d(torch.relu(x), 2)
+        return x.mean((2, 3)).view(size, count, -1).transpose(1, 2)
+
 
 # %%
 with torch.device("meta"):
@@ -390,3 +391,22 @@ with torch.device("meta"):
     last: NormLinear = tracks.classifier1
     made |= {"tracks": tracks, "its last layer": last}
 {name: sum(weight.numel() for weight in x.parameters()) for name, x in made.items()}
+
+# %% [markdown]
+# ## Questions
+#
+# 1. A clip has 50 frames. How many steps has its output, and how many glosses can it have at most?
+#    <details><summary>Answer</summary>
+#
+#    13 steps, a quarter of 50 rounded up, and so at most 13 glosses. Equal neighbours need a blank between them, so with repeats there are fewer.
+#    </details>
+# 2. Why is a sequence reversed within its own length, and not with its padding?
+#    <details><summary>Answer</summary>
+#
+#    The LSTM would read the padding first. Its state at the true end, and so every output, would depend on the longest clip of the batch.
+#    </details>
+# 3. Only `final` is read. Why are the outputs of the convolutions trained, too?
+#    <details><summary>Answer</summary>
+#
+#    Their CTC loss reaches the convolutions without passing through the BiLSTM. So these features must tell signs apart even without the rest of the sentence.
+#    </details>

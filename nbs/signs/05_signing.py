@@ -1,7 +1,9 @@
 # %% [markdown]
 # # Sign language as a task
 #
-# > Sign language as a task of the engine: batches of clips, the loss, the reading with all its errors, and glosses for files.
+# > Sign language as a task of the training loop: batches of clips, the loss, and scores that count every error.
+#
+# [CTC](02_ctc.ipynb) gives a loss, and [the networks](04_networks.ipynb) give probabilities. Three problems are left. Clips have different lengths, but a batch is a rectangle. Real sentences are few, so the training data must be varied. And a score must count what the decoder reads, gloss by gloss.
 
 # %%
 #| default_exp signs.signing
@@ -28,14 +30,7 @@ from mshnet.core import UserError, as_user_error, counted, resolve
 from mshnet.device import Device
 from mshnet.signs.clips import Clips, kind_of, load_clips, needed_frames, write_simulation
 from mshnet.signs.ctc import Bigram, beam_search, greedy, signing_loss
-from mshnet.signs.glosses import (
-    Pair,
-    Vocabulary,
-    align,
-    corpus_errors,
-    corpus_scores,
-    show_alignment,
-)
+from mshnet.signs.glosses import Vocabulary, align, corpus_errors, corpus_scores, show_alignment
 from mshnet.signs.networks import Frames, OneBranch, Tracks, TwoBranch, out_lengths
 from mshnet.signs.signs_config import SignsConfig
 from mshnet.task import Evaluation, Origin, RowTally, Task, Values
@@ -43,7 +38,7 @@ from mshnet.task import Evaluation, Origin, RowTally, Task, Values
 # %% [markdown]
 # ## From a clip to a batch
 #
-# Clips differ in length, and a batch is a rectangle. The collate is the published one: six copies of the first frame before a clip, copies of its last frame behind it, until all have the length of the longest plus 12, rounded up to four. The clip's own length travels along, and everything behind it is masked.
+# We pad as the published code does: six copies of the first frame before a clip, and copies of its last frame after it. All clips of a batch then have the length of the longest, rounded up to a multiple of four, plus 12. The batch also holds the length of each clip, and the network masks everything after it.
 #
 # A compiler makes a program for each length. So batches are padded to one of a few lengths, which are quantiles of the data.
 
@@ -80,22 +75,22 @@ print(collate([np.arange(7), np.arange(5)])[0], padded(7), bucket_lengths([40, 5
 # %% [markdown]
 # ## Augmentation
 #
-# In training a clip is signed faster or slower: frames are left out or repeated, in order. A video is cropped at a random place. It is never mirrored, because some signs differ by their hand.
+# In training we change the tempo of a clip: frames are left out or repeated, in order. A video is cropped at a random position. It is never mirrored, because some signs differ only by the hand.
 #
-# Hand tracks are few, so they are changed more: time is warped smoothly, and each hand is turned, stretched and moved a little. What the network sees of a frame are both hands relative to the nose, their velocities over one and over three frames, and the vector between them.
+# Hand tracks are few, so we change them more. Time is warped smoothly, and each hand is rotated, stretched and moved a little. The network gets 14 numbers for each frame: both hands relative to the nose, their velocities over one and over three frames, and the vector between the hands.
 
 # %%
 #| export
-_PIXELS = 50.0  # a unit of length of tracks, as a share of an image of 195 x 165
+_PIXELS = 50.0  # the unit of length of tracks, in an image of 195 x 165
 NUMBERS = 14  # of a frame of tracks
 LONGEST = 8  # glosses of a spliced sentence
-SPLICED = 0.6  # share of training clips that are spliced with another one
+SPLICED = 0.6  # fraction of training clips that are spliced with another one
 
 
 def _rescaled(
     count: int, least: int, most: int, share: float, rng: np.random.Generator
 ) -> np.ndarray:
-    "Which frames stand for a clip that is signed faster or slower, in order."
+    "The frames of a clip that is signed faster or slower, in order."
     wanted = round(count * rng.uniform(1 - share, 1 + share)) if share else count
     wanted = min(max(wanted, least, 1), most)
     if wanted <= count:
@@ -130,7 +125,7 @@ def _track_features(tracks: np.ndarray) -> np.ndarray:  # [T,6] -> [T,14] float3
 
 
 # %% [markdown]
-# The network has seen few sentences, and soon knows them by heart. So new ones are made of them. Two sentences that share a gloss exchange their ends there: of `JOHN BUY BOOK` and `WHO BUY CAR` come `JOHN BUY CAR` and `WHO BUY BOOK`. The cut is in the pause before or after the shared gloss, whose time must be known; the table of the training split has it. Test sentences are never cut.
+# The network soon memorises a few sentences. So we make new ones. Two sentences that share a gloss exchange their ends there: `JOHN BUY BOOK` and `WHO BUY CAR` become `JOHN BUY CAR` and `WHO BUY BOOK`. We cut before or after the shared gloss, so its time must be known. The table of hand tracks has these times. Only training sentences are cut.
 
 # %%
 #| export
@@ -149,7 +144,7 @@ def _shared_glosses(sentences: Sequence[Sequence[str]]) -> Places:
 def _splice(
     data: Clips, row: int, places: Places, rng: np.random.Generator
 ) -> tuple[np.ndarray, tuple[str, ...]]:  # frames, glosses
-    "A clip whose end is that of another one, from a gloss on that both have."
+    "A clip that ends like another one, from a gloss that both have."
     clip = data.clips[row]
     i = int(rng.integers(len(clip.glosses)))
     others = [place for place in places[clip.glosses[i]] if place[0] != row]
@@ -157,7 +152,7 @@ def _splice(
         return data.read(row), clip.glosses
     other, j = others[rng.integers(len(others))]
     second = data.clips[other]
-    after = int(rng.integers(2))  # 1: cut behind the shared gloss
+    after = int(rng.integers(2))  # 1: cut after the shared gloss
     ends = [(0, *c.cuts, c.frames)[k + after] for c, k in ((clip, i), (second, j))]
     frames = np.concatenate([data.read(row)[: ends[0]], data.read(other)[ends[1] :]])
     glosses = clip.glosses[: i + after] + second.glosses[j + after :]
@@ -167,9 +162,9 @@ def _splice(
 
 
 # %% [markdown]
-# ## The parts of the task
+# ## The machinery: batches and networks
 #
-# A batch holds everything that the loss needs. The glosses themselves and the bigram are kept in the network, beside its weights, so a file of weights reads a video without its data set.
+# A batch holds everything that the loss needs. The glosses and the bigram are stored in the network, beside its weights. So a file of weights can read a video without the data set.
 
 # %%
 #| export
@@ -184,12 +179,9 @@ class _SignBatch(NamedTuple):
 
 
 def _as_seen(
-    array: np.ndarray,  # [T,S,S,3] or [T,6]
-    glosses: Sequence[str],
-    config: SignsConfig,
-    rng: np.random.Generator | None,  # None: in a scoring
+    array: np.ndarray, glosses: Sequence[str], config: SignsConfig, rng: np.random.Generator | None
 ) -> np.ndarray:  # [T',crop,crop,3] uint8, or [T',14] float32
-    "A clip as the network sees it: changed at random in training, whole in scoring."
+    "A clip [T,S,S,3] or [T,6] as the network sees it; changed at random only with an `rng`."
     c, count = config, len(array)
     if rng is None:
         rows = np.linspace(0, count - 1, min(count, c.max_frames)).round().astype(int)
@@ -220,39 +212,35 @@ def _make_network(config: SignsConfig, classes: int) -> Any:
 
 
 # %% [markdown]
-# ## Scores
+# ## Scores and the task
 #
-# The tally decodes each clip and keeps the truth beside what was read. Corpus WER comes first; with the final scores every sentence is stored, with its alignment.
+# The tally decodes each clip and stores the result beside the true glosses. Corpus WER is the main score. The final evaluation stores every sentence with its alignment, and adds two scores: the WER of the test sentences that occur word for word in the training list, and of the others. A network that memorises sentences has a good WER only for the first.
 
 # %%
 #| export
 class _SignScores(Values):
     "Scores by name; `pairs` has the sentences, by their row, in the end by their name."
 
-    pairs: dict[Any, Pair]
+    pairs: dict[Any, Any]
+    line = "WER {wer:.3f} (S {substitutions}, D {deletions}, I {insertions} of {words} glosses)"
 
     def __str__(self) -> str:
-        s = self
-        return (
-            f"WER {s['wer']:.3f} (S {s['substitutions']}, D {s['deletions']}, "
-            f"I {s['insertions']} of {s['words']} glosses)"
-        )
+        return self.line.format(**self)
 
 
 class _SignTally(RowTally):
-    "What was read of each clip."
+    "The true and the predicted glosses of each clip."
 
     def __init__(self, task: "Signs") -> None:
         super().__init__()
         self.task = task
 
-    def count(self, log_probs: Tensor, batch: _SignBatch) -> Iterator[Pair]:
+    def count(self, log_probs: Tensor, batch: _SignBatch) -> Iterator[Any]:
         "The true glosses of each clip, and those that are read."
-        words, steps = self.task.vocabulary, out_lengths(batch.frames).tolist()
-        for i, row in enumerate(batch.row.tolist()):
-            found = self.task.read(log_probs[i, : steps[i]].numpy()) if row >= 0 else []
-            truth = words.decode(batch.labels[i, : batch.lengths[i]].tolist())
-            yield truth, words.decode(found)
+        rows, steps = batch.row.tolist(), out_lengths(batch.frames).tolist()
+        for probs, row, count in zip(log_probs.numpy(), rows, steps, strict=True):
+            found = self.task.read(probs[:count]) if row >= 0 else []
+            yield self.task.truth[row], self.task.vocabulary.decode(found)
 
     def scores(self) -> _SignScores:
         "Corpus WER and its parts."
@@ -273,11 +261,6 @@ class _SignEvaluation(Evaluation):
         return {"sentences": found}
 
 
-# %% [markdown]
-# ## The task
-#
-# The final scores hold two more: WER of the test sentences that occur word for word in the training list, and of the others. A network that learns sentences by heart has a good WER for the first alone.
-
 # %%
 #| export
 class Signs(Task):
@@ -290,6 +273,7 @@ class Signs(Task):
         self.vocabulary: Vocabulary = Vocabulary(())
         self.bigram: Bigram | None = None
         self.learnt: frozenset[tuple[str, ...]] = frozenset()  # training sentences
+        self.truth: Sequence[Sequence[str]] = ()  # sentences that are being scored
         self.places: Places = {}  # of the training glosses
         self.buckets: list[int] = []
         self.longest = 1  # glosses of a sentence
@@ -311,7 +295,7 @@ class Signs(Task):
         return found
 
     def _learn(self, train: Clips) -> None:
-        "Take the vocabulary and the pairs of the training part; check weights to start from."
+        "Take the vocabulary and the pairs of the training split; UserError if one is too long."
         c, sentences = self.config, train.sentences
         self.vocabulary, self.learnt = Vocabulary.of(sentences), frozenset(sentences)
         self.bigram = Bigram.of(map(self.vocabulary.encode, sentences), len(self.vocabulary) + 1)
@@ -343,6 +327,7 @@ class Signs(Task):
         "Batches of clips of similar length, because padding is wasted work; shuffled in training."
         size, frames = self.config.batch_size, np.array([clip.frames for clip in data.clips])
         if epoch is None:
+            self.truth = data.sentences
             rows = np.argsort(frames, kind="stable").tolist()
             return [(rows[i : i + size] + [-1] * size)[:size] for i in range(0, len(rows), size)]
         rng = np.random.default_rng([self.config.seed, epoch])
@@ -351,7 +336,7 @@ class Signs(Task):
         return rng.permutation(rows[np.argsort(lengths, kind="stable")].reshape(-1, size)).tolist()
 
     def batch(self, data: Any, rows: list[int], epoch: int | None) -> _SignBatch:
-        "The batch of these clips: changed at random in training, whole in scoring."
+        "The batch of these clips, changed at random in training."
         clips, glosses = zip(*(self._clip(data, max(row, 0), epoch) for row in rows), strict=True)
         needed = padded(max(map(len, clips)))
         array, frames = collate(clips, next((n for n in self.buckets if n >= needed), needed))
@@ -383,7 +368,7 @@ class Signs(Task):
             yield batch._replace(clip=torch.cat([batch.clip, last], 1)) if more else batch
 
     def model(self) -> nn.Module:
-        "The network of the settings, with weights drawn from the seed; it knows its glosses."
+        "The network of the settings, with random weights by the seed; it stores its glosses."
         with torch.random.fork_rng(devices=[]), as_user_error():
             torch.manual_seed(self.config.seed)
             network = _make_network(self.config, max(len(self.vocabulary) + 1, 2))
@@ -426,11 +411,9 @@ class Signs(Task):
         device.shapes = max(len(self.buckets), 1)
         whole = super().evaluate(model, data, device, phase, origin)
         scores: _SignScores = whole.scores
-        found = {row: (data.sentences[row], read) for row, (_, read) in scores.pairs.items()}
-        scores.pairs = {data.names[row]: pair for row, pair in found.items()}
-        scores |= corpus_scores([*found.values()])  # now an unknown gloss may be punctuation
+        scores.pairs = {data.names[row]: pair for row, pair in scores.pairs.items()}
         for name, known in (("known", True), ("new", False)) if self.learnt else ():
-            pairs = [pair for pair in found.values() if (pair[0] in self.learnt) == known]
+            pairs = [pair for pair in scores.pairs.values() if (pair[0] in self.learnt) == known]
             scores |= {f"{name}_wer": corpus_errors(pairs).wer, f"{name}_sentences": len(pairs)}
         return _SignEvaluation(scores, whole.protocol, whole.settings)
 
@@ -443,7 +426,7 @@ class Signs(Task):
         return super().protocol(data, scores) | facts | {name: getattr(c, name) for name in how}
 
     def describe_data(self) -> tuple[str, bool]:
-        "What a folder holds, each part with its glosses."
+        "What a folder holds, each split with its glosses."
         if self.config.dataset_dir:  # by a network that reads it
             kind = kind_of(Path(self.config.dataset_dir).expanduser())
             network = "tracks" if kind == "tracks" else "tfnet"
@@ -457,7 +440,7 @@ class Signs(Task):
         return "\n".join(lines), True
 
     def write_data(self, folder: Path) -> str:
-        "Write simulated videos in CE-CSL's layout; UserError for a folder that holds others."
+        "Write simulated videos in the layout of CE-CSL; UserError if the folder holds others."
         write_simulation(folder, self.config)
         return f"{folder}: written"
 
@@ -469,7 +452,7 @@ class Signs(Task):
 
 
 # %% [markdown]
-# Simulated hand tracks through all of it. A network that was just made reads nonsense, and every error of it is counted:
+# We pass simulated hand tracks through all of it. The network is untrained, so nearly every gloss is an error, and every error is counted. The figure shows the augmentation: one training sentence in seven epochs, by the height of the right hand. Black is the sentence as it was recorded.
 
 # %%
 few = {"task": "signs", "network": "tracks", "preset": "", "device": "cpu", "hidden": 32}
@@ -480,9 +463,6 @@ model: OneBranch = task.model()
 print(task.loss(model, task.batch(parts["train"], task.plan(parts["train"], 0)[0], 0), "full"))
 evaluation = task.evaluate(model, parts["test"], device, "full", Origin("none"))
 print(evaluation.scores, evaluation.details()["sentences"][0]["alignment"], sep="\n")
-
-# %% [markdown]
-# The network sees seven clips of one sentence differently in every epoch. Here are the heights of the right hand:
 
 # %%
 plt.figure(figsize=(7, 2.2), layout="constrained")

@@ -2,6 +2,8 @@
 # # Reading files
 #
 # > Glosses for videos and hand tracks, the probability of each over time, and the figures of a run.
+#
+# The result of a run is a network that reads files. `mshnet predict --task signs` takes videos, folders of images, tables of hand tracks, and folders of these. It writes a table of all glosses, and for each clip a figure with the probability of every gloss over time.
 
 # %%
 #| default_exp signs.reading
@@ -22,7 +24,7 @@ from mshnet.core import UserError, configure, read_record, resolve
 from mshnet.device import open_device
 from mshnet.files import find_inputs, make_folder, write_table
 from mshnet.signs.clips import TRACKS, VIDEOS, Clip, Clips, count_frames, read_tracks, read_video
-from mshnet.signs.glosses import corpus_errors
+from mshnet.signs.glosses import Vocabulary, corpus_errors
 from mshnet.signs.networks import out_lengths
 from mshnet.signs.signing import Signs
 from mshnet.signs.signs_config import SignsConfig
@@ -31,7 +33,7 @@ from mshnet.task import Written, predict_each, predictions_folder, read_each, tr
 # %% [markdown]
 # ## When was it signed?
 #
-# CTC has no times: the network may report a gloss at any step. For a table and a figure we place each gloss that was read at a step. The steps must be in order, and the product of the probabilities there is to be as large as possible. That is a search over beginnings of the sentence, step by step.
+# CTC has no times: the network may report a gloss at any step. For the table and the figure we assign a step to each gloss. The steps must be in order, and the product of their probabilities must be as large as possible. We find them by dynamic programming, gloss by gloss. Our example has 18 steps and three glosses, with probabilities such as a trained network returns:
 
 # %%
 #| export
@@ -43,30 +45,69 @@ def place_glosses(log_probs: np.ndarray, numbers: Sequence[int]) -> list[int]:
     best, back = np.zeros(len(log_probs)), []
     for number in numbers:
         here = best + log_probs[:, number]
-        to = np.maximum.accumulate(here)
-        back.append(np.array([int(here[: t + 1].argmax()) for t in range(len(here))]))
-        best = np.concatenate([[-np.inf], to[:-1]])
+        back.append([int(here[: t + 1].argmax()) for t in range(len(here))])
+        best = np.concatenate([[-np.inf], here[back[-1]][:-1]])
     steps, t = list[int](), len(log_probs) - 1
     for places in reversed(back):
-        steps.append(int(places[t]))
+        steps.append(places[t])
         t = max(steps[-1] - 1, 0)
     return steps[::-1]
 
 
 # %%
-probs = np.array([[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.2, 0.1, 0.7], [0.1, 0.6, 0.3]])
-place_glosses(np.log(probs), [1, 2, 1])
+probs = 0.01 + 0.9 * np.exp(-((np.arange(18.0)[:, None] - [3, 8, 14]) ** 2))
+probs = np.concatenate([1 - probs.sum(1, keepdims=True), probs], 1)
+place_glosses(np.log(probs), [1, 2, 3])
 
 
 # %% [markdown]
-# ## Files
+# ## Probabilities over time
 #
-# `mshnet predict --task signs` takes videos, folders of images, tables of hand tracks, and folders of these. It writes a table of all glosses, and for each clip a figure with the probability of every gloss that was read.
+# A figure shows the probability of each gloss that was read, over the frames of the clip. The dotted line is the blank. A step covers four frames. The network reads at most `max_frames` frames of a clip, evenly spaced, so a step of a longer clip covers more.
+
+# %%
+#| export
+def draw_clip(
+    axis: Any,
+    log_probs: np.ndarray,  # [T',C]
+    frames: int,  # of the clip
+    task: Signs,
+    title: str,
+) -> list[tuple[str, int, float]]:
+    "Read a clip and draw its probabilities; return each gloss with its frame and probability."
+    probs, numbers = np.exp(log_probs), task.read(log_probs)
+    stretch = (frames - 1) / max(min(frames, task.config.max_frames) - 1, 1)
+    at = (FRAMES * max(stretch, 1) * np.arange(len(probs))).round().astype(int)
+    colors = itertools.cycle(resolve("mshnet.show:COLORS"))
+    for number, color in zip(dict.fromkeys(numbers), colors, strict=False):
+        axis.fill_between(at + FRAMES / 2, probs[:, number], color=color, alpha=0.5)
+    steps, words = place_glosses(log_probs, numbers), task.vocabulary.decode(numbers)
+    for i, (step, word) in enumerate(zip(steps, words, strict=True)):
+        axis.text(at[step] + FRAMES / 2, 1.06 + 0.17 * (i % 2), word, ha="center", size=7)
+    axis.plot(at + FRAMES / 2, probs[:, 0], color="0.6", lw=0.8, ls=":")
+    axis.set(ylim=(0, 1.4), yticks=(0, 1), ylabel="probability", xlabel="frame", xlim=(0, frames))
+    axis.set_title(title, size=8)
+    found = probs[steps, numbers].tolist()
+    return list(zip(words, at[steps].tolist(), found, strict=True))
+
+
+# %%
+task = Signs(configure({"task": "signs"}))
+task.vocabulary = Vocabulary(("WHO", "READ", "BOOK"))
+figure = Figure(figsize=(8, 2.2), layout="constrained")
+print(draw_clip(figure.subplots(), np.log(probs), FRAMES * len(probs), task, "our example"))
+figure
+
+
+# %% [markdown]
+# ## The machinery: files
+#
+# Clips are predicted one by one, without padding to the length of another. A second clip of the same name gets a number.
 
 # %%
 #| export
 def _read_clips(path: Path, side: int) -> list[Clip]:
-    "The clips in a file or a folder of pictures, with their frames."
+    "The clips in a file or a folder of images, with their frames."
     found = {path.stem: read_video(path, side)} if side else read_tracks(path)
     names = [path.stem] if len(found) == 1 else list(found)
     return [Clip(name, (), len(x), array=x) for name, x in zip(names, found.values(), strict=True)]
@@ -90,7 +131,7 @@ def read_files(
     num_workers: int = -1,
     **options: Any,  # decoder, beam_width, bigram_weight
 ) -> Written:
-    "Read glosses from files; write signs.csv, and a picture of each clip."
+    "Read glosses from files; write signs.csv, and a figure of each clip."
     configure({"task": "signs", **options})  # UserError for a value that is impossible
     changed = {**options, "num_workers": num_workers, "buckets": 0}
     task, model = trained_task(weights, SignsConfig(), **changed)
@@ -119,40 +160,9 @@ def read_files(
 
 
 # %% [markdown]
-# ## A ribbon of probabilities
-#
-# The probability of each gloss that was read, over the frames of the clip; dotted: the blank. A step reads four frames. The network reads at most `max_frames` frames of a clip, evenly spaced, so a step of a longer clip stands for more of them.
-
-# %%
-#| export
-def draw_clip(
-    axis: Any,
-    log_probs: np.ndarray,  # [T',C]
-    frames: int,  # of the clip
-    task: Signs,
-    title: str,
-) -> list[tuple[str, int, float]]:
-    "Read a clip and draw its probabilities; return each gloss with its frame and probability."
-    probs, numbers = np.exp(log_probs), task.read(log_probs)
-    stretch = (frames - 1) / max(min(frames, task.config.max_frames) - 1, 1)
-    at = (FRAMES * max(stretch, 1) * np.arange(len(probs))).round().astype(int)
-    colors = itertools.cycle(resolve("mshnet.show:COLORS"))
-    for number, color in zip(dict.fromkeys(numbers), colors, strict=False):
-        axis.fill_between(at + FRAMES / 2, probs[:, number], color=color, alpha=0.5)
-    steps, words = place_glosses(log_probs, numbers), task.vocabulary.decode(numbers)
-    for i, (step, word) in enumerate(zip(steps, words, strict=True)):
-        axis.text(at[step] + FRAMES / 2, 1.06 + 0.17 * (i % 2), word, ha="center", size=7)
-    axis.plot(at + FRAMES / 2, probs[:, 0], color="0.6", lw=0.8, ls=":")
-    axis.set(ylim=(0, 1.4), yticks=(0, 1), ylabel="probability", xlabel="frame", xlim=(0, frames))
-    axis.set_title(title, size=8)
-    found = probs[steps, numbers].tolist()
-    return list(zip(words, at[steps].tolist(), found, strict=True))
-
-
-# %% [markdown]
 # ## The figures of a run
 #
-# The gallery shows test clips from the best to the worst at even steps, so it cannot flatter. `details.json` has the alignment of every sentence.
+# The gallery shows five test clips at even steps from the best to the worst, so it is not a selection of the best. `details.json` has the alignment of every sentence.
 
 # %%
 #| export
@@ -176,20 +186,3 @@ def draw_sentences(run: Path, config: SignsConfig) -> None:
         title = f"{data.names[row]}, ground truth: {' '.join(data.sentences[row])}"
         draw_clip(axis, values, data.clips[row].frames, task, title)
     resolve("mshnet.show:save_picture")(sheet, run / "figures" / "gallery.png")
-
-
-# %% [markdown]
-# A figure of probabilities as a trained network has them, here made by hand from the truth:
-
-# %%
-task = Signs(configure({"task": "signs", "sentences": 16}))
-test = task.splits()["test"]
-numbers, steps = task.vocabulary.encode(test.sentences[0]), test.clips[0].frames // FRAMES
-sharp = np.full((steps, len(task.vocabulary) + 1), 0.01)
-for i, number in enumerate(numbers):
-    sharp[:, number] += np.exp(-((np.arange(steps) - (i + 0.5) * steps / len(numbers)) ** 2))
-sharp[:, 0] = 1.01 - sharp[:, 1:].max(1)
-figure = Figure(figsize=(8, 2.2), layout="constrained")
-shown = np.log(sharp / sharp.sum(1, keepdims=True))
-print(draw_clip(figure.subplots(), shown, FRAMES * steps, task, "made by hand"))
-figure

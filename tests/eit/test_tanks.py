@@ -178,7 +178,7 @@ def spoiled(how, folder):
         for file in files:
             xs = np.load(file)["xs"]
             spoil(file, xs=np.where(xs < 0, 1.0, np.where(xs > 0, 2.0, 0)))
-        return "fit the pictures in no orientation .*xs is the change of the conductivity"
+        return "fit the images in no orientation .*xs is the change of the conductivity"
     if how == "broken":
         files[0].write_bytes(files[0].read_bytes()[:1000])
         return "not a readable npz file"
@@ -189,7 +189,7 @@ def spoiled(how, folder):
         "sign": (lambda y: -y, "the sign of the voltages is reversed; .*correlation -0"),
         "shuffled": (
             lambda y: ys[next(i for i, x in enumerate(ys) if x is y) - 1],
-            "fit the pictures in no orientation",
+            "fit the images in no orientation",
         ),
         "unit": (lambda y: 1040 * y, "statistics of another set, or the voltages have another"),
     }

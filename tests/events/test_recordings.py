@@ -167,7 +167,7 @@ def test_formats_that_are_converted_first(tmp_path):
         ("a.aedat", b"#!AER-DAT3.1", "#!AER-DAT2; the guide converts versions 3 and 4"),
         ("a.npz", b"no zip file", "not a readable recording"),
         ("a.npy", b"no array", "not a readable recording"),
-        ("a.txt", b"1 2 3", "no format of events"),
+        ("a.txt", b"1 2 3", "unknown format of events"),
     ],
 )
 def test_what_cannot_be_read_is_one_line(tmp_path, name, content, text):

@@ -141,7 +141,7 @@ def test_a_damaged_picture_in_training(videos, tmp_path):
     settings = {"network": "tfnet", "backbone": "small", "dataset_dir": str(folder)}
     task = Signs(tiny(**settings, batch_size=12, frame_size=24, crop=24))
     data = task.splits()["train"]
-    with pytest.raises(UserError, match=r"00003\.jpg: not a readable picture"):
+    with pytest.raises(UserError, match=r"00003\.jpg: unreadable image"):
         task.batch(data, list(range(12)), 0)
 
 
@@ -205,7 +205,7 @@ def test_two_clips_of_one_name_are_two(run, tmp_path):
     with pytest.raises(UserError, match="beam_width=0 is not possible"):
         read_files(run.folder, inputs, tmp_path / "out", "cpu", beam_width=0)
     bad.write_text(HEAD + "\n1,2,3,4,5,nothing\n")
-    with pytest.raises(UserError, match=r"bad.csv: 'nothing' is no number"):
+    with pytest.raises(UserError, match=r"bad.csv: 'nothing' is not a number"):
         read_files(run.folder, [str(bad)], tmp_path / "none", "cpu")
 
 
@@ -223,7 +223,7 @@ def test_a_clip_that_breaks_off_is_skipped_by_predict(videos, tmp_path):
         shutil.copytree(clip, tmp_path / "clips" / name)
     last = sorted((tmp_path / "clips" / "broken").iterdir())[-1]
     last.write_bytes(last.read_bytes()[:50])
-    with pytest.warns(UserWarning, match=r"skipped: .*not a readable picture"):
+    with pytest.warns(UserWarning, match=r"skipped: .*unreadable image"):
         summary = read_files(tmp_path / "w.pt", [str(tmp_path / "clips")], tmp_path / "out", "cpu")
     assert (names(summary), summary.skipped) == (["whole"], 1)
 
