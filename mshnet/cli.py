@@ -85,6 +85,7 @@ _OPTIONS: dict[str, dict[str, tuple[type, str]]] = {  # a bool is a switch
     },
     "export": {
         "output": (str, "FILE.onnx or FILE.safetensors (default: ONNX beside the weights)"),
+        "int8": (str, "folder of images: write ONNX in 8-bit integers, calibrated on them"),
     },
     "predict": {
         "tile": (int, "longest side that is predicted in one piece, in pixels (default 1024)"),

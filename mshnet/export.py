@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['PACKAGES', 'TOLERANCE', 'safetensors_bytes', 'export']
 
-# %% ../nbs/52_export.ipynb #c-import-hashlib
-import hashlib
+# %% ../nbs/52_export.ipynb #c-import-contextlib
+import contextlib
 import importlib
 import json
 import logging
@@ -14,7 +14,9 @@ import math
 import os
 import tempfile
 import warnings
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,9 +26,12 @@ from torch.export import Dim
 
 from .core import UserError, first_line, settings_class
 from .cpu import use_plain_passes
+from .data import SUFFIXES
 from .detection import MEAN, STD, fuse_bn, normalise
 from .evaluate import logits_of
-from .files import cannot_be_written, write_atomic, write_json
+from .files import cannot_be_written, digest, find_inputs, write_atomic, write_json
+from .frames import frames_of
+from .metrics import Tally
 from .model import MSHNet
 from .places import installed
 from .scenes import scene
@@ -49,8 +54,20 @@ class _InferenceModel(nn.Module):
         logits = self.model(normalise(image), deep=self.deep)[1]
         return torch.sigmoid(logits), logits
 
-# %% ../nbs/52_export.ipynb #_onnx_bytes
+# %% ../nbs/52_export.ipynb #_quiet
 PACKAGES = ("onnx", "onnxruntime", "onnxscript")  # of the extra `export`
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    "Without the many warnings of exporters."
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            yield
+    finally:
+        logging.disable(before)
 
 
 def _onnx_bytes(trained: Trained) -> bytes:
@@ -59,15 +76,10 @@ def _onnx_bytes(trained: Trained) -> bytes:
     example = torch.zeros(2, 3, 64, 48, dtype=torch.uint8)
     names = {"input_names": ["image"], "output_names": ["probability", "logits"]}
     how: Any = {"dynamo": True, "opset_version": 18, "verbose": False, **names}
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)  # torch's exporters print many
-    try:
-        with warnings.catch_warnings(action="ignore"):
-            model = _InferenceModel(trained)
-            program = torch.export.export(model, (example,), dynamic_shapes=(sizes,))
-            made: Any = torch.onnx.export(program, (), **how)
-    finally:
-        logging.disable(before)
+    with _quiet():
+        model = _InferenceModel(trained)
+        program = torch.export.export(model, (example,), dynamic_shapes=(sizes,))
+        made: Any = torch.onnx.export(program, (), **how)
     proto = made.model_proto
     for part in (*proto.graph.node, *proto.graph.value_info, *proto.graph.initializer):
         part.ClearField("metadata_props")  # lines of code, with their folders
@@ -182,11 +194,58 @@ def _read_back(
             found.append(float(apart.nan_to_num(math.inf, math.inf).max()))
     return max(found)
 
+# %% ../nbs/52_export.ipynb #_calibration_images
+_MOST_IMAGES, _MOST_SIDE, _FOUND_AGAIN = 64, 512, 0.9
+
+
+def _calibration_images(folder: str | Path) -> list[Tensor]:  # [1,3,H,W] uint8
+    "Images of a folder, cut to multiples of 16 pixels; UserError if none can be used."
+    files = find_inputs(folder, SUFFIXES)
+    found = []
+    for frame in (next(frames_of(file)) for file in files[:: -(-len(files) // _MOST_IMAGES)]):
+        height, width = (min(n, _MOST_SIDE) // 16 * 16 for n in frame.pixels.shape[:2])
+        if not frame.error and min(height, width) >= 32:
+            pixels = torch.from_numpy(np.atleast_3d(frame.pixels)[:height, :width])
+            found.append(pixels.permute(2, 0, 1).expand(1, 3, -1, -1).contiguous())
+    if not found:
+        raise UserError(f"int8={str(folder)!r}: no readable image of at least 32x32 pixels")
+    return found
+
+
+def _to_int8(path: Path, images: Sequence[Tensor]) -> None:
+    "Rewrite an ONNX file with convolutions in 8-bit integers, whose ranges these images have."
+    from onnxruntime.quantization import quantize_static
+
+    batches = iter([{"image": image.numpy()} for image in images])
+    reader: Any = SimpleNamespace(get_next=lambda: next(batches, None))
+    how: Any = {"op_types_to_quantize": ["Conv"], "per_channel": True, "reduce_range": True}
+    with _quiet():
+        quantize_static(path, path, reader, **how)
+
+
+def _as_int8(path: Path, trained: Trained, images: list[Tensor], folder: str) -> dict[str, Any]:
+    "Rewrite an ONNX file in 8-bit integers; its scores against what PyTorch detects."
+    tally, limit = Tally(), math.log(trained.threshold / (1 - trained.threshold))
+    with working("measure the ranges for 8-bit integers"):
+        _to_int8(path, images)
+        for image in images:
+            tally.add(_run_onnx(path, image)[1] - limit, _logits(trained, image) > limit)
+    scores = tally.scores()
+    if not scores.pd >= _FOUND_AGAIN:
+        raise UserError(
+            f"int8={folder!r}: not kept, of the {scores.targets} detections of PyTorch the file "
+            f"finds {scores.pd:.2f} (at least {_FOUND_AGAIN}); use more images with targets"
+        )
+    return {"images": len(images), **scores.as_dict()}
+
 # %% ../nbs/52_export.ipynb #_target
-def _target(source: Path, output: str | Path, task: str) -> Path:
+def _target(source: Path, output: str | Path, task: str, int8: str | Path) -> Path:
     "The file to write; UserError if it is not possible."
     suffixes = (".onnx", ".safetensors") if task == "detect" else (".safetensors",)
-    usual = folder_beside(source) / f"{source.stem}{suffixes[0]}"
+    if int8 and task != "detect":
+        raise UserError(f"int8={str(int8)!r} is not possible for task {task}: leave it out")
+    suffixes = suffixes[:1] if int8 else suffixes
+    usual = folder_beside(source) / f"{source.stem}{'-int8' * bool(int8)}{suffixes[0]}"
     path = Path(output or usual).expanduser()
     if path.suffix not in suffixes:
         some = " or ".join(f"FILE{suffix}" for suffix in suffixes)
@@ -199,15 +258,16 @@ def _target(source: Path, output: str | Path, task: str) -> Path:
 def export(
     weights: str | Path,  # a run's folder or checkpoint, or published weights
     output: str | Path = "",  # FILE.onnx or FILE.safetensors; empty: beside the weights
+    int8: str | Path = "",  # folder of images: ONNX in 8-bit integers, calibrated on them
 ) -> Path:
     "Write weights as a file for other programs; UserError if it does not pass its check."
     source = weights_file(weights)
     trained = trained_model(source)
-    path = _target(source, output, trained.task)
+    path = _target(source, output, trained.task, int8)
     format = path.suffix[1:]
-    note = _note(source, trained, format)
     if format == "onnx":
         _expect_packages()
+    images = _calibration_images(int8) if int8 else []
     if trained.task == "detect" and not _logits(trained, _scenes(1, 32, 32)).isfinite().all():
         raise UserError(f"{source}: weights that predict NaN; take an earlier checkpoint")
     with cannot_be_written(path), tempfile.TemporaryDirectory(dir=path.parent, prefix=".") as place:
@@ -215,7 +275,7 @@ def export(
         with working(f"write {format}"):
             data = _onnx_bytes(trained) if format == "onnx" else safetensors_bytes(trained)
         write_atomic(draft, data)
-        write_json(_note_path(draft), {**note, "sha256": hashlib.sha256(data).hexdigest()})
+        note = _note(source, trained, format)
         with working(f"compare {format} with PyTorch"):
             difference = _read_back(draft, format, trained)
         if not difference <= 1:
@@ -223,6 +283,9 @@ def export(
                 f"{path}: not kept, it differs from PyTorch by {difference:.2g} times what is "
                 "allowed; export the other format, or use other versions of onnx and onnxruntime"
             )
+        if images:
+            note["int8"] = _as_int8(draft, trained, images, str(int8))
+        write_json(_note_path(draft), {**note, "sha256": digest(draft)})
         os.replace(draft, path)
         os.replace(_note_path(draft), _note_path(path))
     return path

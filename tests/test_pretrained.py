@@ -21,6 +21,7 @@ from scipy.special import expit, logit
 
 import mshnet
 import mshnet.weights
+from mshnet import export as exporting
 from mshnet.cli import main
 from mshnet.core import UserError
 from mshnet.data import image_digests, load
@@ -161,6 +162,15 @@ def test_the_guide_finds_the_same_by_onnx(tmp_path, monkeypatch, capsys):
         strict=True,
     ):
         assert row["centroid"] == pytest.approx(centre, abs=0.001)
+
+    int8 = Path(shutil.copy("mshnet.onnx", "int8.onnx"))
+    images = exporting._calibration_images(Path(mshnet.__file__).parent / "examples")
+    scores = exporting._as_int8(int8, trained_model("pretrained"), images, "examples")
+    assert scores["images"] == 4 and scores["pd"] >= 0.9 and scores["iou"] > 0.8
+    assert int8.stat().st_size < 0.3 * Path("mshnet.onnx").stat().st_size
+    dark = [torch.zeros(1, 3, 32, 32, dtype=torch.uint8)]
+    with pytest.raises(UserError, match=r"not kept, of the 0 detections .* more images with targ"):
+        exporting._as_int8(Path("mshnet.onnx"), trained_model("pretrained"), dark, "dark")
 
 
 def test_one_liners_take_files_arrays_tensors_and_pictures(picture, tmp_path):
