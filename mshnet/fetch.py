@@ -214,7 +214,7 @@ def _pixels(published: Published) -> dict[str, str]:
         name, digests[f"images/{name}"], digests[f"masks/{name}"] = line.split()
     return digests
 
-# %% ../nbs/13_fetch.ipynb #download
+
 _PICTURES = (".png", ".bmp", ".jpg", ".jpeg", ".tif", ".tiff")
 _LARGEST = 20_000_000  # bytes of one file, and pixels of one picture
 

@@ -80,7 +80,7 @@ def _sync_folder(folder: Path) -> None:
         finally:
             os.close(handle)
 
-# %% ../nbs/11_files.ipynb #reason
+
 _BAD_BYTES = (None, errno.EINVAL, errno.EEXIST, errno.EISDIR, errno.ENOTDIR)  # not the disk's fault
 
 
@@ -113,7 +113,7 @@ def names_beside(path: Path) -> list[str]:
         return [beside.name for beside in path.parent.iterdir() if beside.name != path.name]
     return []
 
-# %% ../nbs/11_files.ipynb #write_atomic
+
 def write_atomic(
     path: Path, content: bytes | str, previous: Path | None = None, durable: bool = True
 ) -> None:

@@ -2,6 +2,16 @@
 # # Find or download a data set
 #
 # > From `--dataset-dir` to a folder on the local disk: a folder, a .zip archive, or the name of a published data set.
+#
+# "We train on NUAA-SIRST" may mean any of three published splits, and two tables with different splits cannot be compared. This page turns one setting into one folder, with the same images and the same lists on every machine:
+#
+# | `dataset_dir` | the folder |
+# |---|---|
+# | a folder | itself |
+# | a `.zip` archive | unpacked to the local disk, once |
+# | a name in `/kaggle/input`, `/content` or `data` | the folder or archive of this name |
+# | `NUAA-SIRST`, `IRSTD-1k`, `NUDT-SIRST` | downloaded, once |
+# | empty | none: the data are synthetic scenes |
 
 # %%
 #| default_exp fetch
@@ -9,9 +19,12 @@
 # %%
 #| hide
 import tempfile
+from importlib import import_module
 
 from fastcore.test import expect_fail
 from PIL import Image
+
+fetch = import_module("mshnet.fetch")
 
 # %%
 #| export
@@ -44,17 +57,15 @@ from mshnet.places import (
 )
 
 # %% [markdown]
-# ## Where is the data set?
+# ## The lists that come with the library
 #
-# One setting names the data set, and one function, `find_dataset`, turns it into a folder:
-#
-# | `dataset_dir` | the folder |
-# |---|---|
-# | a folder | itself |
-# | a `.zip` archive | unpacked to the local disk, once |
-# | a name in `/kaggle/input`, `/content` or `data` | the folder or archive of this name |
-# | `NUAA-SIRST`, `IRSTD-1k`, `NUDT-SIRST` | downloaded, once |
-# | empty | none: the data are synthetic scenes |
+# Three data sets can be named without a path, and their lists come with the library (`mshnet/lists`). The default lists are those that most papers use, as in the toolbox XinyiYing/BasicIRSTD (95650c3). The authors of NUAA-SIRST published two different splits, of 427 and of 320 images; their names end in `-authors427` and `-authors320`. These are the numbers of images. The lists of different origins overlap: never score weights of one by another.
+
+# %%
+{name: len(file.read_text().split()) for name, file in fetch.shipped_lists().items()}
+
+# %% [markdown]
+# ## The machinery: where is the data set?
 #
 # Kaggle mounts an attached data set in `/kaggle/input/NAME`, of late also in `/kaggle/input/datasets/OWNER/NAME`, and the folder inside often repeats the name. We therefore also search one and two levels below. We skip folders that begin with a dot, and the folder `unpacked`, which may hold part of an archive. Published names come last: a folder of that name is taken as it is.
 
@@ -104,7 +115,7 @@ def _candidates(text: str, place: Place) -> Iterator[Path]:
 
 
 # %% [markdown]
-# ## To the local disk, once
+# ### To the local disk, once
 #
 # A data set of this field is a thousand small files. From a mounted Drive each takes a good part of a second to open; an archive of them takes that time once. Therefore keep a `.zip` on Drive. We unpack it to the local disk: on Colab `/content/data`, and on Kaggle `/tmp/mshnet-data`, because everything below `/kaggle/working` is kept as the notebook's output. Elsewhere it is `data`.
 #
@@ -209,9 +220,13 @@ with tempfile.TemporaryDirectory() as tmp:
 
 
 # %% [markdown]
-# ## Published data sets and their lists
+# ### Published data sets
 #
-# Three data sets can be named without a path. A name must mean the same images and the same split everywhere, or two tables cannot be compared. Therefore the lists of names come with the library (`mshnet/lists`). Those that most papers use are the default: 213 and 214 images of NUAA-SIRST, 663 and 664 of NUDT-SIRST, 800 and 201 of IRSTD-1k, as in the toolbox XinyiYing/BasicIRSTD (95650c3). The authors of NUAA-SIRST published two different splits, of 427 and of 320 images. Their names end in `-authors427` and `-authors320`. The lists of different origins overlap: never score weights of one by another.
+# We download archives of public repositories at a fixed commit, as GitHub packs them. (Pages of Google Drive and Baidu move, and ask for an account.) An archive may hold much more than one data set, in folders that its owner chose. We read it while it arrives, keep nothing but the images and masks of the data set, and stop after the last one.
+#
+# A file is recognised by its pixels. `tools/pixels.py` made the digests from the sets that our results were computed with. A file belongs to the data set if its name and its pixels do, whatever its folder. Compression and the number of equal channels do not count, and in a mask only zero or not. So a changed or damaged image cannot slip in: it is missing at the end, and the error names it. What one address lacks, the next may have. Nothing appears under the data set's name before it is complete.
+#
+# **None of the addresses was tried.** Commits and file names are those in an index of public repositories; the tests use a local server.
 
 # %%
 #| export
@@ -275,20 +290,6 @@ def _pixels(published: Published) -> dict[str, str]:
     return digests
 
 
-# %%
-nuaa: Published = known("sirst")
-print(nuaa.page)
-{name: len(file.read_text().split()) for name, file in shipped_lists().items()}
-
-# %% [markdown]
-# We download archives of public repositories at a fixed commit, as GitHub packs them. (Pages of Google Drive and Baidu move, and ask for an account.) An archive may hold much more than one data set, in folders that its owner chose. We read it while it arrives, keep nothing but the images and masks of the data set, and stop after the last one.
-#
-# A file is recognised by its pixels. `tools/pixels.py` made the digests from the sets that our results were computed with. A file belongs to the data set if its name and its pixels do, whatever its folder. Compression and the number of equal channels do not count, and in a mask only zero or not. So a changed or damaged image cannot slip in: it is missing at the end, and the error names it. What one address lacks, the next may have. Nothing appears under the data set's name before it is complete.
-#
-# **None of the addresses was tried.** Commits and file names are those in an index of public repositories; the tests use a local server.
-
-# %%
-#| export
 _PICTURES = (".png", ".bmp", ".jpg", ".jpeg", ".tif", ".tiff")
 _LARGEST = 20_000_000  # bytes of one file, and pixels of one picture
 
@@ -368,13 +369,10 @@ def pixel_digests(
     return "", ""
 
 
-# %% [markdown]
-# The digests of a grey picture are those of the same picture with three channels:
-
 # %%
-grey = Image.linear_gradient("L")
-for picture in (grey, grey.convert("RGB")):
-    picture.save(file := io.BytesIO(), "PNG")
-    print(pixel_digests(file.getvalue()))
+nuaa: Published = known("sirst")
+for image in (Image.linear_gradient("L"), Image.linear_gradient("L").convert("RGB")):
+    image.save(file := io.BytesIO(), "PNG")
+    print(pixel_digests(file.getvalue()))  # one channel, and three equal ones
 with tempfile.TemporaryDirectory() as tmp, expect_fail(UserError, contains="cannot be downloaded"):
     download(nuaa._replace(archives=("http://127.0.0.1:1/a",)), Path(tmp))
