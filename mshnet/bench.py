@@ -54,7 +54,7 @@ def take_turns(
             times[name].append(time.perf_counter() - start)
     return {name: found[1:] for name, found in times.items()}
 
-# %% ../nbs/55_bench.ipynb #some
+
 def some(split: Split, images: int, batch: int = 1) -> Split:
     "Images of a split, evenly spread: whole batches, at least one."
     count = max(1, min(images, len(split)) // batch) * batch

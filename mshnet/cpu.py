@@ -73,7 +73,7 @@ def _channel_gradients(
     of_fc1 = torch.einsum("kbr,kbc->rc", grad_hidden, pooled)
     return grad_hidden @ fc1, of_fc1, torch.einsum("bc,kbr->cr", inner, hidden)
 
-# %% ../nbs/40_cpu.ipynb #_weigh_pixels
+
 def _weigh_pixels(
     z: Tensor,  # [B,HW,C]
     kernel: Tensor,  # [1,2,7,7]

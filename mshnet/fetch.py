@@ -96,7 +96,7 @@ def _made_once(target: Path) -> Iterator[Path | None]:
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
 
-# %% ../nbs/13_fetch.ipynb #unpack
+
 def unpack(archive: Path, local: Path) -> Path:
     "The data set in a .zip, unpacked below `local` the first time; UserError if it is bad."
     with explain_failure(f"{archive}: cannot be unpacked to {local}"):

@@ -326,7 +326,7 @@ def locked(
         with contextlib.suppress(OSError):  # such as a disk that has vanished
             lock.release()
 
-# %% ../nbs/11_files.ipynb #free_memory
+
 def free_memory(group: Path = Path("/sys/fs/cgroup")) -> float:
     "Bytes that this process may still take, by the system and by its container."
     import psutil  # imported here: `mshnet --help` needs none

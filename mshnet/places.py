@@ -153,7 +153,7 @@ def has_checkpoint(folder: Path) -> bool:
     "Whether this folder holds a checkpoint; OSError if it cannot be reached."
     return any((folder / name).is_file() for name in ("last.pt", "previous.pt"))
 
-# %% ../nbs/12_places.ipynb #session_hours
+
 def session_hours(place: Place | None = None, environ: Mapping[str, str] = os.environ) -> float:
     "Hours after which a session should end by itself; infinite where sessions do not end."
     place = place or where(environ)

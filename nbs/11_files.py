@@ -368,9 +368,9 @@ with tempfile.TemporaryDirectory() as tmp:
 
 
 # %% [markdown]
-# ### Locks
+# ### Locks, memory, reading ahead
 #
-# Two processes that must not do the same thing at the same time queue at a lock, or give up at once. The lock belongs to the operating system: it ends with the process, even if that is killed.
+# Two processes that must not do the same thing at the same time queue at a lock, or give up at once. The lock belongs to the operating system: it ends with the process, even if that is killed. The free memory decides where pixels are kept. A container may have less than its machine. An accelerator should not wait for its next batch, so a few threads read files and make batches ahead. Results come in order, and the number of threads changes nothing but the time. At most two results per thread are made ahead, which bounds the memory. We use threads and not processes because Pillow and numpy release Python's lock, nothing has to be pickled, and a notebook cell can be interrupted.
 
 # %%
 #| export
@@ -401,13 +401,6 @@ def locked(
             lock.release()
 
 
-# %% [markdown]
-# ### Memory and reading ahead
-#
-# The free memory decides where pixels are kept. A container may have less than its machine. An accelerator should not wait for its next batch, so a few threads read files and make batches ahead. Results come in order, and the number of threads changes nothing but the time. At most two results per thread are made ahead, which bounds the memory. We use threads and not processes because Pillow and numpy release Python's lock, nothing has to be pickled, and a notebook cell can be interrupted.
-
-# %%
-#| export
 def free_memory(group: Path = Path("/sys/fs/cgroup")) -> float:
     "Bytes that this process may still take, by the system and by its container."
     import psutil  # imported here: `mshnet --help` needs none

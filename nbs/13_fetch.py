@@ -120,6 +120,8 @@ def _candidates(text: str, place: Place) -> Iterator[Path]:
 # A data set of this field is a thousand small files. From a mounted Drive each takes a good part of a second to open; an archive of them takes that time once. Therefore keep a `.zip` on Drive. We unpack it to the local disk: on Colab `/content/data`, and on Kaggle `/tmp/mshnet-data`, because everything below `/kaggle/working` is kept as the notebook's output. Elsewhere it is `data`.
 #
 # Several processes of one machine (one per GPU) arrive here at the same time. The first gets the lock and fills a scratch folder; the rename at the end happens or does not. If a process is killed, the system releases its lock, and the next process deletes the scratch folder and begins again.
+#
+# An archive is unpacked to a folder with its name and eight digits of a hash of its path, size and time; a different archive of the same name gets a different folder. Many archives wrap everything in one folder (`sirst-master/`), which then is the data set. Python's `zipfile` compares checksums and cuts the part of a name that leads out of the folder. The name of a member is in UTF-8 if a flag says so. Without the flag, macOS writes UTF-8 all the same, a Chinese Windows GBK, and other systems an alphabet of the eighties. macOS also writes a letter with its accent as two signs, and lists have one. We write one.
 
 # %%
 #| export
@@ -141,15 +143,6 @@ def _made_once(target: Path) -> Iterator[Path | None]:
             shutil.rmtree(scratch, ignore_errors=True)
 
 
-# %% [markdown]
-# An archive is unpacked to a folder with its name and eight digits of a hash of its path, size and time; a different archive of the same name gets a different folder. Many archives wrap everything in one folder (`sirst-master/`), which then is the data set.
-#
-# Python's `zipfile` compares checksums and cuts the part of a name that leads out of the folder.
-#
-# The name of a member is in UTF-8 if a flag says so. Without the flag, macOS writes UTF-8 all the same, a Chinese Windows GBK, and other systems an alphabet of the eighties. macOS also writes a letter with its accent as two signs, and lists have one. We write one.
-
-# %%
-#| export
 def unpack(archive: Path, local: Path) -> Path:
     "The data set in a .zip, unpacked below `local` the first time; UserError if it is bad."
     with explain_failure(f"{archive}: cannot be unpacked to {local}"):
