@@ -43,7 +43,7 @@ def take_turns(
     repeats: int,
     device: Device,
 ) -> dict[str, list[float]]:  # seconds of each way, turn by turn
-    "Measure several ways in turns, after one turn of each that is not counted."
+    "Measure several ways alternately, after one turn of each that is not counted."
     times: dict[str, list[float]] = {name: [] for name in ways}
     for turn in range(repeats + 1):
         for name in list(ways)[:: 1 if turn % 2 else -1]:

@@ -345,7 +345,7 @@ def _result_folder(name: str) -> Path:
 
 
 def _train(config: Settings) -> int:
-    "Train, with pictures at the end; status 75 if the time was over before the last epoch."
+    "Train, with figures at the end; status 75 if the time was over before the last epoch."
     from mshnet.data import outside_of_data
     from mshnet.task import make_task
     from mshnet.train import keep_copies, processes_to_start, train

@@ -264,7 +264,7 @@ Network = TypeVar("Network", bound=nn.Module)
 
 
 def use_cpu_passes(model: Network) -> Network:
-    "The same model, with the passes by hand in all blocks and steps up that are MSHNet's."
+    "The same model, with the hand-written passes in all blocks and steps up that are MSHNet's."
     for layer in model.modules():
         if isinstance(layer, UNet) and layer.join is join:
             layer.join = join_on_cpu  # type: ignore[method-assign]

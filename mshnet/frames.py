@@ -53,7 +53,7 @@ def _pages(file: Path) -> Iterator[tuple[np.ndarray, int]]:  # pixels; number of
 
 
 def _upright(picture: Any) -> np.ndarray:  # [H,W] or [H,W,3] uint8
-    "The pixels of a video's picture, turned as it is shown."
+    "The pixels of a frame of a video, turned as it is shown."
     parts = picture.format.components
     if len(parts) == 1 and parts[0].bits > 8:
         pixels = pixels_of(Image.fromarray(picture.to_ndarray(format="gray16le")))
@@ -63,7 +63,7 @@ def _upright(picture: Any) -> np.ndarray:  # [H,W] or [H,W,3] uint8
 
 
 def _pictures(file: Path) -> Iterator[tuple[np.ndarray, int]]:  # pixels; number by the header
-    "The pictures of a video. Raises one of many errors for other files, and if it breaks off."
+    "The frames of a video. Raises one of many errors for other files, and if it breaks off."
     if not importlib.util.find_spec("av"):
         raise UserError("videos need the package av; run: pip install av")
     import av

@@ -134,8 +134,8 @@ def overlay(
     scale = float(max(1, 1024 // side)) if side <= 4096 else 4096 / side
     width, height = (max(1, round(n * scale)) for n in pixels.shape[1::-1])
     how = Image.Resampling.NEAREST if scale >= 1 else Image.Resampling.BOX
-    picture = Image.fromarray(pixels).resize((width, height), how).convert("RGB")
-    draw, font = ImageDraw.Draw(picture), ImageFont.load_default(13)
+    image = Image.fromarray(pixels).resize((width, height), how).convert("RGB")
+    draw, font = ImageDraw.Draw(image), ImageFont.load_default(13)
     for row in found:
         top, left, bottom, right = (scale * x for x in row["box"])
         top, left = max(top - 5, 0), max(left - 5, 0)  # at an edge the box stays in the image
@@ -149,7 +149,7 @@ def overlay(
         room = (y for y in (top - 16, bottom + 1) if 0 <= y <= height - 16)  # above, or below
         x, y = max(1, min(left, width - draw.textlength(text, font) - 1)), next(room, 0)
         draw.text((x, y), text, _COLOUR, font, stroke_width=1, stroke_fill="black")
-    return picture
+    return image
 
 # %% ../nbs/53_predict.ipynb #_cut
 TILE = 1024  # longest side that is predicted in one piece
@@ -549,8 +549,8 @@ class _Results:
         for kind in self.kinds:
             mask, content = np.zeros(frame.pixels.shape[:2], np.uint8), io.BytesIO()
             mask[found.pixels] = 255
-            picture = overlay(frame.pixels, rows) if kind == "overlays" else Image.fromarray(mask)
-            picture.save(content, "PNG", compress_level=3)
+            image = overlay(frame.pixels, rows) if kind == "overlays" else Image.fromarray(mask)
+            image.save(content, "PNG", compress_level=3)
             path = self.folder / kind / f"{name}.png"
             write_atomic(path, content.getvalue(), durable=False)
 

@@ -15,9 +15,8 @@
 import tempfile
 from importlib import import_module
 
-from mshnet import Config
-
 core = import_module("mshnet.core")
+Config = core.Config
 
 # %%
 #| export

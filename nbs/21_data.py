@@ -5,7 +5,7 @@
 #
 # A data set of this field is a folder of a few hundred small images, each with a mask of its targets. Nothing in it is certain. Masks hold 255, or 1, or the numbers of objects. A file breaks off, a mask is missing, another one is inverted. Each of these faults makes a loss curve that looks plausible and a score that means nothing.
 #
-# We make such a folder, look at its pairs, break it in five ways, and let the report find them. Then we ask what a target is in a mask, and which images a run may learn from.
+# We make such a folder, draw its pairs, break it in five ways, and let the report find them. Then we ask what a target is in a mask, and which images a run may learn from.
 
 # %%
 #| default_exp data

@@ -119,7 +119,7 @@ def save_picture(
     content: Figure | bytes,  # or the bytes of a PNG file
     path: Path,
 ) -> Picture:
-    "Write a picture; UserError if the file cannot be written."
+    "Write a figure; UserError if the file cannot be written."
     data = content if isinstance(content, bytes) else png(content, bbox_inches="tight")
     make_folder(path.parent)
     write_atomic(path, data)
@@ -207,7 +207,7 @@ def _run_config(folder: Path) -> Config:
 
 
 def not_drawn(picture: str, config: Settings) -> str:  # empty for detection
-    "The line in place of a picture that only detection has: a notebook goes on."
+    "The line in place of a figure that only detection has: a notebook continues."
     line = f"{picture}: is for task detect; the gallery shows the pictures of {config.task}"
     return line if config.task != "detect" else ""
 
@@ -297,7 +297,7 @@ details.images[0], details.targets[0]
 # %%
 #| export
 def trade_offs(
-    folder: str | Path,  # of a run, which gets the picture
+    folder: str | Path,  # of a run, which gets the figure
     *others: str | Path,  # runs to compare it with
 ) -> Picture | str:
     "Pd against Fa, with a marker at probability 0.5."
@@ -382,7 +382,7 @@ def draw_legend(figure: Figure) -> None:
 
 # %%
 #| export
-_SHOWN = 5  # images of a picture
+_SHOWN = 5  # images of a figure
 
 
 def even_steps(length: int, count: int) -> list[int]:  # at most `count`

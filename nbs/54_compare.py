@@ -49,7 +49,7 @@ kept = Path("../results")
 both([kept / "scenes-quick", kept / "scenes-five-epochs"])
 
 # %% [markdown]
-# Read the second table first: only `epochs` differs, so the scores are comparable. Then look at the intervals of Pd by size. `trade_offs("RUN", "RUN")` of [figures](50_show.ipynb) draws the curves of both.
+# Read the second table first. The runs differ in their epochs alone, and both keep the last one, so the scores are comparable. Then read the intervals of Pd by size: they overlap, so this difference proves nothing. `trade_offs("RUN", "RUN")` of [figures](50_show.ipynb) draws the curves of both.
 #
 # ## What may be compared
 #

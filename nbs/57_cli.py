@@ -373,7 +373,7 @@ make_parser().prog, parse(["train", "sirst", "--lr", "0.1", "--ema=0.99"])
 # %% [markdown]
 # ### What the commands do
 #
-# Without `--weight-path`, `test` and `predict` use the weights that come with the library, and print that. A folder for scores is checked before the work, because after an hour it is too late. `train` draws the pictures of the run. If the hours of the session are over before all epochs are done, its status is 75, and a script such as `mshnet train && mshnet export` does not continue with half a run. `test` prints the protocol with the scores, because a score without it cannot be compared. `predict` skips unreadable files and then returns status 1. If the weights are of a task other than detection, that task predicts the files. The other commands are short. The status of `data` and `doctor` gives the result to a script. `compare` reads the files of runs, and needs neither their data nor a device. `export` writes one file.
+# Without `--weight-path`, `test` and `predict` use the weights that come with the library, and print that. A folder for scores is checked before the work, because after an hour it is too late. `train` draws the figures of the run. If the hours of the session are over before all epochs are done, its status is 75, and a script such as `mshnet train && mshnet export` does not continue with half a run. `test` prints the protocol with the scores, because a score without it cannot be compared. `predict` skips unreadable files and then returns status 1. If the weights are of a task other than detection, that task predicts the files. The other commands are short. The status of `data` and `doctor` gives the result to a script. `compare` reads the files of runs, and needs neither their data nor a device. `export` writes one file.
 
 # %%
 #| export
@@ -407,7 +407,7 @@ def _result_folder(name: str) -> Path:
 
 
 def _train(config: Settings) -> int:
-    "Train, with pictures at the end; status 75 if the time was over before the last epoch."
+    "Train, with figures at the end; status 75 if the time was over before the last epoch."
     from mshnet.data import outside_of_data
     from mshnet.task import make_task
     from mshnet.train import keep_copies, processes_to_start, train
@@ -521,7 +521,7 @@ _RUN: dict[str, Callable[..., int]] = {work.__name__[1:]: work for work in _WORK
 # %% [markdown]
 # ### One entry
 #
-# Every command runs in `main`, which returns a status for scripts. Warnings and errors are one line each. A warning is printed once, also where several processes read the same data, or training and its pictures do. `mshnet test` on a checkpoint takes the settings that it was trained with as defaults, such as its sizes and its data, also if it was copied out of its run.
+# Every command runs in `main`, which returns a status for scripts. Warnings and errors are one line each. A warning is printed once, also where several processes read the same data, or training and its figures do. `mshnet test` on a checkpoint takes the settings that it was trained with as defaults, such as its sizes and its data, also if it was copied out of its run.
 
 # %%
 #| export
