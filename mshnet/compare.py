@@ -179,7 +179,7 @@ def by_size(
         rates.append((name, count[1], count[0], fraction(*count), wilson(*count)))
     return rates
 
-# %% ../nbs/54_compare.ipynb #seed_groups
+
 _NAMED = ("seed", "train_list", "test_list")  # the protocol has the content of the lists
 
 

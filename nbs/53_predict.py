@@ -89,7 +89,7 @@ find_targets(device="cpu")
 # The network gives each pixel a probability of target; `mshnet.predict` returns this map. A detection is a set of pixels above the threshold that touch at a side or a corner. Here is a synthetic scene with two targets, and what three thresholds make of one map:
 
 # %%
-image, truth = scene(np.random.default_rng(2), 160)
+image, _ = scene(np.random.default_rng(2), 160)
 prob = mshnet.predict("pretrained", image, device="cpu")
 figure = plt.figure(figsize=(9, 3.3), layout="constrained")
 for axes, least in zip(figure.subplots(1, 3), (0.1, 0.5, 0.9), strict=True):
@@ -121,7 +121,9 @@ print(done, "| status", done.status, "|", len(caught), "warning")
 print(*sorted(p.relative_to(here / "out").as_posix() for p in (here / "out").rglob("*.*")))
 
 # %% [markdown]
-# Four frames are predicted, the damaged file is skipped with a warning, and the exit status is 1. Each frame gets a mask of 0 and 255 and an overlay. `detections.csv` has a line per detection. `coco.json` holds the same for COCO's tools, with the pixels of each detection. `frames.csv` lists all frames, and `skipped.csv` the files that cannot be read. If the command is interrupted, run it again: finished files are not predicted twice. With `--tracks` the detections of a video are linked from frame to frame ([tracks](44_tracks.ipynb)). `tracks.csv` lists the confirmed tracks, and the overlays show their numbers. A detection of a track that is not confirmed yet has a question mark.
+# Four frames are predicted, the damaged file is skipped with a warning, and the exit status is 1. Each frame gets a mask of 0 and 255 and an overlay. `detections.csv` has a line per detection. `coco.json` holds the same for COCO's tools, with the pixels of each detection. `frames.csv` lists all frames, and `skipped.csv` the files that cannot be read.
+#
+# If the command is interrupted, run it again: finished files are not predicted twice. With `--tracks` the detections of a video are linked from frame to frame ([tracks](44_tracks.ipynb)). `tracks.csv` lists the confirmed tracks, and the overlays show their numbers. A detection of a track that is not confirmed yet has a question mark.
 #
 # ## Any size
 #

@@ -220,6 +220,8 @@ both.differs
 # ### Small counts need intervals
 #
 # A single Pd hides where a detector is weak, so we count targets by their area in pixels. But if nine of ten tiny targets were found, is that 90%? Wilson's interval (see `task`) holds the rates that are compatible with the count. It assumes independent targets. The targets of one image are not quite independent, so the true intervals are wider.
+#
+# One run is one random draw. If several runs differ in the seed alone (settings, training list, precision and versions are equal), their mean and standard deviation predict the next one. A difference between two recipes that is smaller than this deviation proves nothing.
 
 # %%
 #| export
@@ -239,17 +241,6 @@ def by_size(
     return rates
 
 
-# %%
-rates = by_size(run.details.targets)
-rates[1]
-
-# %% [markdown]
-# ### Runs that differ in their seed alone
-#
-# One run is one random draw. If several runs differ in the seed alone (settings, training list, precision and versions are equal), their mean and standard deviation predict the next one. A difference between two recipes that is smaller than this deviation proves nothing.
-
-# %%
-#| export
 _NAMED = ("seed", "train_list", "test_list")  # the protocol has the content of the lists
 
 
@@ -268,6 +259,8 @@ def seed_groups(
 
 
 # %%
+rates = by_size(run.details.targets)
+print(rates[1])
 [group] = seed_groups(compare([kept / f"scenes-quick/seed{n}" for n in range(5)]).runs)
 ious = [run.scores["iou"] for run in group]
 f"IoU {np.mean(ious):.3f} \u00b1 {np.std(ious, ddof=1):.3f} (n = {len(group)})"
@@ -341,3 +334,22 @@ def _tables(comparison: Comparison) -> list[str]:
     if all(run.task == "detect" for run in comparison.runs):
         found.append(_size_table(comparison.runs))
     return list(filter(None, found))
+
+# %% [markdown]
+# ## Questions
+#
+# 1. The table by size has Pd 0.978 (0.924-0.994) and 0.989 (0.941-0.998) for the same 92 targets. Is the second run better at them?
+#    <details><summary>Answer</summary>
+#
+#    It found one target more. Both intervals hold the rate of the other run, so 92 targets are too few to tell.
+#    </details>
+# 2. One of two runs was scored in the epoch that is best on the test list. In which direction is the comparison wrong?
+#    <details><summary>Answer</summary>
+#
+#    Its score is too high. The best of 200 noisy scores is above the true one, also if all epochs are equally good. `compare` therefore refuses.
+#    </details>
+# 3. Five seeds have an IoU of 0.835 ± 0.007. A new recipe reaches 0.845 with one seed. What do you do?
+#    <details><summary>Answer</summary>
+#
+#    Train more seeds. One run is 1.4 standard deviations above the mean, which happens by chance to about one run in twelve.
+#    </details>
