@@ -171,7 +171,9 @@ where({}).note, where({"COLAB_RELEASE_TAG": "release"}) == COLAB, megabytes(14_6
 
 
 # %% [markdown]
-# A run has one folder: `output_dir`, or the folder of the run to resume, or a folder that is named after the recipe, where this machine keeps runs. Colab ends a session after at most 12 hours; Kaggle after 12, and after 9 with a TPU. These are the services' numbers of 2025, which may change and were not tried here; `max_hours` overrules them. Half an hour is left for the time before this process and for a good end. The variables of a TPU's runtime show whether Kaggle gave one. We count from the start of this process, as the system reports it, because the clock on the wall may jump. A restarted kernel counts from zero although its session does not: use `max_hours` then. Those count from the beginning of a run, and if they are more than the service allows, they are the hours of its session.
+# A run has one folder: `output_dir`, or the folder of the run to resume, or a folder that is named after the recipe, where this machine keeps runs.
+#
+# Colab ends a session after at most 12 hours; Kaggle after 12, and after 9 with a TPU. These are the services' numbers of 2025, which may change and were not tried here; `max_hours` overrules them. Half an hour is left for the time before this process and for a good end. The variables of a TPU's runtime show whether Kaggle gave one. We count from the start of this process, as the system reports it, because the clock on the wall may jump. A restarted kernel counts from zero although its session does not: use `max_hours` then. Those count from the beginning of a run, and if they are more than the service allows, they are the hours of its session.
 
 # %%
 #| export

@@ -3,7 +3,7 @@
 #
 # > The frames of files: images, pages of a TIFF, frames of a video or of an animation.
 #
-# An infrared camera writes 14 or 16 bits, a network reads 8, and in between most small targets are lost. The other trouble is the file: one image, the pages of a TIFF, a video, an animated GIF, PNG or WebP, complete or broken off. This page turns all of them into one sequence of 8-bit frames, read as for training.
+# An infrared camera writes 14 or 16 bits and a network reads 8. A careless conversion between them loses the small targets. The other difficulty is the file: one image, the pages of a TIFF, a video, an animated GIF, PNG or WebP, complete or broken off. This page turns all of them into one sequence of 8-bit frames, read as for training.
 
 # %%
 #| default_exp frames
