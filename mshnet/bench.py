@@ -43,7 +43,7 @@ def take_turns(
     repeats: int,
     device: Device,
 ) -> dict[str, list[float]]:  # seconds of each way, turn by turn
-    "Measure several ways in turns, after one turn of each that is not counted."
+    "Measure several ways alternately, after one turn of each that is not counted."
     times: dict[str, list[float]] = {name: [] for name in ways}
     for turn in range(repeats + 1):
         for name in list(ways)[:: 1 if turn % 2 else -1]:
@@ -54,7 +54,7 @@ def take_turns(
             times[name].append(time.perf_counter() - start)
     return {name: found[1:] for name, found in times.items()}
 
-# %% ../nbs/55_bench.ipynb #some
+
 def some(split: Split, images: int, batch: int = 1) -> Split:
     "Images of a split, evenly spread: whole batches, at least one."
     count = max(1, min(images, len(split)) // batch) * batch

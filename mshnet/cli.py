@@ -67,7 +67,7 @@ COMMANDS = {
     "compare": "compare runs: scores, protocols, and Pd by size",
 }
 
-# %% ../nbs/57_cli.ipynb #c-arguments-dict-str-tuple-str-str
+
 _ARGUMENTS: dict[str, tuple[str, str, str | None, str]] = {  # name, metavar, nargs, help
     "train": ("folder", "[DIR]", "?", "the data set: the same as --dataset-dir DIR"),
     "data": ("folder", "[DIR]", "?", "folder or archive of the data set, or a name"),
@@ -344,9 +344,9 @@ def _result_folder(name: str) -> Path:
     (folder / ".writable").unlink()
     return folder
 
-# %% ../nbs/57_cli.ipynb #_train
+
 def _train(config: Settings) -> int:
-    "Train, with pictures at the end; status 75 if the time was over before the last epoch."
+    "Train, with figures at the end; status 75 if the time was over before the last epoch."
     from mshnet.data import outside_of_data
     from mshnet.task import make_task
     from mshnet.train import keep_copies, processes_to_start, train
@@ -404,7 +404,7 @@ def _predict(config: Config, inputs: list[str], words: Sequence[str], **how: Any
     print(f"{summary}\nweights  {_which_weights(config)}\nresults  {summary.folder}")
     return summary.status
 
-# %% ../nbs/57_cli.ipynb #_data
+
 def _data(config: Any, split: float | None = None, write: str = "") -> int:
     "Print the data report, after writing lists or simulated data if asked; status 2 if unusable."
     task = resolve("mshnet.task:make_task")(config)

@@ -88,7 +88,7 @@ def choice(
     honest = chosen.endswith(", the last") or "held-out" in chosen
     return "without the test list" if honest else UNKNOWN
 
-# %% ../nbs/54_compare.ipynb #read_scored
+
 def read_scored(
     folder: str | Path,  # a run, or what `mshnet test --output-dir` wrote
 ) -> Scored:
@@ -127,7 +127,7 @@ def _differing(
     values = {name: [one_line(str(row.get(name, UNKNOWN))) for row in rows] for name in names}
     return {name: found for name, found in values.items() if len(set(found)) > 1}
 
-# %% ../nbs/54_compare.ipynb #Comparison
+
 @dataclass(frozen=True)
 class Comparison:
     "Runs side by side."
@@ -179,7 +179,7 @@ def by_size(
         rates.append((name, count[1], count[0], fraction(*count), wilson(*count)))
     return rates
 
-# %% ../nbs/54_compare.ipynb #seed_groups
+
 _NAMED = ("seed", "train_list", "test_list")  # the protocol has the content of the lists
 
 

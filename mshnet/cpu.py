@@ -73,7 +73,7 @@ def _channel_gradients(
     of_fc1 = torch.einsum("kbr,kbc->rc", grad_hidden, pooled)
     return grad_hidden @ fc1, of_fc1, torch.einsum("bc,kbr->cr", inner, hidden)
 
-# %% ../nbs/40_cpu.ipynb #_weigh_pixels
+
 def _weigh_pixels(
     z: Tensor,  # [B,HW,C]
     kernel: Tensor,  # [1,2,7,7]
@@ -264,7 +264,7 @@ Network = TypeVar("Network", bound=nn.Module)
 
 
 def use_cpu_passes(model: Network) -> Network:
-    "The same model, with the passes by hand in all blocks and steps up that are MSHNet's."
+    "The same model, with the hand-written passes in all blocks and steps up that are MSHNet's."
     for layer in model.modules():
         if isinstance(layer, UNet) and layer.join is join:
             layer.join = join_on_cpu  # type: ignore[method-assign]

@@ -57,7 +57,7 @@ class Report(NamedTuple):
     def __str__(self) -> str:
         return "\n".join(map(str, self.lines))
 
-# %% ../nbs/56_doctor.ipynb #_find_nvidia
+
 def _find_nvidia() -> list[str]:
     "The NVIDIA GPUs of the system; none without its tool, or if that fails."
     words = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
@@ -124,7 +124,7 @@ def _accelerator(checkup: _Checkup) -> _Finding:
         return "warning", f"{text}; free some, or use a smaller --batch-size or --micro-batch"
     return "ok", text
 
-# %% ../nbs/56_doctor.ipynb #_build
+
 def _build(checkup: _Checkup) -> _Finding:
     "Whether this torch was built for what this machine has, and is the one that is installed."
     asked, version = checkup.config.device.partition(":")[0], installed(XLA_PACKAGES[0])
@@ -210,7 +210,7 @@ def _session(checkup: _Checkup) -> _Finding:
         return "warning", f"{time}, and the run goes with it; use --mirror-dir drive"
     return "ok", f"{time}; no copies (--mirror-dir DIR copies the run there meanwhile)"
 
-# %% ../nbs/56_doctor.ipynb #_line
+
 _ALL = (_machine, _accelerator, _build, _disk, _data, _session)
 _CHECKS: dict[str, Callable[[_Checkup], _Finding]] = {check.__name__[1:]: check for check in _ALL}
 

@@ -96,7 +96,7 @@ def _made_once(target: Path) -> Iterator[Path | None]:
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
 
-# %% ../nbs/13_fetch.ipynb #unpack
+
 def unpack(archive: Path, local: Path) -> Path:
     "The data set in a .zip, unpacked below `local` the first time; UserError if it is bad."
     with explain_failure(f"{archive}: cannot be unpacked to {local}"):
@@ -159,7 +159,7 @@ class Published(NamedTuple):
     "A data set that others publish."
 
     name: str
-    page: str  # for people: what it is, how to get it by hand, its licence
+    page: str  # for people: what it is, how to download it, its licence
     archives: tuple[str, ...]  # addresses of .tar.gz, tried in this order
 
 
@@ -214,9 +214,9 @@ def _pixels(published: Published) -> dict[str, str]:
         name, digests[f"images/{name}"], digests[f"masks/{name}"] = line.split()
     return digests
 
-# %% ../nbs/13_fetch.ipynb #download
+
 _PICTURES = (".png", ".bmp", ".jpg", ".jpeg", ".tif", ".tiff")
-_LARGEST = 20_000_000  # bytes of one file, and pixels of one picture
+_LARGEST = 20_000_000  # bytes of one file, and pixels of one image
 
 
 def download(published: Published, local: Path) -> Path:
@@ -251,7 +251,7 @@ def download(published: Published, local: Path) -> Path:
 
 
 def _pictures_at(url: str) -> Iterator[tuple[str, bytes]]:
-    "Path and content of each picture in a remote archive; ConnectionError if it breaks off."
+    "Path and content of each image in a remote archive; ConnectionError if it breaks off."
     import requests  # imported here: `mshnet --help` needs none
 
     try:
@@ -267,7 +267,7 @@ def _pictures_at(url: str) -> Iterator[tuple[str, bytes]]:
 
 
 def _keep(path: PurePosixPath, content: bytes, wanted: dict[str, str], folder: Path) -> None:
-    "Write a picture if it is wanted, as an image or as a mask."
+    "Write a file of pixels if it is wanted, as an image or as a mask."
     name = path.stem.removesuffix("_pixels0")
     names = (f"images/{name}", f"masks/{name}")
     found = pixel_digests(content) if wanted.keys() & {*names} else ("", "")
@@ -280,15 +280,15 @@ def _keep(path: PurePosixPath, content: bytes, wanted: dict[str, str], folder: P
 
 
 def pixel_digests(
-    content: bytes,  # of a picture's file
+    content: bytes,  # of an image file
 ) -> tuple[str, str]:  # as an image, as a mask; empty: it cannot be read
-    "Six digits for the pixels of a picture: of their colours, and of zero or not."
+    "Six digits for the pixels of an image: of their colours, and of zero or not."
     from PIL import Image  # imported here: `mshnet --help` needs none
 
-    with contextlib.suppress(Exception), Image.open(io.BytesIO(content)) as picture:
-        if picture.width * picture.height <= _LARGEST:
-            marked = picture.convert("L").point(lambda value: 255 * (value > 0))
-            both = (f"{p.size}".encode() + p.tobytes() for p in (picture.convert("RGB"), marked))
+    with contextlib.suppress(Exception), Image.open(io.BytesIO(content)) as opened:
+        if opened.width * opened.height <= _LARGEST:
+            marked = opened.convert("L").point(lambda value: 255 * (value > 0))
+            both = (f"{p.size}".encode() + p.tobytes() for p in (opened.convert("RGB"), marked))
             image, mask = (hashlib.sha256(pixels).hexdigest()[:6] for pixels in both)
             return image, mask
     return "", ""

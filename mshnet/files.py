@@ -80,7 +80,7 @@ def _sync_folder(folder: Path) -> None:
         finally:
             os.close(handle)
 
-# %% ../nbs/11_files.ipynb #reason
+
 _BAD_BYTES = (None, errno.EINVAL, errno.EEXIST, errno.EISDIR, errno.ENOTDIR)  # not the disk's fault
 
 
@@ -113,7 +113,7 @@ def names_beside(path: Path) -> list[str]:
         return [beside.name for beside in path.parent.iterdir() if beside.name != path.name]
     return []
 
-# %% ../nbs/11_files.ipynb #write_atomic
+
 def write_atomic(
     path: Path, content: bytes | str, previous: Path | None = None, durable: bool = True
 ) -> None:
@@ -326,7 +326,7 @@ def locked(
         with contextlib.suppress(OSError):  # such as a disk that has vanished
             lock.release()
 
-# %% ../nbs/11_files.ipynb #free_memory
+
 def free_memory(group: Path = Path("/sys/fs/cgroup")) -> float:
     "Bytes that this process may still take, by the system and by its container."
     import psutil  # imported here: `mshnet --help` needs none

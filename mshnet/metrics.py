@@ -29,14 +29,14 @@ class Objects:
         "Number of objects."
         return len(self.area)
 
-# %% ../nbs/02_metrics.ipynb #_components
+
 def _components(
     mask: np.ndarray,  # [h,w] bool, as cropped
     row: np.ndarray,  # [h] places of the rows in the image
     col: np.ndarray,  # [w] places of the columns
 ) -> Objects:
     "Find the 8-connected components of a cropped mask."
-    padded = np.zeros((mask.shape[0], mask.shape[1] + 1), bool)  # a run ends with its row
+    padded = np.zeros((mask.shape[0], mask.shape[1] + 1), bool)  # a segment ends with its row
     padded[:, :-1] = mask
     labels, count = label(padded, np.ones((3, 3), bool))
     edges = np.flatnonzero(np.diff(padded.ravel(), prepend=False))
@@ -105,7 +105,7 @@ def match_reference(
             taken.add(p)
     return list(pairs.items())
 
-# %% ../nbs/02_metrics.ipynb #match_exact
+
 def match_exact(
     targets: Objects,
     preds: Objects,
@@ -124,7 +124,7 @@ def match_exact(
     chosen = set(zip(*linear_sum_assignment(cost), strict=True))
     return [(t, p) for t, p, _ in edges if (rows[t], cols[p]) in chosen]
 
-# %% ../nbs/02_metrics.ipynb #Found
+
 MATCH = {"exact": match_exact, "reference": match_reference}  # by the name of the rule
 
 

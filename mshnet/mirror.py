@@ -51,7 +51,7 @@ def _worth_more(target: Path, source: Path) -> str:
 
 # %% ../nbs/15_mirror.ipynb #Mirror
 class Mirror:
-    "A copy of a run folder that a thread keeps up to date; with target None it does nothing."
+    "A backup of a run folder that a thread keeps up to date; with target None it does nothing."
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class Mirror:
         return f"mirror  {there}; missing: {', '.join(missing)} ({why}); they are in {self.source}"
 
     def rounds(self) -> None:
-        "Copy in rounds, until the mirror is closed."
+        "Copy in rounds, until the backup is closed."
         failures = 0
         while self.changed.wait() and not self.closed.is_set():
             self.changed.clear()
@@ -180,9 +180,9 @@ class Mirror:
         self.claimed = True
 
     def copy(self, name: str) -> None:
-        """Copy one file, unless it is there; before `last.pt` the log and the weights it speaks of.
+        """Copy one file, unless it is there; before `last.pt` its log and weights.
 
-        ChangedMeanwhile if it has become another one, which they would not fit.
+        ChangedMeanwhile if it was replaced meanwhile, because they would not fit the new one.
         """
         old, new = self.source / name, self.target / name
         for folder in reversed(Path(name).parents[:-1]):
@@ -204,7 +204,7 @@ class Mirror:
         self.copied[name] = now
 
     def write(self, file: BinaryIO, piece: bytes) -> None:
-        "Write a piece, unless the mirror is closed."
+        "Write a piece, unless the backup is closed."
         if self.closed.is_set():
             raise OSError("the mirror is closed")
         file.write(piece)
@@ -240,7 +240,7 @@ _RECORDS = ("config.json", "log.jsonl", "status.json", "scores.json", "details.j
 
 
 def _take_files(copy: Path, folder: Path) -> None:
-    """Copy the files of a run, checkpoints last. A picture or a log that fails is left out.
+    """Copy the files of a run, checkpoints last. A figure or a log that fails is left out.
 
     OSError without a checkpoint, or without its records; then nothing stays.
     """

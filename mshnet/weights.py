@@ -240,7 +240,7 @@ def _read_safetensors(path: str | Path) -> dict[str, Any]:
         stored = (file.metadata() or {}).get("mshnet", "{}")
     return {**json.loads(stored), "model": weights}
 
-# %% ../nbs/33_weights.ipynb #checksum
+
 _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.complex128}
 
 

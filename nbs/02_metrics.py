@@ -8,16 +8,20 @@
 # - *Pixels*: how well does the predicted mask cover the true one? IoU, nIoU and F1 are the answers.
 # - *Objects*: how many targets were found (Pd, probability of detection), and how many pixels were reported where there is nothing (Fa, false alarms)?
 #
-# We first count all five on two small images. Then we define an object, a hit and a false alarm, which is where programs differ. The code for a whole data set comes last. [How the scores are defined](guides/scores.ipynb) is the short version for readers of tables.
+# We first count all five on two small images. Then we ask which prediction found which target, which is where programs differ. The code for a whole data set comes last. [How the scores are defined](guides/scores.ipynb) is the short version for readers of tables.
 
 # %%
 #| default_exp metrics
 
 # %%
 #| hide
+from importlib import import_module
+
 import matplotlib.pyplot as plt
 import torch
 from fastcore.test import test_close, test_eq
+
+metrics = import_module("mshnet.metrics")
 
 # %%
 #| export
@@ -57,13 +61,51 @@ print(f"{2 * precision * recall / (precision + recall):.2f}")
 print(f"Pd   2/3 = {2 / 3:.2f}")
 print(f"Fa   4/{truths.size} = {4e6 / truths.size:.1f} per million pixels")
 
-
 # %% [markdown]
 # IoU adds the pixels of all images before it divides, so the large target decides. nIoU is the mean over the images, so the small targets of image B count as much as the large one. F1 is 2 IoU / (1 + IoU) and ranks methods as IoU does. Pd and Fa need objects. Here we counted them by eye; the rest of the page computes them.
+
+# %% [markdown]
+# ## Which prediction found which target?
 #
-# ## Objects in a mask
+# An object is a set of pixels of a mask that touch at a side or a corner. A prediction finds a target if their centroids are less than 3 pixels apart, and it can find only one. When several are close together, the answer depends on the rule, and two rules are in use here:
 #
-# An object is a set of 8-connected pixels. Of each object we need the centroid and the area.
+# - **exact**: as many pairs as possible, and among those the pairing with the least total distance. The order of the objects plays no part.
+# - **reference**: the rule of the published scripts. Targets are taken in label order, and each takes the first free prediction in label order, whether it is the nearest or not.
+#
+# Fa counts the pixels of unmatched predictions. Here the reference has a second peculiarity: it removes the matched predictions from a list of *areas*. A false alarm with the area of a matched prediction is therefore not counted.
+#
+# One image shows both. Targets are blue, predictions orange, pairs black, and each circle has a radius of 3 pixels. The upper prediction is near both targets, the lower left one is near the first target only. The reference gives the upper prediction to the first target, and the second target goes without. It also omits the false alarm at the lower right, because its area is that of the matched prediction.
+
+# %%
+truth, pred = np.zeros((2, 15, 18), bool)
+truth[4:7, 4:7] = truth[4:7, 8:11] = True
+pred[3:6, 6:9] = pred[7:9, 3:5] = pred[10:13, 12:15] = True
+targets, preds = metrics.objects(truth), metrics.objects(pred)
+colors = np.array([[1, 1, 1], [0.6, 0.8, 1], [1, 0.8, 0.5], [0.7, 0.7, 0.6]])
+figure = plt.figure(figsize=(10, 4.5), layout="constrained")
+for axes, (rule, match) in zip(figure.subplots(1, 2), metrics.MATCH.items(), strict=True):
+    found, pairs = metrics.find(targets, preds, rule), match(targets, preds)
+    axes.imshow(colors[truth + 2 * pred])
+    for t, (y, x) in enumerate(targets.centroid):
+        axes.add_patch(plt.Circle((x, y), metrics.RADIUS, fill=False, color="tab:blue"))
+        axes.text(x, y - 3.2, f"target {t + 1}", color="tab:blue", ha="center")
+    for t, p in pairs:
+        axes.plot(*np.stack([targets.centroid[t], preds.centroid[p]])[:, ::-1].T, "ko-", lw=3)
+    areas = preds.area[[p for _, p in pairs]]
+    for p in set(range(len(preds))) - {p for _, p in pairs}:
+        hidden = rule == "reference" and preds.area[p] in areas
+        text = f"{preds.area[p]} false pixels" + (", not counted" if hidden else "")
+        axes.text(*(preds.centroid[p] + [2.6, 0])[::-1], text, ha="center", color="tab:red")
+    title = f"{rule}: Pd {found.matched}/{found.targets}, {found.false_pixels} false pixels"
+    axes.set(xticks=[], yticks=[], title=title)
+
+
+# %% [markdown]
+# Published tables were made with the reference rule, which we reproduce to the digit. A score line never mixes the rules, and every saved score names its rule.
+#
+# ## The machinery: objects
+#
+# Of each object we need the centroid and the area. `scipy.ndimage.center_of_mass` would do, but visits each pixel, and an untrained network predicts thousands of objects. We add *segments* instead, the pieces of a row without a gap. All sums are whole numbers, so their order cannot change a centroid. Before that we leave out empty rows and columns, except one between two objects.
 
 # %%
 #| export
@@ -79,18 +121,13 @@ class Objects:
         return len(self.area)
 
 
-# %% [markdown]
-# `scipy.ndimage.center_of_mass` would do, but visits each pixel, and an untrained network predicts thousands of objects. We add *segments* instead, the pieces of a row without a gap. All sums are whole numbers, so their order cannot change a centroid. Before that we leave out empty rows and columns, except one between two objects.
-
-# %%
-#| export
 def _components(
     mask: np.ndarray,  # [h,w] bool, as cropped
     row: np.ndarray,  # [h] places of the rows in the image
     col: np.ndarray,  # [w] places of the columns
 ) -> Objects:
     "Find the 8-connected components of a cropped mask."
-    padded = np.zeros((mask.shape[0], mask.shape[1] + 1), bool)  # a run ends with its row
+    padded = np.zeros((mask.shape[0], mask.shape[1] + 1), bool)  # a segment ends with its row
     padded[:, :-1] = mask
     labels, count = label(padded, np.ones((3, 3), bool))
     edges = np.flatnonzero(np.diff(padded.ravel(), prepend=False))
@@ -135,14 +172,9 @@ print("rows kept:", crop(mask, False)[1])  # row 4 is as empty as row 3
 objects(mask)
 
 # %% [markdown]
-# ## Which prediction found which target?
+# ### The two rules
 #
-# A prediction finds a target if their centroids are less than 3 pixels apart, and it can find only one. When several are close together, the answer depends on the rule, and two rules are in use here:
-#
-# - **exact**: as many pairs as possible, and among those the pairing with the least total distance. The order of the components plays no part.
-# - **reference**: the rule of the published scripts. Targets are taken in label order, and each takes the first free prediction in label order, whether it is the nearest or not.
-#
-# Published tables were made with the second, which we reproduce to the digit. A score line never mixes them, and every saved score names its rule.
+# The exact rule is an assignment problem. A near pair costs its distance, and any other pair costs more than all near ones together, so as many near pairs as possible are made. Of two equal pairings (to a millionth of a pixel) we take the one that leaves fewer false pixels. Otherwise rounding would decide, and a mirrored image could have a different Fa. For the same reason a distance of 2.9999999999 pixels counts as 3.
 
 # %%
 #| export
@@ -179,11 +211,6 @@ def match_reference(
     return list(pairs.items())
 
 
-# %% [markdown]
-# The exact rule is an assignment problem. A near pair costs its distance, and any other pair costs more than all near ones together, so as many near pairs as possible are made. Of two equal pairings (to a millionth of a pixel) we take the one that leaves fewer false pixels. Otherwise rounding would decide, and a mirrored image could have a different Fa. For the same reason a distance of 2.9999999999 pixels counts as 3.
-
-# %%
-#| export
 def match_exact(
     targets: Objects,
     preds: Objects,
@@ -203,13 +230,6 @@ def match_exact(
     return [(t, p) for t, p, _ in edges if (rows[t], cols[p]) in chosen]
 
 
-# %% [markdown]
-# ## False alarms
-#
-# Fa counts the pixels of unmatched predictions. Here the reference has a second peculiarity: it removes the matched predictions from a list of *areas*. A false alarm with the area of a matched prediction is therefore not counted.
-
-# %%
-#| export
 MATCH = {"exact": match_exact, "reference": match_reference}  # by the name of the rule
 
 
@@ -245,40 +265,12 @@ def find(
     return Found(len(targets), len(pairs), int(false))
 
 
-# %% [markdown]
-# One image shows both peculiarities: targets are blue, predictions orange, pairs black, and each circle has a radius of 3 pixels. The upper prediction is near both targets, the lower left one is near the first target only. The reference gives the upper prediction to the first target, and the second target goes without. It also omits the false alarm at the lower right, because its area is that of the matched prediction.
-
 # %%
-truth, pred = np.zeros((2, 15, 18), bool)
-truth[4:7, 4:7] = truth[4:7, 8:11] = True
-pred[3:6, 6:9] = pred[7:9, 3:5] = pred[10:13, 12:15] = True
-targets, preds = objects(truth), objects(pred)
-colors = np.array([[1, 1, 1], [0.6, 0.8, 1], [1, 0.8, 0.5], [0.7, 0.7, 0.6]])
-figure, found = plt.figure(figsize=(10, 4.5), layout="constrained"), {}
-both = ("reference", match_reference), ("exact", match_exact)
-for axes, (rule, match) in zip(figure.subplots(1, 2), both, strict=True):
-    found[rule], pairs = find(targets, preds, rule), match(targets, preds)
-    axes.imshow(colors[truth + 2 * pred])
-    for t, (y, x) in enumerate(targets.centroid):
-        axes.add_patch(plt.Circle((x, y), RADIUS, fill=False, color="tab:blue"))
-        axes.text(x, y - 3.2, f"target {t + 1}", color="tab:blue", ha="center")
-    for t, p in pairs:
-        axes.plot(*np.stack([targets.centroid[t], preds.centroid[p]])[:, ::-1].T, "ko-", lw=3)
-    areas = preds.area[[p for _, p in pairs]]
-    for p in set(range(len(preds))) - {p for _, p in pairs}:
-        hidden = rule == "reference" and preds.area[p] in areas
-        text = f"{preds.area[p]} false pixels" + (", not counted" if hidden else "")
-        axes.text(*(preds.centroid[p] + [2.6, 0])[::-1], text, ha="center", color="tab:red")
-    title = (
-        f"Pd {found[rule].matched}/{found[rule].targets}, {found[rule].false_pixels} false pixels"
-    )
-    axes.set(xticks=[], yticks=[], title=f"{rule}: {title}")
-test_eq(len(near(targets, preds)), 3)
-test_eq(found, {"reference": Found(2, 1, 4), "exact": Found(2, 2, 9)})
+near(targets, preds), match_reference(targets, preds), match_exact(targets, preds)
 
 
 # %% [markdown]
-# ## Scores
+# ### Scores
 #
 # If the denominator is 0, the score is undefined (NaN), not 0 or 1. A set without targets has no Pd, and a dash is printed.
 
@@ -318,10 +310,6 @@ def fraction(part: float, whole: float) -> float:
 
 
 # %% [markdown]
-# ## The machinery
-#
-# The rest counts whole data sets: in batches, in several processes, at many thresholds.
-#
 # ### Counts first, fractions last
 #
 # A `Tally` counts whole numbers and divides once, at the end. Scores therefore do not depend on the batches, and sums over devices are exact. Pixels are kept per image, because nIoU is a mean over images. An image with an empty union has no overlap to measure and stays out of the mean.
@@ -538,7 +526,12 @@ def pd_fa(
 #
 #    IoU is 4/36 = 0.11. Pd is 1, because the centroids agree, and Fa is 0, because the prediction found a target. Pd and Fa do not notice a blob that is too large.
 #    </details>
-# 3. Why does a mirrored image keep its Fa under the rule `exact`, but not always under `reference`?
+# 3. Find an image on which both rules give the same Pd and a different Fa.
+#    <details><summary>Answer</summary>
+#
+#    A target of 4 pixels with an exact prediction, and a second prediction of 4 pixels far away. Both rules find the target. The exact rule counts 4 false pixels. The reference counts none, because the false alarm has the area of the match.
+#    </details>
+# 4. Why does a mirrored image keep its Fa under the rule `exact`, but not always under `reference`?
 #    <details><summary>Answer</summary>
 #
 #    Mirroring changes the order in which components are labelled. The reference rule takes the first free prediction in that order. The exact rule takes the best pairing of all, and decides ties by area.

@@ -1,16 +1,22 @@
 # %% [markdown]
 # # Settings: one checked Config
 #
-# > One `Config` holds every setting of a run: checked once, written beside the results, the same in a notebook, on the command line, in a file and in a preset.
+# > One `Config` holds every setting of a run: checked once, recorded beside the results, the same in a notebook, on the command line, in a file and in a preset.
 #
-# A run has about fifty settings, from the learning rate to the folder of its results. A `Config` is one frozen value that holds all of them. Each of them is checked: a wrong name or value raises `UserError`, whose text is one line with the value and the remedy, such as `unknown setting 'epochz'; did you mean 'epochs'?`
+# A run has about fifty settings, from the learning rate to the folder of its results. If one of them is mistyped and the program takes the default in silence, a GPU computes a day of the wrong experiment. If none of them is recorded, nobody can repeat the right one.
+#
+# So all settings are fields of one frozen `Config`. We create one, make mistakes, combine sources that contradict each other, and see which settings decide the name of a run.
 
 # %%
 #| default_exp core
 
 # %%
 #| hide
-from fastcore.test import test_eq
+import tempfile
+from importlib import import_module
+
+core = import_module("mshnet.core")
+Config = core.Config
 
 # %%
 #| export
@@ -33,22 +39,58 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 from pydantic.fields import FieldInfo
 
 # %% [markdown]
-# ## What is a `Config`?
+# ## A `Config` and its mistakes
 #
-# There are four ways to create a `Config`: Python (or the settings cell of a notebook), the command line (`mshnet train --epochs 3`), a file (`--config mine.json`) and a preset (`--preset paper`). Later sources override earlier ones:
+# Every setting has a default, a range and a description, which `mshnet train --help` prints. A `Config` prints what differs from the defaults:
+
+# %%
+print(Config(dataset_dir="data/NUAA-SIRST", preset="a100", epochs=50))
+
+# %% [markdown]
+# A wrong name or value raises `UserError`. Its text is one line with the value and the remedy. It names all wrong settings at once:
+
+# %%
+for wrong in ({"epochz": 3}, {"crop_size": 250, "choose": "best"}, {"device": "gpu", "lr": "fast"}):
+    try:
+        Config(**wrong)
+    except ValueError as error:
+        print(error)
+
+# %% [markdown]
+# ## Four sources
+#
+# Settings come from Python (or the settings cell of a notebook), from the command line (`--epochs 3`), from a file (`--config mine.json`) and from a preset (`--preset paper`). Later sources override earlier ones:
 #
 # ```
 # defaults  <  preset  <  the resumed run  <  file  <  flags or variables   ->   Config
 # ```
 #
-# `Config` itself applies the preset, so all four give the same settings and the same run. Without a data set and without a preset the preset is `quick`, a trial run on synthetic scenes. `configure` reads the run and the file first.
+# Here a preset, a file and a flag disagree. The preset decides the optimizer, the file the learning rate, the flag the epochs:
+
+# %%
+with tempfile.TemporaryDirectory() as folder:
+    file = Path(folder, "mine.json")
+    file.write_text('{"epochs": 30, "lr": 0.01}')
+    config = core.configure({"preset": "paper", "epochs": 60}, str(file))
+config.optimizer, config.lr, config.epochs
 
 # %% [markdown]
-# ## Recipe and place
+# Without a data set and without a preset, the preset is `quick`, a trial run on synthetic scenes.
 #
-# There are two kinds of settings, and the difference decides what a resumed run may change. A **recipe** setting changes the result: data, model, optimizer, batch, seed, sizes, precision. A **place** setting changes where and how conveniently the result is computed.
+# ## Recipe and runtime settings
 #
-# Every setting has a default, a range and a description with its unit, which `mshnet train --help` prints. The recipe that all tasks share is the training and the optimizer:
+# A **recipe** setting changes the result: data, model, optimizer, batch, seed, sizes, precision. A **runtime** setting changes where and how conveniently the result is computed: device, folders, threads, limits. A resumed run may change the second kind only.
+#
+# The default run folder is named after the recipe and the data, never after the clock. That is how the same command finds its own interrupted run. Runtime settings are left out of the name. A cosine learning rate ends with its run, so a different number of epochs is a different run. With a constant learning rate `epochs` is left out of the name, because a longer run continues the same run.
+
+# %%
+for change in ({}, {"device": "cpu", "num_workers": 0}, {"epochs": 3}, {"seed": 1}):
+    print(core.run_name(Config(**change)), change)
+
+# %% [markdown]
+# ## The machinery: the settings of every task
+#
+# The recipe that all tasks share is the training and the optimizer. The runtime settings (`PlaceFields`) control how the machine is used, where files are, and what happens when a session ends, memory runs out or an image is damaged: nobody is there to decide it then.
 
 # %%
 #| export
@@ -111,13 +153,8 @@ class OptimizerFields(Fields):
     and kept; 0: none"""
 
 
-# %% [markdown]
-# The place settings control how the machine is used, what happens when a session ends, memory runs out or an image is damaged (nobody is there to decide it then), and where files are:
-
-# %%
-#| export
 class PlaceFields(Fields):
-    "Settings of where and how a run happens; they may change when it is resumed."
+    "Runtime settings: where and how a run computes; they may change when it is resumed."
 
     num_workers: Annotated[int, Field(ge=-1, le=256)] = -1
     "threads that prepare batches ahead; -1: by the number of cores; 0: none"
@@ -158,9 +195,7 @@ class PlaceFields(Fields):
 
 
 # %% [markdown]
-# `Settings` joins them, on top of the preset. It is frozen and rejects unknown names. Python accepts `True` as the number 1, and most string settings are paths. Truth values in place of numbers and impossible file names are therefore rejected here, once.
-#
-# The suite trains several *tasks*. `Settings` holds what every task has, and a task's own class adds the rest.
+# `Settings` joins them, on top of the preset. A task's class adds the rest. `Settings` is frozen and rejects unknown names. Python accepts `True` as the number 1, and most string settings are paths. Truth values in place of numbers and impossible file names are therefore rejected here, once.
 
 # %%
 #| export
@@ -240,7 +275,7 @@ class Settings(PlaceFields, OptimizerFields, TrainingFields):
 
     @classmethod
     def recipe_names(cls) -> list[str]:
-        "Names of the settings that change the result: all but those of the place."
+        "Names of the settings that change the result: all but the runtime settings."
         return [name for name in cls.model_fields if name not in PlaceFields.model_fields]
 
     @classmethod
@@ -273,9 +308,9 @@ def _is_possible_path(text: str) -> bool:
 
 
 # %% [markdown]
-# ## Tasks
+# ### Tasks
 #
-# The settings of detection with MSHNet, `Config`, are the first example of such a class (see the [recipe](14_recipe.ipynb)); `from mshnet.core import Config` finds it, too. `task` is a setting like any other, but it is read first, because its class validates all others. The table names the classes as text, and nothing is imported for a task that is not used. Your own task needs one line, `TASKS["mine"] = ("my_module:MySettings", "my_module:MyTask")` (see the [guide](guides/task.ipynb)).
+# The settings of detection, `Config`, are the first example of such a class ([recipe](14_recipe.ipynb)). `task` is a setting like any other, but it is read first, because its class validates all others. The table names the classes as text, so nothing is imported for a task that is not used. Your own task needs one line, `TASKS["mine"] = ("my_module:MySettings", "my_module:MyTask")` ([guide](guides/task.ipynb)).
 
 # %%
 #| export
@@ -322,16 +357,10 @@ def task_of(
     return task
 
 
-# %%
-Config = settings_class("detect")
-print(Config(dataset_dir="sirst", epochs=3, preset="a100"))
-test_eq(Config().preset, "quick")  # without data; its mistakes are ValueErrors
-
-
 # %% [markdown]
-# ## Four ways to create it
+# ### From four sources to one `Config`
 #
-# `configure` is behind all of them but `Config` itself. It collects what is written and hands it to the settings of the task, which validate it once. A setting that will have no effect is reported, because its writer probably expected one.
+# `configure` collects the settings of all sources and hands them to the class of the task, which validates them once. A setting that will have no effect is reported, because whoever passed it probably expected one. Some flags of the official script and of guides meant something else, or nothing. They are rejected, and the message names the flag of today. Other names known from guides keep working.
 
 # %%
 #| export
@@ -379,11 +408,6 @@ def configure(
     return config
 
 
-# %% [markdown]
-# Some flags of the official script and of guides meant something else, or nothing. They are rejected, and the message names what to write today. Other names known from guides keep working.
-
-# %%
-#| export
 RETIRED = {
     "anyway": "is retired: score the runs alike, or compare one run after the other",
     "watch": "is retired: learning_curves(folder) of mshnet.show draws a run that still trains",
@@ -433,7 +457,7 @@ ALIASES = {
 }
 
 # %% [markdown]
-# A file of settings is a JSON object. Every run leaves one, `config.json`, and whichever file of a run the user names, the settings are read from there. The run folder may have moved and the machine may be different; the settings of these are left out. A record of a newer release may hold settings that this release lacks; `settings_from` skips them.
+# A file of settings is a JSON object. Every run leaves one, `config.json`, and whichever file of a run the user names, the settings are read from there. The run folder may have moved and the machine may be different, so their settings are left out. A record of a newer release may hold settings that this release lacks; `settings_from` skips them. A notebook of `nbs/run` sets its settings as plain variables, because papermill can replace those. Papermill itself accepts any name: `papermill -p epochz 3` defines a variable that nobody reads, and the run takes all of its usual epochs. Therefore every plain variable of such a notebook must be a setting.
 
 # %%
 #| export
@@ -488,11 +512,6 @@ def settings_from(
     return kind(**kind.defaults() | known)
 
 
-# %% [markdown]
-# A notebook of `nbs/run` writes its settings as plain variables, because papermill can replace those. Papermill itself accepts any name: `papermill -p epochz 3` defines a variable that nobody reads, and the run takes all of its usual epochs. Therefore every plain variable of such a notebook must be a setting.
-
-# %%
-#| export
 def from_notebook(
     variables: Mapping[str, Any],  # the notebook's `globals()`
 ) -> Any:  # as `configure` returns
@@ -512,21 +531,6 @@ def from_notebook(
     return configure(given)
 
 
-# %%
-with warnings.catch_warnings(record=True) as caught:
-    warnings.simplefilter("always")
-    config = from_notebook({"preset": "paper", "epochs": 3, "data_path": "sirst", "lr": None})
-test_eq((config.epochs, config.dataset_dir, config.lr), (3, "sirst", 0.05))
-[str(warning.message) for warning in caught]
-
-
-# %% [markdown]
-# ## The name of a run
-#
-# The default run folder is named after the recipe and the data, never after the clock. That is how the same command finds its own interrupted run. Place settings are left out. With a constant learning rate `epochs` is left out too, because a longer run continues the same run. A cosine ends with its run, so there a different number of epochs is a different run.
-
-# %%
-#| export
 def run_name(config: Settings) -> str:  # such as "nuaa-sirst-1f0c2a9b"
     "Name of a run: the data set's name and eight digits of a hash of the recipe."
     data = Path(config.dataset_dir).resolve().name if config.dataset_dir else config.synthetic_name
@@ -541,14 +545,15 @@ def run_name(config: Settings) -> str:  # such as "nuaa-sirst-1f0c2a9b"
 
 
 # %%
-constant = Config(epochs=3, device="cpu", schedule="constant")
-run_name(Config()), run_name(Config(epochs=3)), run_name(constant)
+with warnings.catch_warnings(record=True, action="always") as caught:
+    config = from_notebook({"preset": "paper", "val_fraction": 0.1, "data_path": "sirst"})
+print(config.dataset_dir, run_name(config), *(str(warning.message) for warning in caught))
 
 
 # %% [markdown]
-# ## Mistakes
+# ### Errors of one line
 #
-# A mistyped setting is not a crash. It deserves one line with the value and the remedy. `UserError` marks such mistakes: the command line prints the line and leaves with status 2, and a notebook shows the line instead of forty frames of our code.
+# `UserError` marks mistakes of the user. The command line prints the line and exits with status 2; a notebook shows the line instead of forty frames of our code. pydantic compares a value with the definition of its setting and states what is accepted. An unknown name gets the nearest known one. A value may come from a damaged file, with line breaks, with characters that move a terminal's cursor, or with a million letters. `shown` shortens a value, and `one_line` keeps every error one printable line: it escapes control characters and leaves out the middle of a long text.
 
 # %%
 #| export
@@ -576,11 +581,6 @@ def as_user_error() -> Iterator[None]:
         raise UserError(str(error)) from None
 
 
-# %% [markdown]
-# pydantic compares a value with the definition of its setting and states what is accepted. An unknown name gets the nearest known one, which saves a look into the manual.
-
-# %%
-#| export
 def _explain(error: ValidationError, settings: type[Settings]) -> list[str]:
     "One line for each wrong setting: its value, and what to write instead."
     inputs, wanted = dict[str, Any](), defaultdict[str, list[str]](list)
@@ -629,11 +629,6 @@ def did_you_mean(
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
-# %% [markdown]
-# A value may come from a damaged file, with line breaks, with signs that move a terminal's cursor, or with a million letters. `shown` shortens a value, and `one_line` keeps every error one printable line: it escapes control characters and leaves out the middle of a long text.
-
-# %%
-#| export
 def one_line(
     text: str,
     most: int = 2000,  # letters, before any are escaped
@@ -670,19 +665,9 @@ def counted(count: int, what: str) -> str:
 
 
 # %% [markdown]
-# An error names all wrong settings at once, each with its value and the remedy. Names of presets and tasks are checked in the same way. These are typical mistakes and their lines:
-
-# %%
-for wrong in ({"epochz": 3}, {"crop_size": 250, "choose": "best"}, {"device": "gpu", "lr": "fast"}):
-    try:
-        Config(**wrong)
-    except ValueError as error:
-        print(error)
-
-# %% [markdown]
-# ## Damaged files
+# ### Damaged files
 #
-# Where we expect settings or a list of names, a user may name an image, a disk's worth of zeros, or brackets nested so deep that the parser fails. We read at most 16 MB of a text, more than any real list has, and every fault of its bytes raises the same one-line error. A record that a run wrote for people is different: if it is damaged, it counts as missing.
+# Where we expect settings or a list of names, a user may name an image, a file of zeros as large as a disk, or brackets nested so deep that the parser fails. We read at most 16 MB of a text, more than any real list has. Every fault of its bytes raises the same error of one line. A record that a run wrote for people is different: if it is damaged, it counts as missing.
 
 # %%
 #| export
@@ -726,3 +711,22 @@ def read_record(path: Path) -> dict[str, Any]:
     except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
+
+# %% [markdown]
+# ## Questions
+#
+# 1. `mshnet train --preset paper --config mine.json --lr 0.01`, and the file sets `lr` to 0.002. Which learning rate is used?
+#    <details><summary>Answer</summary>
+#
+#    0.01. The flag overrides the file, and the file would override the 0.05 of the preset.
+#    </details>
+# 2. A run was interrupted on a GPU. May it be resumed on a CPU, and with twice the batch?
+#    <details><summary>Answer</summary>
+#
+#    On a CPU, yes: `device` is a runtime setting, and the name of the run stays. Twice the batch changes the result. It gives another name, and so another run.
+#    </details>
+# 3. Why does an unknown setting in a notebook raise an error, when Python itself accepts any variable?
+#    <details><summary>Answer</summary>
+#
+#    Because `epochz = 3` has no effect. The run would train the usual number of epochs and look as if it had obeyed.
+#    </details>

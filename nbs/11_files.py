@@ -2,6 +2,16 @@
 # # Files: whole or absent
 #
 # > A file is whole or absent: written under a temporary name, then renamed. Also verified copies, locks, free memory, and reading ahead.
+#
+# Sessions end without notice, disks fill up, the power fails. A checkpoint that is overwritten in place can be lost at any of these moments, together with its predecessor. `torch.save(state, "last.pt")` overwrites in place. We write a file in three steps:
+#
+# ```
+# 1  write   .last.pt.4711.tmp      last.pt is the old file
+# 2  flush to the disk              last.pt is the old file
+# 3  rename  to last.pt             last.pt is the new file
+# ```
+#
+# A rename happens or does not happen, and at every moment `last.pt` is the old file or the new one, never half of one. All pages of the library write, copy and lock files with the functions of this one.
 
 # %%
 #| default_exp files
@@ -9,10 +19,11 @@
 # %%
 #| hide
 import tempfile
-
-from fastcore.test import expect_fail
+from importlib import import_module
 
 from mshnet.core import read_record
+
+files = import_module("mshnet.files")
 
 # %%
 #| export
@@ -34,19 +45,27 @@ from typing import IO, Any, BinaryIO
 
 from mshnet.core import UserError, counted, read_record, shown
 
+# %% [markdown]
+# ## A disk that is full
+#
+# A file is written, and after half of it the disk is full. The old file is still there, and nothing else. The second write succeeds, and keeps the old content as a second file:
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    path, old = Path(tmp) / "status.json", Path(tmp) / "old.json"
+    files.write_json(path, {"state": "running"})
+    with contextlib.suppress(OSError), files.replacing(path) as file:
+        file.write(b"half of a")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    print(read_record(path), sorted(os.listdir(tmp)))
+    files.write_atomic(path, "new", previous=old)
+    print(path.read_text(), read_record(old))
+
 
 # %% [markdown]
-# ## Whole or absent
+# ## The machinery: writing
 #
-# Sessions end without notice, disks fill up, the power fails. A checkpoint that is overwritten in place can be lost at any of these moments, together with its predecessor. We write a file in three steps:
-#
-# ```
-# 1  write   .last.pt.4711.tmp      last.pt is the old file
-# 2  flush to the disk              last.pt is the old file
-# 3  rename  to last.pt             last.pt is the new file
-# ```
-#
-# A rename happens or does not happen, and at every moment `last.pt` is the old file or the new one, never half of one. All notebooks write, copy and lock files with the functions of this page.
+# Disks, archives and servers fail, each in a different way, and the user needs the reason and the next step. A disk that is full, read-only or gone raises an `OSError` with a number. Everything else comes from damaged bytes or from a library, which may raise any exception. One function turns both into a `UserError` of one line. For damaged bytes it lets the errors of disks pass, because downloading an archive again does not help against a full disk.
 
 # %%
 #| export
@@ -104,13 +123,6 @@ def _sync_folder(folder: Path) -> None:
             os.close(handle)
 
 
-# %% [markdown]
-# ## Errors in one line
-#
-# Disks, archives and servers fail, each in a different way, and the user needs the reason and the next step. A disk that is full, read-only or gone raises an `OSError` with a number. Everything else comes from damaged bytes or from a library, which may raise any exception. One function turns both into a `UserError` of one line. For damaged bytes it lets the errors of disks pass, because downloading an archive again does not help against a full disk.
-
-# %%
-#| export
 _BAD_BYTES = (None, errno.EINVAL, errno.EEXIST, errno.EISDIR, errno.ENOTDIR)  # not the disk's fault
 
 
@@ -144,13 +156,6 @@ def names_beside(path: Path) -> list[str]:
     return []
 
 
-# %% [markdown]
-# ## Small files
-#
-# Most files are small enough to be written in one call. A full or read-only disk is an error that the user can correct, and the old file is still there:
-
-# %%
-#| export
 def write_atomic(
     path: Path, content: bytes | str, previous: Path | None = None, durable: bool = True
 ) -> None:
@@ -202,21 +207,8 @@ def cannot_be_written(path: Path) -> contextlib.AbstractContextManager[None]:
     return explain_failure(f"{path}: cannot be written", todo)
 
 
-# %%
-with tempfile.TemporaryDirectory() as tmp:
-    path, old = Path(tmp) / "status.json", Path(tmp) / "old.json"
-    write_json(path, {"state": "running"})
-    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    refused = expect_fail(UserError, contains="No space left")
-    with refused, cannot_be_written(path), replacing(path, old) as file:
-        file.write(b"half of a")
-        raise full
-    print(read_record(path), old.exists())
-    write_atomic(path, "new", previous=old)
-    print(path.read_text(), read_record(old))
-
 # %% [markdown]
-# ## Copies
+# ### Copies
 #
 # A copy is read back and compared by its digest before it replaces the target. (The system may read it back from this machine's memory and not from a far disk; no program can prevent that.) The source stays open during the copy. If another process *replaces* it, we copy the old content whole; if another process *writes to* it, we raise `ChangedMeanwhile` and keep the old copy. A `stamp` shows whether a file has changed since.
 
@@ -269,7 +261,7 @@ def copy_file(
 
 
 # %% [markdown]
-# ## Files that a user names
+# ### Files that a user names
 #
 # An input is a file, a folder or a pattern such as `"day/*.npz"`, or `"day/**"` for all folders below, behind links too. Of a folder we take the files whose suffix fits, in capitals or not. Hidden files are left out, and so are results of `mshnet predict` in folders below the named one: they would be predicted again. A file that is named twice is returned once. The order is that of the inputs.
 #
@@ -376,9 +368,9 @@ with tempfile.TemporaryDirectory() as tmp:
 
 
 # %% [markdown]
-# ## Locks
+# ### Locks, memory, reading ahead
 #
-# Two processes that must not do the same thing at the same time queue at a lock, or give up at once. The lock belongs to the operating system: it ends with the process, even if that is killed.
+# Two processes that must not do the same thing at the same time queue at a lock, or give up at once. The lock belongs to the operating system: it ends with the process, even if that is killed. The free memory decides where pixels are kept. A container may have less than its machine. An accelerator should not wait for its next batch, so a few threads read files and make batches ahead. Results come in order, and the number of threads changes nothing but the time. At most two results per thread are made ahead, which bounds the memory. We use threads and not processes because Pillow and numpy release Python's lock, nothing has to be pickled, and a notebook cell can be interrupted.
 
 # %%
 #| export
@@ -409,20 +401,6 @@ def locked(
             lock.release()
 
 
-# %%
-with tempfile.TemporaryDirectory() as tmp:
-    lock, refused = Path(tmp) / "lock", expect_fail(TimeoutError, contains="another process")
-    with locked(lock), refused, locked(lock, wait=False):
-        pass
-
-
-# %% [markdown]
-# ## Memory and reading ahead
-#
-# The free memory decides where pixels are kept. A container may have less than its machine. An accelerator should not wait for its next batch, so a few threads read files and make batches ahead. Results come in order, and the number of threads changes nothing but the time. At most two results per thread are made ahead, which bounds the memory. We use threads and not processes because Pillow and numpy release Python's lock, nothing has to be pickled, and a notebook cell can be interrupted.
-
-# %%
-#| export
 def free_memory(group: Path = Path("/sys/fs/cgroup")) -> float:
     "Bytes that this process may still take, by the system and by its container."
     import psutil  # imported here: `mshnet --help` needs none
@@ -457,3 +435,22 @@ def prefetch(
         finally:
             for future in waiting:
                 future.cancel()
+
+# %% [markdown]
+# ## Questions
+#
+# 1. Why is the temporary file in the folder of the target, and not in `/tmp`?
+#    <details><summary>Answer</summary>
+#
+#    A rename is one step only within a disk. Between two disks it is a copy, which can break off.
+#    </details>
+# 2. Why must step 2 come before step 3?
+#    <details><summary>Answer</summary>
+#
+#    The system may rename before it has written the content. After a power failure `last.pt` would have its new name and no bytes.
+#    </details>
+# 3. A process is killed while it holds a lock. Who releases it?
+#    <details><summary>Answer</summary>
+#
+#    The operating system. A lock that is only a file with a name would stay, and the next process would wait for ever.
+#    </details>

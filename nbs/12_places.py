@@ -1,16 +1,26 @@
 # %% [markdown]
 # # Colab, Kaggle or your machine
 #
-# > Where the notebook runs, and what that means: folders, the length of a session, Google Drive. Colab, Kaggle, or your machine.
+# > Where the notebook runs, and what that means: folders, the length of a session, Google Drive.
 #
-# Colab and Kaggle differ from a normal Linux machine in two ways. Their fixed folders differ, and at the end of a session they delete every file outside the right folder. Everything that depends on this is in this notebook.
+# Colab and Kaggle differ from a normal Linux machine in two ways: they have other folders, and at the end of a session they delete every file outside the right folder. A run of ten hours in the wrong folder is lost. Everything that depends on this is on this page.
+#
+# | | data by name | run folders | kept after the session |
+# |---|---|---|---|
+# | Colab | `/content` | `/content/runs` | nothing, but Google Drive (the backup) |
+# | Kaggle | `/kaggle/input` | `/kaggle/working/runs` | `/kaggle/working`, when the version is saved |
+# | your machine | `data` | `runs` | everything |
 
 # %%
 #| default_exp places
 
 # %%
 #| hide
+from importlib import import_module
+
 from mshnet.core import Config
+
+places = import_module("mshnet.places")
 
 # %%
 #| export
@@ -31,17 +41,21 @@ import psutil
 from mshnet.core import Settings, UserError, run_name
 from mshnet.files import reason
 
+# %% [markdown]
+# ## The same settings on three machines
+#
+# Both services set an environment variable in every session. Here we pretend to be on each machine in turn. Where would it put a run with these settings, and after how many hours would it stop?
+
+# %%
+for variable in ("COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE", "HOME"):
+    place = places.where({variable: "Batch"})
+    print(places.run_folder(Config(seed=1), place), places.session_hours(place, {}))
+
 
 # %% [markdown]
-# ## Where does the notebook run?
+# ## The machinery: where does the notebook run?
 #
-# | | data by name | run folders | kept after the session |
-# |---|---|---|---|
-# | Colab | `/content` | `/content/runs` | nothing, but Google Drive (the backup) |
-# | Kaggle | `/kaggle/input` | `/kaggle/working/runs` | `/kaggle/working`, when the version is saved |
-# | your machine | `data` | `runs` | everything |
-#
-# Both services set a variable in every session. Colab is always interactive. Kaggle reports whether a session is interactive or runs a saved version. On other machines Jupyter and Voila (which shows a notebook as a page) each set a variable in their kernels; a headless papermill sets neither. torchrun numbers its processes, and only the first one writes and prints.
+# Colab is always interactive. Kaggle reports whether a session is interactive or runs a saved version. On other machines Jupyter and Voila (which shows a notebook as a page) each set a variable in their kernels; a headless papermill sets neither. torchrun numbers its processes, and only the first one writes and prints.
 
 # %%
 #| export
@@ -86,7 +100,7 @@ HERE = Place("here", Path("data"), Path("runs"), "this machine: folders begin wh
 
 
 def where(environ: Mapping[str, str] = os.environ) -> Place:
-    "The place this process runs in."
+    "The kind of machine that this process runs on."
     if "KAGGLE_KERNEL_RUN_TYPE" in environ:  # checked first: Kaggle's image is built on Colab's
         return KAGGLE
     if "COLAB_RELEASE_TAG" in environ or "COLAB_GPU" in environ:
@@ -157,9 +171,9 @@ where({}).note, where({"COLAB_RELEASE_TAG": "release"}) == COLAB, megabytes(14_6
 
 
 # %% [markdown]
-# ## The run folder
+# A run has one folder: `output_dir`, or the folder of the run to resume, or a folder that is named after the recipe, where this machine keeps runs.
 #
-# A run has one folder: `output_dir`, or the folder of the run to resume, or a folder that is named after the recipe and lies where this place keeps runs.
+# Colab ends a session after at most 12 hours; Kaggle after 12, and after 9 with a TPU. These are the services' numbers of 2025, which may change and were not tried here; `max_hours` overrules them. Half an hour is left for the time before this process and for a good end. The variables of a TPU's runtime show whether Kaggle gave one. We count from the start of this process, as the system reports it, because the clock on the wall may jump. A restarted kernel counts from zero although its session does not: use `max_hours` then. Those count from the beginning of a run, and if they are more than the service allows, they are the hours of its session.
 
 # %%
 #| export
@@ -184,15 +198,6 @@ def has_checkpoint(folder: Path) -> bool:
     return any((folder / name).is_file() for name in ("last.pt", "previous.pt"))
 
 
-# %% [markdown]
-# ## How long a session lasts
-#
-# Colab ends a session after at most 12 hours; Kaggle after 12, and after 9 with a TPU. These are the services' numbers of 2025, which may change and were not tried here; `max_hours` overrules them. Half an hour is left for the time before this process and for a good end. The variables of a TPU's runtime show whether Kaggle gave one.
-#
-# We count from the start of this process, as the system reports it, because the clock on the wall may jump. A restarted kernel counts from zero although its session does not: use `max_hours` then. Those count from the beginning of a run, and if they are more than the place has, they are the hours of its session.
-
-# %%
-#| export
 def session_hours(place: Place | None = None, environ: Mapping[str, str] = os.environ) -> float:
     "Hours after which a session should end by itself; infinite where sessions do not end."
     place = place or where(environ)
@@ -212,13 +217,13 @@ def session_seconds() -> float:
 
 
 # %% [markdown]
-# ## Google Drive, and how it hangs
+# ### Google Drive, and how it hangs
 #
 # A Drive whose connection hangs blocks even a check whether its folder exists. The check waits in the kernel, where no signal of Python reaches it. Therefore a daemon thread makes the check, and we wait a limited time. A Drive that does not respond counts as not mounted.
 #
 # Mounting opens a window that asks for permission. The user may close it, or a company's account may forbid it. `google.colab.drive.mount` raises several kinds of exceptions for that. While the window is open it waits, and the notebook's stop button ends that.
 #
-# The result is always one line, and training continues without the Drive. (We had no Colab. We read the contract in its public source, and a stand-in in the tests keeps it.)
+# The result is always one line, and training continues without the Drive. (We had no Colab. The tests use a mock object that behaves as its public source does.)
 
 # %%
 #| export
@@ -256,9 +261,9 @@ def mount_drive(place: Place | None = None, timeout: float = 120.0) -> str:
 
 
 # %% [markdown]
-# ## The site of a run
+# ### The folders of a run
 #
-# Where a run lies, where it is copied to and how long it may take follow from the settings and the place. We work it out once, when a command begins, and hand it down.
+# Where a run lies, where it is copied to and how long it may take follow from the settings and the machine. We determine it once, when a command begins.
 #
 # Colab deletes its disk with the session. With `mirror_dir` a run is copied to a second folder, its backup ([backup](15_mirror.ipynb)). If the Drive is not mounted, we copy nothing and report that, because a folder made in its place would lie on the disk that is deleted. In Colab a run starts in the folder in which the Drive is mounted, and `drive/MyDrive/copies` means a folder of the Drive too. On Kaggle a copy may also lie in an earlier output that is attached as input.
 
@@ -339,7 +344,7 @@ site_of(stick)
 
 
 # %% [markdown]
-# ## Stale TPU variables
+# ### Stale TPU variables
 #
 # Kaggle's TPU machines set two variables of an older kind of TPU. With them the runtime waits for workers that do not exist ("Expected 4 worker addresses, got 1"), and we remove them before the runtime starts. On a real TPU pod the same variables hold valid addresses. Therefore we remove them on Kaggle, and elsewhere only if they hold the word "local".
 

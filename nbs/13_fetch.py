@@ -2,6 +2,16 @@
 # # Find or download a data set
 #
 # > From `--dataset-dir` to a folder on the local disk: a folder, a .zip archive, or the name of a published data set.
+#
+# "We train on NUAA-SIRST" may mean any of three published splits, and two tables with different splits cannot be compared. This page turns one setting into one folder, with the same images and the same lists on every machine:
+#
+# | `dataset_dir` | the folder |
+# |---|---|
+# | a folder | itself |
+# | a `.zip` archive | unpacked to the local disk, once |
+# | a name in `/kaggle/input`, `/content` or `data` | the folder or archive of this name |
+# | `NUAA-SIRST`, `IRSTD-1k`, `NUDT-SIRST` | downloaded, once |
+# | empty | none: the data are synthetic scenes |
 
 # %%
 #| default_exp fetch
@@ -9,9 +19,12 @@
 # %%
 #| hide
 import tempfile
+from importlib import import_module
 
 from fastcore.test import expect_fail
 from PIL import Image
+
+fetch = import_module("mshnet.fetch")
 
 # %%
 #| export
@@ -44,17 +57,15 @@ from mshnet.places import (
 )
 
 # %% [markdown]
-# ## Where is the data set?
+# ## The lists that come with the library
 #
-# One setting names the data set, and one function, `find_dataset`, turns it into a folder:
-#
-# | `dataset_dir` | the folder |
-# |---|---|
-# | a folder | itself |
-# | a `.zip` archive | unpacked to the local disk, once |
-# | a name in `/kaggle/input`, `/content` or `data` | the folder or archive of this name |
-# | `NUAA-SIRST`, `IRSTD-1k`, `NUDT-SIRST` | downloaded, once |
-# | empty | none: the data are synthetic scenes |
+# Three data sets can be named without a path, and their lists come with the library (`mshnet/lists`). The default lists are those that most papers use, as in the toolbox XinyiYing/BasicIRSTD (95650c3). The authors of NUAA-SIRST published two different splits, of 427 and of 320 images; their names end in `-authors427` and `-authors320`. These are the numbers of images. The lists of different origins overlap: never score weights of one by another.
+
+# %%
+{name: len(file.read_text().split()) for name, file in fetch.shipped_lists().items()}
+
+# %% [markdown]
+# ## The machinery: where is the data set?
 #
 # Kaggle mounts an attached data set in `/kaggle/input/NAME`, of late also in `/kaggle/input/datasets/OWNER/NAME`, and the folder inside often repeats the name. We therefore also search one and two levels below. We skip folders that begin with a dot, and the folder `unpacked`, which may hold part of an archive. Published names come last: a folder of that name is taken as it is.
 
@@ -104,11 +115,13 @@ def _candidates(text: str, place: Place) -> Iterator[Path]:
 
 
 # %% [markdown]
-# ## To the local disk, once
+# ### To the local disk, once
 #
 # A data set of this field is a thousand small files. From a mounted Drive each takes a good part of a second to open; an archive of them takes that time once. Therefore keep a `.zip` on Drive. We unpack it to the local disk: on Colab `/content/data`, and on Kaggle `/tmp/mshnet-data`, because everything below `/kaggle/working` is kept as the notebook's output. Elsewhere it is `data`.
 #
 # Several processes of one machine (one per GPU) arrive here at the same time. The first gets the lock and fills a scratch folder; the rename at the end happens or does not. If a process is killed, the system releases its lock, and the next process deletes the scratch folder and begins again.
+#
+# An archive is unpacked to a folder with its name and eight digits of a hash of its path, size and time; a different archive of the same name gets a different folder. Many archives wrap everything in one folder (`sirst-master/`), which then is the data set. Python's `zipfile` compares checksums and cuts the part of a name that leads out of the folder. The name of a member is in UTF-8 if a flag says so. Without the flag, macOS writes UTF-8 all the same, a Chinese Windows GBK, and other systems an alphabet of the eighties. macOS also writes a letter with its accent as two signs, and lists have one. We write one.
 
 # %%
 #| export
@@ -130,15 +143,6 @@ def _made_once(target: Path) -> Iterator[Path | None]:
             shutil.rmtree(scratch, ignore_errors=True)
 
 
-# %% [markdown]
-# An archive is unpacked to a folder with its name and eight digits of a hash of its path, size and time; a different archive of the same name gets a different folder. Many archives wrap everything in one folder (`sirst-master/`), which then is the data set.
-#
-# Python's `zipfile` compares checksums and cuts the part of a name that leads out of the folder.
-#
-# The name of a member is in UTF-8 if a flag says so. Without the flag, macOS writes UTF-8 all the same, a Chinese Windows GBK, and other systems an alphabet of the eighties. macOS also writes a letter with its accent as two signs, and lists have one. We write one.
-
-# %%
-#| export
 def unpack(archive: Path, local: Path) -> Path:
     "The data set in a .zip, unpacked below `local` the first time; UserError if it is bad."
     with explain_failure(f"{archive}: cannot be unpacked to {local}"):
@@ -209,9 +213,13 @@ with tempfile.TemporaryDirectory() as tmp:
 
 
 # %% [markdown]
-# ## Published data sets and their lists
+# ### Published data sets
 #
-# Three data sets can be named without a path. A name must mean the same images and the same split everywhere, or two tables cannot be compared. Therefore the lists of names come with the library (`mshnet/lists`). Those that most papers use are the default: 213 and 214 images of NUAA-SIRST, 663 and 664 of NUDT-SIRST, 800 and 201 of IRSTD-1k, as in the toolbox XinyiYing/BasicIRSTD (95650c3). The authors of NUAA-SIRST published two different splits, of 427 and of 320 images. Their names end in `-authors427` and `-authors320`. The lists of different origins overlap: never score weights of one by another.
+# We download archives of public repositories at a fixed commit, as GitHub packs them. (Pages of Google Drive and Baidu move, and ask for an account.) An archive may hold much more than one data set, in folders that its owner chose. We read it while it arrives, keep nothing but the images and masks of the data set, and stop after the last one.
+#
+# A file is recognised by its pixels. `tools/pixels.py` made the digests from the sets that our results were computed with. A file belongs to the data set if its name and its pixels do, whatever its folder. Compression and the number of equal channels do not count, and in a mask only zero or not. So a changed or damaged image cannot slip in: it is missing at the end, and the error names it. What one address lacks, the next may have. Nothing appears under the data set's name before it is complete.
+#
+# **None of the addresses was tried.** Commits and file names are those in an index of public repositories; the tests use a local server.
 
 # %%
 #| export
@@ -219,7 +227,7 @@ class Published(NamedTuple):
     "A data set that others publish."
 
     name: str
-    page: str  # for people: what it is, how to get it by hand, its licence
+    page: str  # for people: what it is, how to download it, its licence
     archives: tuple[str, ...]  # addresses of .tar.gz, tried in this order
 
 
@@ -275,22 +283,8 @@ def _pixels(published: Published) -> dict[str, str]:
     return digests
 
 
-# %%
-nuaa: Published = known("sirst")
-print(nuaa.page)
-{name: len(file.read_text().split()) for name, file in shipped_lists().items()}
-
-# %% [markdown]
-# We download archives of public repositories at a fixed commit, as GitHub packs them. (Pages of Google Drive and Baidu move, and ask for an account.) An archive may hold much more than one data set, in folders that its owner chose. We read it while it arrives, keep nothing but the images and masks of the data set, and stop after the last one.
-#
-# A file is recognised by its pixels. `tools/pixels.py` made the digests from the sets that our results were computed with. A file belongs to the data set if its name and its pixels do, whatever its folder. Compression and the number of equal channels do not count, and in a mask only zero or not. So a changed or damaged image cannot slip in: it is missing at the end, and the error names it. What one address lacks, the next may have. Nothing appears under the data set's name before it is complete.
-#
-# **None of the addresses was tried.** Commits and file names are those in an index of public repositories; the tests use a local server.
-
-# %%
-#| export
 _PICTURES = (".png", ".bmp", ".jpg", ".jpeg", ".tif", ".tiff")
-_LARGEST = 20_000_000  # bytes of one file, and pixels of one picture
+_LARGEST = 20_000_000  # bytes of one file, and pixels of one image
 
 
 def download(published: Published, local: Path) -> Path:
@@ -325,7 +319,7 @@ def download(published: Published, local: Path) -> Path:
 
 
 def _pictures_at(url: str) -> Iterator[tuple[str, bytes]]:
-    "Path and content of each picture in a remote archive; ConnectionError if it breaks off."
+    "Path and content of each image in a remote archive; ConnectionError if it breaks off."
     import requests  # imported here: `mshnet --help` needs none
 
     try:
@@ -341,7 +335,7 @@ def _pictures_at(url: str) -> Iterator[tuple[str, bytes]]:
 
 
 def _keep(path: PurePosixPath, content: bytes, wanted: dict[str, str], folder: Path) -> None:
-    "Write a picture if it is wanted, as an image or as a mask."
+    "Write a file of pixels if it is wanted, as an image or as a mask."
     name = path.stem.removesuffix("_pixels0")
     names = (f"images/{name}", f"masks/{name}")
     found = pixel_digests(content) if wanted.keys() & {*names} else ("", "")
@@ -354,27 +348,24 @@ def _keep(path: PurePosixPath, content: bytes, wanted: dict[str, str], folder: P
 
 
 def pixel_digests(
-    content: bytes,  # of a picture's file
+    content: bytes,  # of an image file
 ) -> tuple[str, str]:  # as an image, as a mask; empty: it cannot be read
-    "Six digits for the pixels of a picture: of their colours, and of zero or not."
+    "Six digits for the pixels of an image: of their colours, and of zero or not."
     from PIL import Image  # imported here: `mshnet --help` needs none
 
-    with contextlib.suppress(Exception), Image.open(io.BytesIO(content)) as picture:
-        if picture.width * picture.height <= _LARGEST:
-            marked = picture.convert("L").point(lambda value: 255 * (value > 0))
-            both = (f"{p.size}".encode() + p.tobytes() for p in (picture.convert("RGB"), marked))
+    with contextlib.suppress(Exception), Image.open(io.BytesIO(content)) as opened:
+        if opened.width * opened.height <= _LARGEST:
+            marked = opened.convert("L").point(lambda value: 255 * (value > 0))
+            both = (f"{p.size}".encode() + p.tobytes() for p in (opened.convert("RGB"), marked))
             image, mask = (hashlib.sha256(pixels).hexdigest()[:6] for pixels in both)
             return image, mask
     return "", ""
 
 
-# %% [markdown]
-# The digests of a grey picture are those of the same picture with three channels:
-
 # %%
-grey = Image.linear_gradient("L")
-for picture in (grey, grey.convert("RGB")):
-    picture.save(file := io.BytesIO(), "PNG")
-    print(pixel_digests(file.getvalue()))
+nuaa: Published = known("sirst")
+for image in (Image.linear_gradient("L"), Image.linear_gradient("L").convert("RGB")):
+    image.save(file := io.BytesIO(), "PNG")
+    print(pixel_digests(file.getvalue()))  # one channel, and three equal ones
 with tempfile.TemporaryDirectory() as tmp, expect_fail(UserError, contains="cannot be downloaded"):
     download(nuaa._replace(archives=("http://127.0.0.1:1/a",)), Path(tmp))

@@ -3,7 +3,7 @@
 #
 # > A backup of a run on a second disk, copied while it trains, and restored where the first disk is gone.
 #
-# Colab deletes its disk with the session. Therefore a thread can copy a run, while it trains, to a second folder, its **backup**: on Google Drive (`mirror_dir=drive`), a network disk or a USB stick. Each run has a folder there, with the name of the run folder.
+# Colab deletes its disk with the session, and a run of ten hours with it. Copying the checkpoint to Google Drive inside the loop is the usual remedy, and a Drive that hangs then stops the training. Here a thread copies the run while it trains, to a second folder, its **backup**: on Google Drive (`mirror_dir=drive`), a network disk or a USB stick. A new session restores the run from there.
 #
 # ```
 # /content/runs/NAME  --copied in the background, verified-->  MyDrive/mshnet/NAME
@@ -17,6 +17,9 @@
 # %%
 #| hide
 import tempfile
+from importlib import import_module
+
+mirror = import_module("mshnet.mirror")
 
 # %%
 #| export
@@ -34,7 +37,23 @@ from mshnet.files import ChangedMeanwhile, Stamp, copy_file, digest, reason, sta
 from mshnet.places import has_checkpoint, megabytes
 
 # %% [markdown]
-# ## Which files, and over which
+# ## A run and its backup
+#
+# A run writes two checkpoints, and each is copied. `flush` reports what the backup holds. The backup also keeps the checkpoint before the last:
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    source, target = Path(tmp) / "run", Path(tmp) / "drive" / "run"
+    source.mkdir()
+    with mirror.Mirror(source, target) as copies:
+        for text in ("epoch 1", "epoch 2"):
+            (source / "last.pt").write_text(text)
+            copies.wake()
+            print(copies.flush(timeout=60).replace(tmp, ""))
+    print({file.name: file.read_text() for file in sorted(target.glob("*.pt"))})
+
+# %% [markdown]
+# ## The machinery: which files are copied, and what they may replace
 #
 # The backup gets every file but temporary ones and `previous.pt`, which it makes for itself. The small records come first, because they are small and important. `status.json` comes last: copies are compared by it, and it must not promise an epoch that is missing.
 #
@@ -73,18 +92,18 @@ def _worth_more(target: Path, source: Path) -> str:
 
 
 # %% [markdown]
-# ## The copying thread
+# ### The copying thread
 #
 # After each write of the run the thread copies the changed files and rests for a minute; after failures it rests longer, up to five minutes. The thread is a daemon: a disk that hangs blocks neither the training nor the end of the process. It raises no error. It reports a problem once, reports once more when the problem is over, and the training continues. An error with one file does not stop the others, because a disk may be too full for a checkpoint but not for the log.
 #
-# A new session has no list of what the backup holds, and a file of the same size and digest counts as copied. An unmounted Drive leaves an empty folder of the local disk in its place. Therefore the first round claims the mirror by a marker file, and nothing is written where the marker is missing. The marker differs from session to session. Of two sessions that copy the same run, the later one continues; the earlier one stops copying and reports it.
+# A new session has no list of what the backup holds, and a file of the same size and digest counts as copied. An unmounted Drive leaves an empty folder of the local disk in its place. Therefore the first round marks the backup with a file, and nothing is written where this marker is missing. It differs from session to session. Of two sessions that copy the same run, the later one continues; the earlier one stops copying and reports it.
 #
-# At the end `flush` copies the rest without pauses, waits a limited time, and returns a line that reports where every file is, because the user may have to copy some by hand before the session is deleted.
+# At the end `flush` copies the rest without pauses, waits a limited time, and returns a line that reports where every file is, because the user may have to copy some files before the session is deleted.
 
 # %%
 #| export
 class Mirror:
-    "A copy of a run folder that a thread keeps up to date; with target None it does nothing."
+    "A backup of a run folder that a thread keeps up to date; with target None it does nothing."
 
     def __init__(
         self,
@@ -137,7 +156,7 @@ class Mirror:
         return f"mirror  {there}; missing: {', '.join(missing)} ({why}); they are in {self.source}"
 
     def rounds(self) -> None:
-        "Copy in rounds, until the mirror is closed."
+        "Copy in rounds, until the backup is closed."
         failures = 0
         while self.changed.wait() and not self.closed.is_set():
             self.changed.clear()
@@ -213,9 +232,9 @@ class Mirror:
         self.claimed = True
 
     def copy(self, name: str) -> None:
-        """Copy one file, unless it is there; before `last.pt` the log and the weights it speaks of.
+        """Copy one file, unless it is there; before `last.pt` its log and weights.
 
-        ChangedMeanwhile if it has become another one, which they would not fit.
+        ChangedMeanwhile if it was replaced meanwhile, because they would not fit the new one.
         """
         old, new = self.source / name, self.target / name
         for folder in reversed(Path(name).parents[:-1]):
@@ -237,29 +256,14 @@ class Mirror:
         self.copied[name] = now
 
     def write(self, file: BinaryIO, piece: bytes) -> None:
-        "Write a piece, unless the mirror is closed."
+        "Write a piece, unless the backup is closed."
         if self.closed.is_set():
             raise OSError("the mirror is closed")
         file.write(piece)
 
 
 # %% [markdown]
-# A run of one epoch is copied here. The next checkpoint makes this one `previous.pt`:
-
-# %%
-with tempfile.TemporaryDirectory() as tmp:
-    source, target = Path(tmp) / "run", Path(tmp) / "drive" / "run"
-    source.mkdir()
-    with Mirror(source, target) as mirror:
-        for text in ("epoch 1", "epoch 2"):
-            (source / "last.pt").write_text(text)
-            mirror.wake()
-            print(mirror.flush(timeout=60).replace(tmp, ""))
-    print(run_files(source), (target / "previous.pt").read_text())
-
-
-# %% [markdown]
-# ## Resume in a new session
+# ### Resume in a new session
 #
 # A new session has an empty disk. Therefore `bring_back` restores the run before training looks for it: from the backup, or on Kaggle from an earlier output that is attached as input; of several copies it takes the one with the most epochs. The checkpoint is copied last, and an interrupted copy is made again. Only the spare checkpoint comes after it, and replaces it if it is unreadable. A copy without a readable checkpoint is skipped with a warning, and nothing of it stays.
 
@@ -295,7 +299,7 @@ _RECORDS = ("config.json", "log.jsonl", "status.json", "scores.json", "details.j
 
 
 def _take_files(copy: Path, folder: Path) -> None:
-    """Copy the files of a run, checkpoints last. A picture or a log that fails is left out.
+    """Copy the files of a run, checkpoints last. A figure or a log that fails is left out.
 
     OSError without a checkpoint, or without its records; then nothing stays.
     """

@@ -1,9 +1,11 @@
 # %% [markdown]
 # # Data: from a folder to checked pairs
 #
-# > From a folder of messy images to checked pairs of an image and a mask, split for training and testing.
+# > From a folder of images and masks to checked pairs, split for training and testing.
 #
-# A benchmark of this field is a folder of a few hundred small images, each with a mask of its targets. We begin with one pair, then find the files of a data set, collect a split, check it, and divide it for a run.
+# A data set of this field is a folder of a few hundred small images, each with a mask of its targets. Nothing in it is certain. Masks hold 255, or 1, or the numbers of objects. A file breaks off, a mask is missing, another one is inverted. Each of these faults makes a loss curve that looks plausible and a score that means nothing.
+#
+# We make such a folder, draw its pairs, break it in five ways, and let the report find them. Then we ask what a target is in a mask, and which images a run may learn from.
 
 # %%
 #| default_exp data
@@ -11,6 +13,11 @@
 # %%
 #| hide
 import tempfile
+from importlib import import_module
+
+import matplotlib.pyplot as plt
+
+data = import_module("mshnet.data")
 
 # %%
 #| export
@@ -41,9 +48,82 @@ from mshnet.recipe import Config
 from mshnet.scenes import scene
 
 # %% [markdown]
-# ## One pair
+# ## A folder of pairs
 #
-# Published sets hold grey, RGB, RGBA and palette files, sometimes mixed in one folder. Pillow converts all of them to RGB, as in the official code. Where the three channels agree, one is kept. A camera's frame of 16 bits or floats is stretched to 8 bits, because Pillow would clip it at 255, and the user gets a warning. [Frames](23_frames.ipynb) shows how. A FLIR camera's JPEG shows colours, a logo and a scale, and also stores the temperatures. We read the temperatures, with the package flyr; without it the file is an error. We apply the EXIF orientation, as image viewers do.
+# Images and masks have the same names. Two lists divide them into a training and a test split. Our own folder has no lists yet. `mshnet data DIR --split 0.5` writes them, in Python `write_lists`:
+
+# %%
+place = tempfile.TemporaryDirectory()
+images, masks = (Path(place.name, "night", name) for name in ("images", "masks"))
+images.mkdir(parents=True), masks.mkdir()
+for i in range(6):
+    image, mask = scene(np.random.default_rng(i), 128)
+    Image.fromarray(image).save(images / f"{i}.png")
+    Image.fromarray(255 * mask).save(masks / f"{i}.png")
+config = Config(dataset_dir=str(images.parent), batch_size=2)
+data.write_lists(config, 0.5)
+for path in [images.parent, *sorted(images.parent.rglob("*"))]:
+    print("    " * (len(path.parts) - len(images.parent.parts)) + path.name)
+
+# %% [markdown]
+# `splits` reads the folder. Each item of a split is a pair of arrays: the image in 8 bits, and the mask as 0 and 1. The training split, with the masks below and their outlines in the images:
+
+# %%
+train = data.splits(config)["train"]
+figure = plt.figure(figsize=(8, 5.6), layout="constrained")
+for axes, name, (image, mask) in zip(figure.subplots(1, 3), train.names, train.pairs, strict=True):
+    axes.imshow(np.vstack([image, 255 * mask]), cmap="gray")
+    axes.contour(mask, [0.5], colors="tab:orange", linewidths=1)
+    axes.set(xticks=[], yticks=[], title=f"{name}: {int(mask.sum())} pixels of target")
+
+# %% [markdown]
+# ## A faulty folder
+#
+# Now we break five of the six pairs: an image that breaks off, a mask that is missing, one that is inverted, an image in 16 bits, and a mask of half the size. `mshnet data DIR` prints this report:
+
+# %%
+(images / "0.png").write_bytes((images / "0.png").read_bytes()[:999])
+(masks / "1.png").unlink()
+Image.fromarray(255 - np.asarray(Image.open(masks / "2.png"))).save(masks / "2.png")
+Image.fromarray(np.asarray(Image.open(images / "3.png")) * np.uint16(50)).save(images / "3.png")
+Image.open(masks / "4.png").resize((64, 64)).save(masks / "4.png")
+print(data.report(config)[0])
+
+# %% [markdown]
+# All problems are found in one pass, because whoever prepares a data set wants to repair them together. Training stops at an error and prints each warning once, with the number of its images. `--on-bad-image skip` leaves unreadable pairs out. The protocol of a score records the number of images and a hash of their pixels, so the difference stays visible.
+#
+# ## What is a target?
+#
+# A mask holds labels. Published masks hold 0 and 255, or 0 and 1. Label tools write the numbers of objects, or colours. An image without a target may hold a few stray pixels of 1. One mask alone is therefore ambiguous, and all masks of a data set decide together:
+#
+# | masks of the data set | target |
+# |---|---|
+# | the largest value of all is 255 or 1 (65535 of 16 bits is 255) | above half of it |
+# | numbers of objects: up to 64, or 1, 2, 3 ... without a gap | above 0 |
+# | a colour in any of them | every colour but black |
+# | one colour everywhere, and the shape in the alpha channel | above half of its opacity |
+#
+# The same mask of 0, 1 and 3 alone, and in a data set whose largest value is 255:
+
+# %%
+Image.fromarray(np.array([[0, 1, 3, 0]], np.uint8)).save(masks / "0.png")
+for scale in (None, 255 / 2):
+    print(data.read_mask(masks / "0.png", (1, 4), scale))
+
+# %% [markdown]
+# ## Which images may a run learn from?
+#
+# Never from those of the test list. With `choose="last"`, the default, a run trains on the whole training list. With `choose="val"` the seed holds a part of the training list out, so that the best epoch is not selected on the images on which it is evaluated. The lists of `--split` divide by image. Neighbouring frames of a video are almost equal, and a test on them is not independent: write the lists of a video yourself. The splits of a run on 20 synthetic scenes, which a run without a data set uses:
+
+# %%
+for choose in ("last", "val"):
+    parts = data.splits(Config(scenes=20, base_size=64, choose=choose))
+    print(choose, {name: len(split) for name, split in parts.items()})
+
+# %% [markdown]
+# ## The machinery: one file
+#
+# Published sets hold grey, RGB, RGBA and palette files, sometimes mixed in one folder. Pillow converts all of them to RGB, as in the official code. Where the three channels agree, one is kept. A frame of 16 bits or floats is stretched to 8 bits with a warning, because Pillow would clip it at 255 ([frames](23_frames.ipynb) shows how). A FLIR camera's JPEG shows colours, a logo and a scale, and also stores the temperatures. We read the temperatures, with the package flyr; without it the file is an error. We apply the EXIF orientation, as image viewers do.
 
 # %%
 #| export
@@ -108,7 +188,7 @@ def _deep_values(file: Image.Image) -> np.ndarray:
 
 
 def _temperatures(file: Image.Image) -> Image.Image:
-    "The kelvins in a FLIR camera's JPEG, turned as its picture is; UserError if there are none."
+    "The kelvins in a FLIR camera's JPEG, turned as its image is; UserError if there are none."
     todo = "to use its colours instead, save it as PNG"
     if not importlib.util.find_spec("flyr"):
         raise UserError(f"temperatures of FLIR need the package flyr (pip install flyr); {todo}")
@@ -140,14 +220,7 @@ def read_image(
 
 
 # %% [markdown]
-# A mask holds labels and not grey levels, and it is resized without mixing pixels. What is a target? Published masks hold 0 and 255, or 0 and 1. Label tools write the numbers of objects, or colours. An image without a target may hold a few stray pixels of 1. One mask alone cannot tell, so all masks of a data set decide together:
-#
-# | masks of the data set | target |
-# |---|---|
-# | the largest value of all is 255 or 1 (65535 of 16 bits is 255) | above half of it |
-# | numbers of objects: up to 64, or 1, 2, 3 ... without a gap | above 0 |
-# | a colour in any of them | every colour but black |
-# | one colour everywhere, and the shape in the alpha channel | above half of its opacity |
+# A mask is resized without mixing pixels. A file is opened only as PNG, BMP, JPEG, TIFF, WebP or GIF, whatever its suffix. Pillow reads forty more formats, and calls an external program (Ghostscript) for EPS. A file of a few kilobytes can hold an image of gigabytes, so the limit is 8192 by 8192 pixels. Pillow's own limit allows images of 3 GB each, and we read four at once.
 
 # %%
 #| export
@@ -216,11 +289,6 @@ def read_mask(
     return truth, notes
 
 
-# %% [markdown]
-# A file is opened only as PNG, BMP, JPEG, TIFF, WebP or GIF, whatever its suffix. Pillow reads forty more formats, and calls an external program (Ghostscript) for EPS. A file of a few kilobytes can hold an image of gigabytes. The limit is therefore 8192 by 8192 pixels. Pillow's own limit allows images of 3 GB each, and we read four at once.
-
-# %%
-#| export
 KINDS = ("PNG", "BMP", "JPEG", "TIFF", "WEBP", "GIF")  # as Pillow calls them
 MOST_PIXELS = 8192 * 8192
 warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)  # this limit decides
@@ -251,18 +319,12 @@ def refuse_size(file: Image.Image, most: int = MOST_PIXELS) -> None:
         raise OSError("an image without pixels")
 
 
-# %%
-with tempfile.TemporaryDirectory() as tmp:
-    path = Path(tmp) / "frame.png"
-    Image.fromarray(np.array([[1000, 5000]], np.uint16)).save(path)
-    print(read_image(path))
-    Image.fromarray(np.array([[0, 90, 200, 255]], np.uint8)).save(path)
-    print(mask_values(path), read_mask(path, (1, 4)))
-
 # %% [markdown]
-# ## The machinery: the files of a data set
+# ### The files of a data set
 #
-# The layouts in use differ in folder and list names, nothing else. A data set is recognised by the content of its folder. If that is ambiguous, the error names the setting that decides. An output folder inside a data set is rejected, because `mshnet predict` also writes a folder `masks/` and could overwrite the ground truth.
+# The layouts in use differ in the names of folders and lists. A data set is recognised by the content of its folder. If that is ambiguous, the error names the setting that decides. An output folder inside a data set is rejected, because `mshnet predict` also writes a folder `masks/` and could overwrite the ground truth.
+#
+# We look for lists in this order: the list that the user names, the usual names in the folder, the lists that come with the library for published data sets. A mask has the name of its image; in the first release of SIRST it ends in `_pixels0`. Suffixes may differ (of two files of one name the first in `SUFFIXES` is read), and hidden files do not count. A Mac may write an accented letter as two signs; the file is found all the same.
 
 # %%
 #| export
@@ -274,17 +336,17 @@ SUFFIXES = (".png", ".bmp", ".jpg", ".jpeg", ".tif", ".tiff", ".webp", ".gif")
 
 @dataclass(frozen=True)
 class Source:
-    "Where the parts of a data set lie: found once, and handed down."
+    "The files of a data set: found once, then passed on."
 
     root: Path
     images: Path
     masks: Path
-    lists: dict[str, Path]  # by part: "train", "test"
+    lists: dict[str, Path]  # by split: "train", "test"
     scale: float | None = None  # of all masks; None: not decided yet
 
 
 def find_source(config: Config, parts: Sequence[str] = ("train", "test")) -> Source | None:
-    "The data set of a run with the lists of these parts, or None for scenes; else UserError."
+    "The data set of a run with the lists of these splits, or None for scenes; else UserError."
     root = find_dataset(config.dataset_dir)
     if root is None:
         return None
@@ -304,7 +366,7 @@ def _pair_in(root: Path) -> tuple[Path, Path] | None:
 
 
 def _lists_in(root: Path, *parts: str) -> list[Path]:
-    "The lists of these parts in a data set's folder, the usual names first."
+    "The lists of these splits in a data set's folder, the usual names first."
     usual = [root / name for part in parts for name in LISTS[part]]
     others = [path for part in parts for path in sorted((root / "img_idx").glob(f"{part}_*.txt"))]
     return list(filter(Path.is_file, usual)) + others
@@ -321,15 +383,8 @@ def outside_of_data(output_dir: str | Path) -> None:
             )
 
 
-# %% [markdown]
-# We look for lists in this order: the list that the user names, the usual names in the folder, the lists that come with the library for published data sets.
-#
-# A mask has the name of its image; in the first release of SIRST it ends in `_pixels0`. Suffixes may differ (of two files of one name the first in `SUFFIXES` is read), and hidden files do not count. A Mac may write an accented letter as two signs; the file is found all the same.
-
-# %%
-#| export
 def _find_list(root: Path, images: Path, part: str, asked: str) -> Path:
-    "The file that lists the names of one part: the one that is asked for, or one of the usual."
+    "The file that lists the names of one split: the one that is asked for, or a usual one."
     shipped = shipped_lists()
     if asked and os.path.isfile(root / asked):  # unlike Path.is_file, False for an invalid name
         return root / asked
@@ -371,9 +426,9 @@ def _by_name(folder: Path, changed: int) -> dict[str, str]:
 
 
 # %% [markdown]
-# ## A split
+# ### A split
 #
-# A split is one part of a data set in list order. Its 8-bit pixels are read once and fit in memory. A larger data set stays in its files, and each pair is read when a batch needs it. Both look like one sequence of pairs.
+# A split holds one list of pairs in order. Its 8-bit pixels are read once and stay in memory if they fit. A larger data set stays in its files, and each pair is read when a batch needs it. Both look like one sequence of pairs. The hash of a split covers names and pixels. It shows whether two runs are comparable, which names alone do not: folders are renamed and lists are edited. Each image has a digest too. The seed decides which images are held out, and `hash_of_all` is the same for every seed. Training and test scenes have different seeds.
 
 # %%
 #| export
@@ -399,7 +454,7 @@ class _Digests:
 
 @dataclass(frozen=True)
 class Split:
-    "Images with their masks of one part of a data set, in list order."
+    "Images with their masks of one list of a data set, in its order."
 
     name: str  # "train", "val" or "test"
     names: tuple[str, ...]
@@ -441,27 +496,17 @@ def _pairs_of(split: Split) -> Iterator[Pair]:
     yield from prefetch(split.pairs.__getitem__, range(len(split)), 4)
 
 
-# %% [markdown]
-# The hash of the data shows whether two runs are comparable. Names do not, because folders are renamed and lists are edited. Each image has a digest too: the seed decides which images are held out, and `hash_of_all` is the same for every seed.
-
-# %%
-#| export
 def image_digests(parts: Iterable[Split]) -> set[str]:
     "Twelve digits for the pixels of each image, which identify it under any name."
     return set[str]().union(*(split.digests.images for split in parts))
 
 
 def hash_of_all(parts: Iterable[Split]) -> str:
-    "Twelve digits for the images of all parts, whichever part an image is in."
+    "Twelve digits for the images of all splits, whichever split an image is in."
     single = set[bytes]().union(*(split.digests.single for split in parts))
     return hashlib.sha256(b"".join(sorted(single))).hexdigest()[:12]
 
 
-# %% [markdown]
-# Without a data set, a run uses synthetic scenes. Training and test scenes have different seeds.
-
-# %%
-#| export
 def _scenes_of(config: Config, names: Sequence[str]) -> dict[str, Split]:
     "The synthetic scenes of a run; four for training to one for the test."
     count = {"train": config.scenes, "test": max(config.scenes // 4, 1)}
@@ -476,15 +521,10 @@ def scenes(name: str, count: int, size: int) -> Split:
     return Split(name, tuple(f"{name}_{i:04d}" for i in range(count)), pairs, "scenes")
 
 
-# %%
-images, masks = (np.hstack(parts) for parts in zip(*scenes("train", 4, 128).pairs, strict=True))
-Image.fromarray(np.vstack([images, 255 * masks]))
-
-
 # %% [markdown]
-# ## Checking a data set
+# ### Lists and problems
 #
-# A user who prepares a data set needs all errors at once and not only the first. Reading therefore collects the problems of images, and the caller decides. A report prints them all. Training stops at errors and warns of the rest once, with counts.
+# Reading collects the problems of images, and the caller decides. Lists come from all sorts of scripts: with or without suffixes, with slashes of either kind, with the paths of a different computer. A name that leads out of the folder is cut to its last part. Lists of absolute paths therefore work, and no list can make us read a file from elsewhere.
 
 # %%
 #| export
@@ -515,11 +555,6 @@ class Findings:
             warnings.warn(line, stacklevel=2)
 
 
-# %% [markdown]
-# Lists come from all sorts of scripts: with or without suffixes, with slashes of either kind, with the paths of a different computer. A name that leads out of the folder is cut to its last part. Lists of absolute paths therefore work, and no list can make us read a file from elsewhere.
-
-# %%
-#| export
 def _bare_name(
     line: str,  # such as "Misc_1", "images/Misc_1.png" or "C:\\sirst\\images\\Misc_1.png"
 ) -> str:  # such as "Misc_1" or "night/001"
@@ -540,7 +575,7 @@ def _names_in(text: str) -> Counter[str]:
 
 
 def _read_lists(source: Source, findings: Findings) -> dict[str, list[str]]:
-    "The names of each part, in the order of its list; UserError if they cannot be a split."
+    "The names of each split, in the order of its list; UserError if they cannot be one."
     lists: dict[str, list[str]] = {}
     for part, file in source.lists.items():
         names = _names_in(read_text(file, "list of names"))
@@ -554,10 +589,6 @@ def _read_lists(source: Source, findings: Findings) -> dict[str, list[str]]:
         raise UserError(line)
     return lists
 
-
-# %%
-lines = ("images/a.png", r"C:\sirst\images\b.png", "../c", "night/d.v2", "# a comment", "a", "a")
-list(_names_in("\n".join(lines)))
 
 # %%
 #| export
@@ -613,11 +644,6 @@ def scored_mask(mask: np.ndarray, size: int | str) -> np.ndarray:
     return np.asarray(Image.fromarray(mask).resize((size, size), Image.Resampling.NEAREST))
 
 
-# %% [markdown]
-# A split is kept in memory if its pixels fit in `room` bytes. Otherwise it is read once to check it, and later a batch reads its pairs again.
-
-# %%
-#| export
 @dataclass(frozen=True)
 class InFiles(Sequence[Pair]):
     "Images with their masks that are read from their files each time."
@@ -678,9 +704,9 @@ def _read_split(
 
 
 # %% [markdown]
-# ## The splits of a run
+# ### The splits of a run
 #
-# `load` reads both lists of a folder. `splits` turns them into the splits of a run. With `choose="val"` the seed picks a part of the training list and holds it out, so that the best epoch is not selected on the images on which it is evaluated.
+# `load` reads both lists of a folder, and `splits` turns them into the splits of a run. Training, the gallery, the widgets and the report use the same data. The last data set stays in memory until one of its files or of the settings that read it changes. At least one image stays on each side of the split. A training list shorter than a batch is an error, because every epoch would end before its first step.
 
 # %%
 #| export
@@ -703,7 +729,7 @@ def _scale_of_folder(masks: Path) -> float:
 
 
 def _read_source(config: Config, source: Source, findings: Findings) -> dict[str, Split]:
-    "Read the parts of a data set, as far as there is room in memory."
+    "Read the splits of a data set, as far as they fit into memory."
     lists = _read_lists(source, findings)
     source = replace(source, scale=_scale_of_folder(source.masks))
     left = {"auto": free_memory() / 2, "stream": 0.0}.get(config.cache, math.inf)
@@ -715,13 +741,6 @@ def _read_source(config: Config, source: Source, findings: Findings) -> dict[str
     return read
 
 
-# %% [markdown]
-# Training, the gallery, the widgets and the report use the same data. The last data set stays in memory until one of its files or of the settings that read it changes.
-#
-# At least one image stays on each side of the split. A training list shorter than a batch is an error, because every epoch would end before its first step. The user may allow a run to leave out unreadable images; the protocol's hash and image count show it.
-
-# %%
-#| export
 Loaded = tuple[dict[str, Split], Findings]
 LOADED: list[tuple[Any, dict[str, Any], Loaded]] = []  # one at most: state, that of each list
 
@@ -779,17 +798,6 @@ def splits(config: Config, names: Sequence[str] = ("train", "test")) -> dict[str
 
 
 # %%
-config = Config(scenes=20, base_size=64, choose="val")
-parts = splits(config)
-{name: (len(split), split.in_memory) for name, split in parts.items()}
-
-
-# %% [markdown]
-# ## Lists for a data set that has none
-#
-# Your own images have no lists yet. `mshnet data DIR --split 0.5` writes `train.txt` and `test.txt`: the seed shuffles the images that have a mask, and the first half is for training. The split is by image: list the frames of a video yourself, because neighbours are almost equal and a test on them is not independent.
-
-# %%
 #| export
 def write_lists(
     config: Config,  # its dataset_dir and its seed
@@ -839,13 +847,6 @@ def _names_with_masks(source: Source) -> list[str]:
     return found
 
 
-# %% [markdown]
-# ## The report
-#
-# `mshnet data DIR` prints the contents of a data set and all its problems.
-
-# %%
-#| export
 def _describe(split: Split) -> list[str]:
     "Counts, sizes and target areas of a split, in a few lines."
     sizes, areas, empty, grey = set[tuple[int, ...]](), list[float](), 0, 0
@@ -877,26 +878,28 @@ def report(config: Config) -> tuple[str, bool]:
     return "\n".join(lines), usable
 
 
-# %% [markdown]
-# Four images, of which two belong to the training list. One of them is damaged, and one mask holds the numbers of its objects:
-
 # %%
-with tempfile.TemporaryDirectory() as tmp:
-    config, numbers = Config(dataset_dir=tmp), np.diag([1, 0, 2, 0, 3]).astype(np.uint8)
-    for folder in (Path(tmp, "images"), Path(tmp, "masks")):
-        folder.mkdir()
-        for name in "abcd":
-            Image.fromarray(numbers).save(folder / f"{name}.png")
-    print(write_lists(config, 0.5).split(": ")[1])
-    Path(tmp, "images", "b.png").write_text("no image")
-    print(report(config)[0])
-    source: Source = find_source(config)
-    parts, findings = load(Config(dataset_dir=tmp, cache="stream"))
-    assert isinstance(parts["test"].pairs, InFiles) and isinstance(findings, Findings)
-    print(find_file(source.masks, "a").name)
+source: Source = find_source(config)
+mask, photo = find_file(source.masks, "0"), find_file(source.images, "3")
+print(mask_values(mask), read_mask(mask, (1, 4))[0], read_image(photo)[1:])
+parts, findings = load(Config(dataset_dir=config.dataset_dir, cache="stream"))
+print(isinstance(parts["test"].pairs, InFiles), *Findings.lines(findings.warnings), sep="\n")
 
 # %% [markdown]
 # ## Questions
 #
-# <details><summary>Two runs have equal scores and a different `split_hash`. What happened?</summary>Names or pixels of the test list changed, in a way that did not change the counts. The scores are equal, but they are not scores on the same images.</details>
-# <details><summary>One mask of a data set holds only 0 and 1, all others 0 and 255. What is target in it?</summary>All masks decide together: the largest value of all is 255, so its ones are at most half of it and are background. A mask alone could not tell.</details>
+# 1. Two runs have equal scores and a different `split_hash`. What happened?
+#    <details><summary>Answer</summary>
+#
+#    Names or pixels of the test list changed, in a way that did not change the counts. The scores are equal, but they are not scores on the same images.
+#    </details>
+# 2. One mask of a data set holds only 0 and 1, all others 0 and 255. What is target in it?
+#    <details><summary>Answer</summary>
+#
+#    Nothing. The largest value of all masks is 255, so its ones are below half of it and count as background. The mask alone could not tell.
+#    </details>
+# 3. The report above counts a target of 16,323 pixels. Where does it come from, and what would happen to a training?
+#    <details><summary>Answer</summary>
+#
+#    From the inverted mask: its background is one large object. The network would learn to mark the sky in one image and to leave it alone in the others.
+#    </details>

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Frames: images, TIFF pages, videos
 #
-# > The frames that are in files: images, pages of a TIFF, pictures of a video or of an animation.
+# > The frames of files: images, pages of a TIFF, frames of a video or of an animation.
 #
-# A file has one frame or many: the pages of a TIFF, the pictures of a video or of an animated GIF, PNG or WebP. Images are read as for training: grey, RGB, RGBA and palette become what Pillow's conversion to RGB makes of them. Frames of 16 bits or floats become 8 bits, each stretched over its own range.
+# An infrared camera writes 14 or 16 bits and a network reads 8. A careless conversion between them loses the small targets. The other difficulty is the file: one image, the pages of a TIFF, a video, an animated GIF, PNG or WebP, complete or broken off. This page turns all of them into one sequence of 8-bit frames, read as for training.
 
 # %%
 #| default_exp frames
@@ -11,11 +11,12 @@
 # %%
 #| hide
 import tempfile
-
-from fastcore.test import test_eq
+from importlib import import_module
 
 from mshnet.data import grey_range
 from mshnet.scenes import scene
+
+frames = import_module("mshnet.frames")
 
 # %%
 #| export
@@ -34,21 +35,40 @@ from mshnet.data import SUFFIXES, one_channel, opened, pixels_of, refuse_size
 from mshnet.files import prefetch
 
 # %% [markdown]
-# What is that range? From minimum to maximum, one dead or hot pixel takes most of it, and a target vanishes in the few levels that are left. The usual percentile stretch clips the brightest hundredth of the pixels, and a small target is smaller than that. We do both: the range goes from minimum to maximum, but not further beyond percentiles 2 and 99.5 than twice the distance between these two. A target within that reach keeps its contrast, and a brighter one becomes white, far above the background. Frames without such outliers are stretched from minimum to maximum.
+# ## Which values become black and white?
 #
-# Below is a frame of 14 bits with targets and one hot pixel, stretched from minimum to maximum and by `grey_range`:
+# From minimum to maximum, one dead or hot pixel takes most of it, and a target vanishes in the few levels that are left. The usual percentile stretch clips the brightest hundredth of the pixels, and a small target is smaller than that. We do both: the range goes from minimum to maximum, but not further beyond percentiles 2 and 99.5 than twice the distance between these two. A target within that reach keeps its contrast, and a brighter one becomes white, far above the background. Frames without such outliers are stretched from minimum to maximum. Below is a frame of 14 bits with targets and one hot pixel, stretched from minimum to maximum and by `grey_range`:
 
 # %%
 grey, _ = scene(np.random.default_rng(1), 160)
 deep = grey.astype(np.uint16) * 4 + 7000
 deep[20, 30] = 2**14 - 1
 low, high = deep.min(), grey_range(deep)[1]
-print(f"white: {deep.max()} or {high:.0f}; the brightest target: {np.sort(deep, axis=None)[-2]}")
 both = [(deep - low) / (white - low) * 255 for white in (deep.max(), high)]
 Image.fromarray(np.hstack(both).clip(0, 255).astype(np.uint8))
 
 # %% [markdown]
-# A frame may have up to 160 million pixels; a compressed file that claims more is rejected.
+# Now a folder with a file of one image, one that breaks off, and a TIFF of two pages. A damaged file is skipped with its reason, and the next one is read. If a video breaks off, the frames before the break count:
+
+# %%
+place = tempfile.TemporaryDirectory()
+here = Path(place.name)
+sights = [scene(np.random.default_rng(seed), 160)[0] for seed in (1, 2)]
+Image.fromarray(sights[0]).save(here / "0.png")
+stack = [Image.fromarray(pixels.astype(np.uint16) * 100) for pixels in sights]
+stack[0].save(here / "stack.tif", save_all=True, append_images=stack[1:])
+(here / "broken.png").write_bytes((here / "0.png").read_bytes()[:999])
+for frame in frames.read_frames(sorted(here.iterdir()), 1):
+    print(frame.file.name, frame.number, frame.last, frame.error)
+
+# %% [markdown]
+# ## The machinery: one decoder for each kind
+#
+# A frame may have up to 160 million pixels; a compressed file that claims more is rejected. A frame is passed on when the next one has been read, because only then we know whether it is the last.
+#
+# Videos in colour become 8-bit. A grey video of more bits, such as a thermal camera's, is stretched frame by frame, as in training: one range for the whole clip would hide a dim target as soon as another frame is hot. Its overlays may flicker. A video that was taken with the camera turned says so in its header, and we turn each frame as a player does.
+#
+# A decoder does not report that a video breaks off, so we compare where its packets end with the duration in the header. Sound may last longer than the picture: the packets of all streams count. The number of frames in the header of an MP4 is of no use here, because it includes frames that an edit has hidden.
 
 # %%
 #| export
@@ -83,15 +103,8 @@ def _pages(file: Path) -> Iterator[tuple[np.ndarray, int]]:  # pixels; number of
             yield pixels_of(image), count
 
 
-# %% [markdown]
-# Videos in colour become 8-bit. A grey video of more bits, such as a thermal camera's, is stretched frame by frame, as in training: one range for the whole clip would hide a dim target as soon as another frame is hot. Its overlays may flicker. A video that was taken with the camera turned says so in its header, and we turn each frame as a player does.
-#
-# A decoder does not report that a video breaks off, so we compare where its packets end with the duration in the header. Sound may last longer than the picture: the packets of all streams count. The number of pictures in the header of an MP4 is of no use here, because it includes pictures that an edit has hidden.
-
-# %%
-#| export
 def _upright(picture: Any) -> np.ndarray:  # [H,W] or [H,W,3] uint8
-    "The pixels of a video's picture, turned as it is shown."
+    "The pixels of a frame of a video, turned as it is shown."
     parts = picture.format.components
     if len(parts) == 1 and parts[0].bits > 8:
         pixels = pixels_of(Image.fromarray(picture.to_ndarray(format="gray16le")))
@@ -101,7 +114,7 @@ def _upright(picture: Any) -> np.ndarray:  # [H,W] or [H,W,3] uint8
 
 
 def _pictures(file: Path) -> Iterator[tuple[np.ndarray, int]]:  # pixels; number by the header
-    "The pictures of a video. Raises one of many errors for other files, and if it breaks off."
+    "The frames of a video. Raises one of many errors for other files, and if it breaks off."
     if not importlib.util.find_spec("av"):
         raise UserError("videos need the package av; run: pip install av")
     import av
@@ -124,11 +137,6 @@ def _pictures(file: Path) -> Iterator[tuple[np.ndarray, int]]:  # pixels; number
             raise OSError("it breaks off")
 
 
-# %% [markdown]
-# A damaged file is skipped, and the next one is read. If a file breaks off, the frames before the break count. A frame is handed on when the next one has been read, because only then we know whether it is the last.
-
-# %%
-#| export
 def _each(file: Path) -> Iterator[Frame]:
     "The frames of a file, or an error after those before it."
     video, done = file.suffix.lower() in VIDEOS, 0
@@ -159,16 +167,16 @@ def read_frames(files: Iterable[Path], workers: int) -> Iterator[Frame]:
     read = prefetch(lambda _: next(frames, None), itertools.count(), min(workers, 1))
     yield from itertools.takewhile(lambda frame: frame is not None, read)
 
-
-# %%
-place = tempfile.TemporaryDirectory()
-here = Path(place.name)
-sights = [scene(np.random.default_rng(seed), 160)[0] for seed in (1, 2)]
-Image.fromarray(sights[0]).save(here / "0.png")
-stack = [Image.fromarray(pixels.astype(np.uint16) * 100) for pixels in sights]
-stack[0].save(here / "stack.tif", save_all=True, append_images=stack[1:])
-(here / "broken.png").write_bytes((here / "0.png").read_bytes()[:999])
-files = sorted(here.iterdir())
-read = list(read_frames(files, 1))
-test_eq([(f.number, f.last) for f in read], [(0, True), (0, True), (0, False), (1, True)])
-print(read[1].error)
+# %% [markdown]
+# ## Questions
+#
+# 1. Why not stretch each frame from its minimum to its maximum?
+#    <details><summary>Answer</summary>
+#
+#    One hot pixel at the top of 14 bits leaves a few grey levels for everything else. The left image above shows it: targets and clouds have nearly one value.
+#    </details>
+# 2. And why not clip the brightest hundredth of the pixels, as image viewers do?
+#    <details><summary>Answer</summary>
+#
+#    A target of 20 pixels is less than a thousandth of a frame. It would be clipped to the value of the brightest clouds.
+#    </details>

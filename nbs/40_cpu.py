@@ -87,6 +87,8 @@ def _spread(weights: Tensor, like: Tensor) -> Tensor:  # [B,HW,1] or [B,1,C] -> 
 
 # %% [markdown]
 # **Channel attention**, forward and backward. All pixels share the gradient of a mean. The gradient of a maximum goes to the first pixel that has it, as in the paper's code. (In the lines of the network page PyTorch's `amax` splits it among ties.)
+#
+# **Spatial attention.** Where several channels have the same maximum, which is common in 16 bits, they share its gradient, as in torch. A channel minus the maximum is 0 there and negative elsewhere, so `threshold_backward`, the gradient of a ReLU, finds them in one pass.
 
 # %%
 #| export
@@ -118,11 +120,6 @@ def _channel_gradients(
     return grad_hidden @ fc1, of_fc1, torch.einsum("bc,kbr->cr", inner, hidden)
 
 
-# %% [markdown]
-# **Spatial attention.** Where several channels have the same maximum, which is common in 16 bits, they share its gradient, as in torch. A channel minus the maximum is 0 there and negative elsewhere, so `threshold_backward`, the gradient of a ReLU, finds them in one pass.
-
-# %%
-#| export
 def _weigh_pixels(
     z: Tensor,  # [B,HW,C]
     kernel: Tensor,  # [1,2,7,7]
@@ -370,7 +367,7 @@ Network = TypeVar("Network", bound=nn.Module)
 
 
 def use_cpu_passes(model: Network) -> Network:
-    "The same model, with the passes by hand in all blocks and steps up that are MSHNet's."
+    "The same model, with the hand-written passes in all blocks and steps up that are MSHNet's."
     for layer in model.modules():
         if isinstance(layer, UNet) and layer.join is join:
             layer.join = join_on_cpu  # type: ignore[method-assign]

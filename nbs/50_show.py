@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Figures of a run
 #
-# > Pictures of a run: learning curves, the trade-off of each threshold, its best and worst images.
+# > Figures of a run: learning curves, the trade-off of each threshold, its best and worst images.
 #
-# A table of scores hides what a picture shows at a glance: a loss that jumps, a threshold that is badly chosen, masks that belong to other images. `draw_run` draws the pictures of a finished run, and each of them can be drawn alone.
+# A table of scores hides what a figure shows at a glance: a loss that jumps, a threshold that is badly chosen, masks that belong to other images. `draw_run` draws all figures of a finished run, and each of them can be drawn alone.
 
 # %%
 #| default_exp show
@@ -11,6 +11,9 @@
 # %%
 #| hide
 import tempfile
+from importlib import import_module
+
+show = import_module("mshnet.show")
 
 # %%
 #| export
@@ -41,21 +44,55 @@ from mshnet.run import Folder
 from mshnet.task import make_task
 
 # %% [markdown]
-# All of them are drawn from the files of the run; those with images also read the data set. The same call therefore works in the notebook's cell, in another notebook a week later, and on a machine without a screen. For this page a tiny run will do:
+# ## Before training
+#
+# The most common error in a new data set is seen at a glance: masks that belong to other images. `samples` shows some pairs before training. For this page a tiny run will do: four epochs from the pretrained weights, on synthetic scenes of 64x64 pixels.
 
 # %%
 #| output: false
 from mshnet.train import train
 
 place = tempfile.TemporaryDirectory()
-config = Config(
-    scenes=16, base_size=64, crop_size=64, choose="last", device="cpu", epochs=4, warm_epoch=0
-)
+sizes = {"scenes": 16, "base_size": 64, "crop_size": 64}
+config = Config(**sizes, weight_path="pretrained", epochs=4, warm_epoch=0, device="cpu")
 run = train(config.model_copy(update={"output_dir": f"{place.name}/run"}))
+
+# %%
+show.samples(config, run.folder)
+
+# %% [markdown]
+# ## Learning curves
+#
+# The loss is above, the scores are below. With the paper's recipe the loss jumps at the end of the warm-up, because it gets its location terms and four more heads. The warm-up has a grey background.
+
+# %%
+show.learning_curves(run.folder)
+
+# %% [markdown]
+# ## What a threshold trades
+#
+# A score belongs to one threshold. The curve shows the others: more targets found for more false alarms. A marker stands at probability 0.5, the threshold of the scores.
+
+# %%
+show.trade_offs(run.folder)
+
+# %% [markdown]
+# ## Best and worst images
+#
+# A mean hides its images. The gallery sorts the test images by their IoU and takes some at even steps, from the worst to the best, so it cannot flatter. Hits, misses and false alarms have a colour and a shape each. The markers are open, and the target inside stays visible. The gallery of our tiny run:
+
+# %%
+show.gallery(run.folder)
 
 
 # %% [markdown]
-# A picture is saved first and shown second, as a PNG file in the folder `figures` of the run. The reader sees exactly the file.
+# ## The machinery: saved first, shown second
+#
+# All figures are drawn from the files of the run; those with images also read the data set. The same call therefore works in the cell of a notebook, in another notebook a week later, and on a machine without a screen. A figure is saved as a PNG file in the folder `figures` of the run, and the reader sees exactly this file.
+#
+# Names of files and glosses may be Chinese. matplotlib's own font has no Chinese characters, so the first installed font that has some stands behind it. Without one they are boxes ([what to do](guides/trouble.ipynb)).
+#
+# One man in twelve cannot tell red from green, the usual colours of hits and false alarms. Ours are from the palette of Okabe and Ito; we do not draw lines in its yellow, which is faint on white. Lines also differ in pattern and marker, which keeps a grey print readable.
 
 # %%
 #| export
@@ -81,18 +118,13 @@ def save_picture(
     content: Figure | bytes,  # or the bytes of a PNG file
     path: Path,
 ) -> Picture:
-    "Write a picture; UserError if the file cannot be written."
+    "Write a figure; UserError if the file cannot be written."
     data = content if isinstance(content, bytes) else png(content, bbox_inches="tight")
     make_folder(path.parent)
     write_atomic(path, data)
     return Picture(path)
 
 
-# %% [markdown]
-# Names of files and glosses may be Chinese. matplotlib's own font has no Chinese signs, so the first installed font that has some stands behind it. Without one they are boxes ([what to do](guides/trouble.ipynb)).
-
-# %%
-#| export
 _CHINESE = [
     *("Noto Sans CJK SC", "Noto Sans CJK JP", "WenQuanYi Zen Hei", "Microsoft YaHei", "SimHei"),
     *("PingFang SC", "Hiragino Sans GB"),
@@ -104,13 +136,7 @@ MONOSPACE = ["monospace", *_FOUND]
 if not _FOUND:
     warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # one line per sign
 
-# %% [markdown]
-# ## Colours
-#
-# One man in twelve cannot tell red from green, the usual colours of hits and false alarms. Ours are from the palette of Okabe and Ito; we do not draw lines in its yellow, which is faint on white. Lines also differ in pattern and marker, which keeps a grey print readable.
 
-# %%
-#| export
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
 
 
@@ -131,9 +157,9 @@ def _draw_line(
 
 
 # %% [markdown]
-# ## Learning curves
+# ### Curves of a run
 #
-# The loss is above, the scores are below. With the paper's recipe the loss jumps at the end of the warm-up, because it gets its location terms and four more heads. The warm-up has a grey background.
+# The learning curves are for every task. The other figures are of detection. A run of another task has its own, which its `report` draws into the same folder, and `gallery` shows the gallery of that task.
 
 # %%
 #| export
@@ -173,15 +199,6 @@ def learning_curves(
     return save_picture(figure, Path(folder) / "figures" / "learning.png")
 
 
-# %%
-learning_curves(run.folder)
-
-
-# %% [markdown]
-# The other pictures are of detection. A run of another task has its own, which its `report` draws into the same folder, and `gallery` shows the gallery of that task.
-
-# %%
-#| export
 def _run_config(folder: Path) -> Config:
     "The settings of a run."
     found: Config = settings_from(Folder(folder).read_json("config.json"))
@@ -189,15 +206,15 @@ def _run_config(folder: Path) -> Config:
 
 
 def not_drawn(picture: str, config: Settings) -> str:  # empty for detection
-    "The line in place of a picture that only detection has: a notebook goes on."
+    "The line in place of a figure that only detection has: a notebook continues."
     line = f"{picture}: is for task detect; the gallery shows the pictures of {config.task}"
     return line if config.task != "detect" else ""
 
 
 # %% [markdown]
-# ## The record of a scoring
+# ### The record of a scoring
 #
-# The next pictures need more than scores. `details.json` holds the curves, and a record of each image and each target (`analyse` explains their numbers). The file may come from a different machine, or somebody may have edited it, so we check it before we draw from it. Files of the first releases have no `targets`, and some scorings have no such file at all.
+# The other figures need more than scores. `details.json` holds the curves, and a record of each image and each target (`analyse` explains their numbers). The file may come from a different machine, or somebody may have edited it, so we check it before we draw from it. Files of the first releases have no `targets`, and some scorings have no such file at all.
 
 # %%
 #| export
@@ -276,15 +293,10 @@ details = read_details(run.folder)
 details.images[0], details.targets[0]
 
 
-# %% [markdown]
-# ## What a threshold trades
-#
-# A score belongs to one threshold. The curve shows the others: more targets found for more false alarms. A marker stands at probability 0.5, the threshold of the scores.
-
 # %%
 #| export
 def trade_offs(
-    folder: str | Path,  # of a run, which gets the picture
+    folder: str | Path,  # of a run, which gets the figure
     *others: str | Path,  # runs to compare it with
 ) -> Picture | str:
     "Pd against Fa, with a marker at probability 0.5."
@@ -308,16 +320,6 @@ def trade_offs(
     return save_picture(figure, runs[0] / "figures" / "trade_offs.png")
 
 
-# %%
-trade_offs(run.folder)
-
-# %% [markdown]
-# ## Hits, misses and false alarms
-#
-# Hits, misses and false alarms have a colour and a shape each. The markers are open, and the target inside stays visible. The gallery below shows them.
-
-# %%
-#| export
 Sign = dict[str, Any]
 HIT: Sign = {"edgecolors": "#56B4E9", "marker": "o", "label": "hit"}
 MISS: Sign = {"edgecolors": "#F0E442", "marker": "s", "label": "miss"}
@@ -373,15 +375,13 @@ def draw_legend(figure: Figure) -> None:
 
 
 # %% [markdown]
-# ## Best and worst images
+# ### Images
 #
-# A mean hides its images. The gallery sorts the test images by their IoU and takes some at even steps, from the worst to the best, so it cannot flatter.
-#
-# Each image is predicted as it is scored, and alone: in a batch the last digit of a probability may differ, and a picture would depend on the other images.
+# Each image is predicted as it is scored, and alone: in a batch the last digit of a probability may differ, and a figure would depend on the other images.
 
 # %%
 #| export
-_SHOWN = 5  # images of a picture
+_SHOWN = 5  # images of a figure
 
 
 def even_steps(length: int, count: int) -> list[int]:  # at most `count`
@@ -442,21 +442,6 @@ def draw_run(folder: Path) -> None:
         draw(folder)
 
 
-# %% [markdown]
-# The gallery of a run of four epochs on 64x64 pixels is not impressive, but it is honest:
-
-# %%
-picture: Picture = gallery(run.folder)
-picture
-
-
-# %% [markdown]
-# ## Before training
-#
-# The most common error in a new data set is seen at a glance: masks that belong to other images. `samples` shows some pairs before training.
-
-# %%
-#| export
 def samples(
     config: Any,
     folder: Path,  # of a run
@@ -478,7 +463,21 @@ def samples(
 
 
 # %%
-samples(config, run.folder)
-
-# %%
+curves, traded = learning_curves(run.folder), trade_offs(run.folder)
+drawn: list[Picture] = [samples(config, run.folder), curves, traded, gallery(run.folder)]
+print(*(each.path.name for each in drawn))
 place.cleanup()
+
+# %% [markdown]
+# ## Questions
+#
+# 1. The loss of a run falls for 200 epochs, and its IoU stays at 0. Which figure do you draw first?
+#    <details><summary>Answer</summary>
+#
+#    `samples`. If the masks belong to other images, the network learns something that the test list does not reward.
+#    </details>
+# 2. The curve of thresholds is almost flat from 0.1 to 0.9. What does that say about the probabilities?
+#    <details><summary>Answer</summary>
+#
+#    Nearly all of them are close to 0 or 1, so no threshold between changes a decision. Another one would not repair this detector.
+#    </details>

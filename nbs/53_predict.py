@@ -1,9 +1,11 @@
 # %% [markdown]
 # # Predict images and videos
 #
-# > Find targets in images, folders and videos of any size: masks, tables, and pictures with the detections marked.
+# > Find targets in images, folders and videos of any size: masks, tables, and overlays with the detections marked.
 #
-# A `Detector` takes images in memory whose sides are multiples of 16. People have files: thousands of them, of any size, in 16 bits, in videos, and one of them is damaged. `predict_files`, behind `mshnet predict`, is for those. It reads, predicts, writes and forgets one frame after the other, and needs no more memory for a thousand frames than for one. `detect` and `find_targets` are for a single picture, and `predict` returns probabilities.
+# A trained network takes a tensor whose sides are multiples of 16. You have files: one image of any size, a video of 16 bits, a folder of ten thousand frames of which one is damaged. `find_targets` and `detect` are for one image. `mshnet predict` is for all the others. It reads, predicts, writes and forgets one frame after the other, so a thousand frames need no more memory than one.
+#
+# We begin with both. Then we ask what counts as a detection, and how a frame that is too large for the memory is cut without cutting a target.
 
 # %%
 #| default_exp predict
@@ -12,8 +14,10 @@
 #| hide
 import tempfile
 
-from fastcore.test import test_eq
+import matplotlib.pyplot as plt
 
+import mshnet
+from mshnet import detect, find_targets
 from mshnet.scenes import scene
 
 # %%
@@ -69,22 +73,87 @@ from mshnet.tracks import COLUMNS, Tracker, confirmed_tracks
 from mshnet.weights import PRETRAINED, settings_of_weights, weights_file
 
 # %% [markdown]
-# [Frames](23_frames.ipynb) reads the files. Here we begin with one frame.
+# ## One image
 #
-# Our example is a synthetic scene and the weights that come with the library.
+# `find_targets` returns the image with its detections marked. Without an argument it takes a real frame, a drone above clouds. The weights come with the library. `detect` returns the same detections as numbers:
 
 # %%
-detector = Detector(weights_file(PRETRAINED), "cpu")
-sights = [scene(np.random.default_rng(seed), 160)[0] for seed in (1, 2)]
-image = sights[0]
-prob = detector(torch.from_numpy(image).expand(1, 3, -1, -1))[0, 0].numpy()
-Image.fromarray(np.hstack([image, (255 * prob).astype(np.uint8)]))
+print(detect(mshnet.predict.EXAMPLE, device="cpu"))
+find_targets(device="cpu")
+
+# %% [markdown]
+# Rows and columns count from 0 at the centre of the top-left pixel. The box is top, left, bottom, right, and ends one past the last pixel. `peak` and `mean` are the highest and the mean probability of its pixels. The image may also be an array or an image of Pillow. For your own weights, pass a run folder or a checkpoint as `weights`.
+#
+# ## What is a detection?
+#
+# The network gives each pixel a probability of target; `mshnet.predict` returns this map. A detection is a set of pixels above the threshold that touch at a side or a corner. Here is a synthetic scene with two targets, and what three thresholds make of one map:
+
+# %%
+image, _ = scene(np.random.default_rng(2), 160)
+prob = mshnet.predict("pretrained", image, device="cpu")
+figure = plt.figure(figsize=(9, 3.3), layout="constrained")
+for axes, least in zip(figure.subplots(1, 3), (0.1, 0.5, 0.9), strict=True):
+    found = mshnet.predict.detections(prob, least)
+    axes.imshow(image, cmap="gray")
+    axes.contour(prob, [least], colors="tab:orange")
+    areas = ", ".join(map(str, found.area))
+    axes.set(xticks=[], yticks=[], xlim=(70, 150), ylim=(130, 50))
+    axes.set_title(f"threshold {least}: areas {areas}")
+
+# %% [markdown]
+# A lower threshold makes each detection larger and finds a third object, which is a false alarm. A higher one shrinks them. The default is the threshold stored with the weights, else 0.5. `threshold` of `detect` and `--threshold` of `mshnet predict` change it, and `--min-area` drops small detections.
+
+# %% [markdown]
+# ## Folders and videos
+#
+# `predict_files` is `mshnet predict` in Python. We give it two folders with files of the same names, and a damaged file:
+
+# %%
+place = tempfile.TemporaryDirectory()
+here = Path(place.name)
+for name in ("one/0.png", "one/1.png", "two/0.png", "two/1.png"):
+    (here / name).parent.mkdir(exist_ok=True)
+    Image.fromarray(scene(np.random.default_rng(int(name[4]) + 1), 160)[0]).save(here / name)
+(here / "broken.png").write_bytes((here / "one" / "0.png").read_bytes()[:999])
+with warnings.catch_warnings(record=True, action="always") as caught:
+    done = mshnet.predict.predict_files("", f"{here}/**", here / "out", "cpu")
+print(done, "| status", done.status, "|", len(caught), "warning")
+print(*sorted(p.relative_to(here / "out").as_posix() for p in (here / "out").rglob("*.*")))
+
+# %% [markdown]
+# Four frames are predicted, the damaged file is skipped with a warning, and the exit status is 1. Each frame gets a mask of 0 and 255 and an overlay. `detections.csv` has a line per detection. `coco.json` holds the same for COCO's tools, with the pixels of each detection. `frames.csv` lists all frames, and `skipped.csv` the files that cannot be read.
+#
+# If the command is interrupted, run it again: finished files are not predicted twice. With `--tracks` the detections of a video are linked from frame to frame ([tracks](44_tracks.ipynb)). `tracks.csv` lists the confirmed tracks, and the overlays show their numbers. A detection of a track that is not confirmed yet has a question mark.
+#
+# ## Any size
+#
+# The network halves its input four times, hence the multiples of 16. We pad a frame at the right and below with its mirror image, and cut the padding off the result. (`mshnet test` does something else: it resizes each image to one square, as its scores demand.)
+#
+# If a side is longer than `--tile`, which is 1,024 by default, we cut the frame into tiles that overlap by an eighth or more. Where two tiles overlap, the weight of one falls smoothly from 1 to 0 while that of the other rises. The weights of a pixel add up to 1, so an object on a seam is neither cut nor counted twice. These are the weights of a frame of 200x200 pixels with `--tile 128`, from 0 (black) to 1:
+
+# %%
+tiles, padded = mshnet.predict.tiles_of((200, 200), 128)
+each = [np.pad(np.outer(*fade), 2, constant_values=0.5) for _, fade in tiles]
+Image.fromarray((255 * np.hstack(each)).astype(np.uint8))
 
 
 # %% [markdown]
-# ## What is detected
+# Is the result the same as in one piece? Nearly. The channel attention of the network takes the mean and the maximum of its whole input, so a target gets other weights in a tile than in the frame. Large tiles matter little, and so does padding: on synthetic frames of 1500x1500 pixels, tiles of 512 change none of 61 detections. Small tiles do matter: on 182 frames of NUAA-SIRST, which fit into one piece, tiles of 256 add 54 detections to 246 and lose 5 ([script and results](../results/predict-tiles)). A tile should be as large as the memory allows. `--tile 2048` takes four times the memory of the default.
 #
-# A detection is a set of 8-connected pixels whose probability is above the threshold. The threshold is the one stored with the weights, else 0.5, as in the scores. The table of detections holds their place, their box, their area in pixels, and the highest and mean probability of their pixels.
+# A frame of 10,000x10,000 pixels with 668 synthetic targets, in 144 tiles, took 76 seconds on two otherwise idle cores and 1.6 GB of memory at most, with weights that predict at one size ([folder](../results/predict-large)).
+#
+# ## Two sizes
+#
+# On a new camera a target may be larger than any in the training images. At half its size it looks familiar. So the pretrained weights predict each frame twice, at its own size and at half of it. The logit of a pixel is 0.3 times the first, plus 0.3 times the second, plus 3. The file of weights holds these three numbers as `multiscale`.
+#
+# On two cameras that the weights never saw, this finds more targets and covers them better ([numbers](../results/pretrained/two-sizes)). It computes a quarter more pixels. On the data sets of the training it costs accuracy (IoU 0.698 to 0.651, Fa 12.8 to 27.0). Your own weights therefore predict at one size, and `mshnet test` always does.
+#
+# One size gives probabilities near 0 or 1, and the threshold hardly matters. With two, the probability lies between where the sizes disagree. `--threshold` then chooses between more targets and fewer false alarms.
+
+# %% [markdown]
+# ## The machinery: detections
+#
+# [Frames](23_frames.ipynb) reads the files. From there on everything is below: objects in a map, the overlay, one frame in pieces, one image in memory, the names and tables of many files, and the command.
 
 # %%
 #| export
@@ -152,14 +221,7 @@ def detections(
 
 
 # %% [markdown]
-# Pixels that touch at a corner are one object, and the box ends one past its last pixel. The two targets of our example:
-
-# %%
-found: Detections = detections(prob)
-list(found.rows())
-
-# %% [markdown]
-# An overlay shows the frame with a box around each detection, labelled with its number in the table and its highest probability. The boxes keep a little distance from the target. Small frames are upsampled by a whole factor, and very large ones are reduced. Above 50 detections we omit the labels, which would cover the frame.
+# The boxes of an overlay keep a little distance from the target. Small frames are upsampled by a whole factor, and very large ones are reduced. Above 50 detections we omit the labels, which would cover the frame.
 
 # %%
 #| export
@@ -176,11 +238,11 @@ def overlay(
     scale = float(max(1, 1024 // side)) if side <= 4096 else 4096 / side
     width, height = (max(1, round(n * scale)) for n in pixels.shape[1::-1])
     how = Image.Resampling.NEAREST if scale >= 1 else Image.Resampling.BOX
-    picture = Image.fromarray(pixels).resize((width, height), how).convert("RGB")
-    draw, font = ImageDraw.Draw(picture), ImageFont.load_default(13)
+    image = Image.fromarray(pixels).resize((width, height), how).convert("RGB")
+    draw, font = ImageDraw.Draw(image), ImageFont.load_default(13)
     for row in found:
         top, left, bottom, right = (scale * x for x in row["box"])
-        top, left = max(top - 5, 0), max(left - 5, 0)  # at an edge the box stays in the picture
+        top, left = max(top - 5, 0), max(left - 5, 0)  # at an edge the box stays in the image
         bottom, right = min(bottom + 4, height - 1), min(right + 4, width - 1)
         draw.rectangle((left, top, right, bottom), outline=_COLOUR)
         if len(found) > _MOST_LABELS:
@@ -191,20 +253,17 @@ def overlay(
         room = (y for y in (top - 16, bottom + 1) if 0 <= y <= height - 16)  # above, or below
         x, y = max(1, min(left, width - draw.textlength(text, font) - 1)), next(room, 0)
         draw.text((x, y), text, _COLOUR, font, stroke_width=1, stroke_fill="black")
-    return picture
+    return image
 
 
 # %%
+found: Detections = detections(prob)
 overlay(image, list(found.rows()))
 
 # %% [markdown]
-# ## The machinery: any size
+# ### Tiles
 #
-# The network takes sides that are multiples of 16. We predict a frame at its own size: we pad it at the right and below with its mirror image, and cut the padding off again. (Training scores frames resized to one square, which is different; see the protocol of a score.)
-#
-# If a side is longer than `tile` pixels, we cut the frame into tiles that overlap by about an eighth or more. All tiles of a frame have one size, as small as their number allows. They begin at multiples of 16, as the network's poolings do. A side of 1,000 pixels fits into one piece, with 8 pixels of padding. One of 10,000 becomes 12 tiles.
-#
-# Where two tiles overlap, one fades out as the other fades in. The weight of one rises smoothly from 0 to 1 along the overlap, and the other's is the complement. The weights of a pixel add up to 1, and an object on a seam is neither cut nor counted twice.
+# All tiles of a frame have one size, as small as their number allows. They begin at multiples of 16, as the poolings of the network do. A side of 1,000 pixels fits into one piece, with 8 pixels of padding. One of 10,000 becomes 12 tiles.
 
 # %%
 #| export
@@ -239,7 +298,7 @@ def tiles_of(
     shape: Sequence[int],  # [H,W] of a frame
     tile: int = TILE,
 ) -> tuple[list[tuple[Any, Any]], tuple[int, int]]:
-    "Places and weights (of rows, of columns) of the tiles of a frame; its padded shape."
+    "Slices and weights (of rows, of columns) of the tiles of a frame; its padded shape."
     cuts = [_cut(length, tile) for length in shape[:2]]
     places = itertools.product(*([slice(x, x + side) for x in xs] for side, xs in cuts))
     fades = itertools.product(*(_fades(*cut) for cut in cuts))
@@ -248,17 +307,9 @@ def tiles_of(
 
 
 # %% [markdown]
-# A frame of 200x200 pixels has four tiles of at most 128. These are their weights, from 0 (black) to 1:
-
-# %%
-tiles, padded = tiles_of((200, 200), 128)
-Image.fromarray((255 * np.hstack([np.outer(*fade) for _, fade in tiles])).astype(np.uint8))
-
-
-# %% [markdown]
-# ### One piece after the other
+# The pieces are predicted one by one and added up. PyTorch may compute four images with a different kernel than one, and then the last bits differ. A piece that is computed alone has the same probabilities on one machine, bit for bit, whatever else is predicted. (We tested this on a CPU. On a TPU every size of frame is compiled separately, so frames of one size are best there.)
 #
-# The padded frame is cut, and the pieces are predicted one by one and added up. A small frame is a single piece, whose weight is 1 everywhere. torch may compute four images by a different program than one, and then the last bits differ. A piece that is computed alone has on one machine the same probabilities, bit for bit, whatever else is predicted. (We tested this on a CPU. On a TPU every size of frame is a program of its own, so frames of one size are best there.)
+# Where two sizes are combined, a logit is limited to ±13.8: a probability of one in a million, or of all but one in a million.
 
 # %%
 #| export
@@ -282,7 +333,7 @@ def _one_pass(
 
 
 def _one_look(detector: Callable[..., Tensor], pixels: np.ndarray, tile: int) -> np.ndarray:
-    "Probabilities of target of a frame, as `predict_frame`, without the look at half size."
+    "Probabilities of target of a frame at its own size, without the prediction at half of it."
     tiles, shape = tiles_of(pixels.shape, tile)
     padded, prob = pad_mirrored(pixels, shape), np.zeros(shape, np.float32)
     for place, fade in tiles:
@@ -290,23 +341,12 @@ def _one_look(detector: Callable[..., Tensor], pixels: np.ndarray, tile: int) ->
     return prob[: pixels.shape[0], : pixels.shape[1]]
 
 
-# %% [markdown]
-# ### A second look at half size
-#
-# On a new camera a target may be larger than any that was trained on. At half its size it looks familiar. So with the pretrained weights each frame is predicted twice, at its own size and at half of it. The logit of a pixel is then 0.3 times that at its own size, plus 0.3 times that at half the size, plus 3. The file of weights holds these three numbers as `multiscale`. A logit is limited to ±13.8, which is a probability of one in a million, or of all but one in a million.
-#
-# On two cameras that the weights never saw, this finds more targets and marks them whole ([numbers](../results/pretrained/two-sizes)). It computes a quarter more pixels. On data sets that were trained on it costs accuracy (IoU 0.698 to 0.651, Fa 12.8 to 27.0), so your own weights do without it, and `mshnet test` always scores a single look.
-#
-# A single look gives probabilities near 0 or 1, and the threshold hardly matters. With two, the probability is between where they disagree. So `--threshold` becomes a choice between more targets and fewer false alarms.
-
-# %%
-#| export
 def _fused(
     prob: np.ndarray,  # [H,W], changed in place
     half: np.ndarray,  # [H/2,W/2], of the same frame at half its size
     multiscale: Sequence[float],  # weights of the logits at full and at half size, and a constant
 ) -> np.ndarray:  # [H,W]
-    "The probability from two looks."
+    "The probability from the predictions at full and at half size."
     first, second, constant = multiscale
     for values in (prob, half):
         logit(np.clip(values, 1e-6, 1 - 1e-6, out=values), out=values)
@@ -333,25 +373,13 @@ def predict_frame(
 
 
 # %%
-image = sights[0][:150, :141]
-prob = predict_frame(detector, image)
-Image.fromarray((255 * prob).astype(np.uint8))
+detector = Detector(weights_file(PRETRAINED), "cpu")
+len(tiles_of((1000, 10_000))[0]), predict_frame(detector, image[:150, :141]).shape
 
 # %% [markdown]
-# ### What tiles and padding change
+# ### One image in memory
 #
-# The network's channel attention takes the mean and the maximum of its whole input. A target thus gets different weights in a tile than in the frame, and different ones beside padding.
-#
-# Padding matters little, and neither do large tiles: on synthetic frames of 1500x1500 pixels, tiles of 512 change none of 61 detections. Small tiles do matter: on 182 frames of NUAA-SIRST, which fit into one pass, tiles of 256 add 54 detections to 246 and lose 5 ([script and results](../results/predict-tiles)). A tile should be as large as the memory allows. The default is 1024; `--tile 2048` takes four times the memory.
-#
-# A frame of 10,000x10,000 pixels with 668 synthetic targets, in 144 tiles, took 76 seconds on two otherwise idle cores and 1.6 GB of memory at most, with weights that look once ([folder](../results/predict-large)).
-
-# %% [markdown]
-# ## One picture, one line
-#
-# `detect` takes a picture, returns a list of detections, and writes nothing. `find_targets` returns the picture with the detections marked. `predict` returns the probabilities themselves, for thresholds and statistics of your own. They are those of `mshnet predict`, whether the image comes from a file, an array or a batch.
-#
-# The library comes with one file of trained weights, `pretrained`, for a trial before any training. Your own weights are a checkpoint, or the folder of a run (its `best.pt`: by default the last epoch). The detector stays in memory for the next call.
+# `detect`, `find_targets` and `predict` have the same probabilities as `mshnet predict`, whether the image comes from a file, an array or a batch. The detector stays in memory for the next call.
 
 # %%
 #| export
@@ -420,7 +448,7 @@ def _expect_possible(
 
 
 def detect(
-    image: Any,  # a file's name, an array or tensor [H,W] or [H,W,3], or a picture of Pillow
+    image: Any,  # a file's name, an array or tensor [H,W] or [H,W,3], or an image of Pillow
     weights: str | os.PathLike[str] = PRETRAINED,  # or a run, its folder, a file
     threshold: float | None = None,  # of the probability; None: the one stored with the weights
     device: str = "auto",
@@ -445,7 +473,7 @@ def find_targets(
     threshold: float | None = None,
     device: str = "auto",
 ) -> Image.Image | str:
-    "A picture with the detected targets marked; a line for weights of another task."
+    "The image with the detected targets marked; a line for weights of another task."
     name = shown(image) if isinstance(image, str) else "the image"
     if isinstance(image, str) and not image:
         image, name = EXAMPLE, f"{EXAMPLE.name}, an example"
@@ -480,24 +508,12 @@ def predict(
 
 
 # %%
-place = tempfile.TemporaryDirectory()
-here = Path(place.name)
-for name in ("one/0.png", "one/1.png", "two/0.png", "two/1.png"):
-    (here / name).parent.mkdir(exist_ok=True)
-    Image.fromarray(sights[int(name[4])]).save(here / name)
-(here / "broken.png").write_bytes((here / "one" / "0.png").read_bytes()[:999])
-print(detect(here / "one" / "0.png", device="cpu")[0])
-print(predict("pretrained", here / "one" / "0.png", device="cpu").shape)
-find_targets(device="cpu")
+[predict("pretrained", x, "cpu").max() for x in (image, image / 255, Image.fromarray(image))]
 
 # %% [markdown]
-# ## What is written
-#
-# Each frame gets a mask of 0 and 255 and an overlay. `detections.csv` has a line per detection; rows and columns count from 0 at the centre of the top-left pixel. `coco.json` holds the same for COCO's tools, with the pixels of each detection. `frames.csv` lists all frames, `skipped.csv` the files that cannot be read.
-#
 # ### Names
 #
-# The results of a frame have the name of its file, with the number of the frame if there are several. If two inputs have the same file name, the output name is prefixed with the folder. If a name is still taken, it gets a number; so does `clip` beside a file `clip_00001`, which may be a frame of it. Capitals do not count, because some disks ignore them. Names depend on the list of files alone, so that several processes find the same ones. A name that is not UTF-8, such as one that a Chinese Windows wrote, is kept for the pictures; in tables each byte that makes no sense becomes `\\xba`.
+# The results of a frame have the name of its file, with the number of the frame if there are several. If two inputs have the same file name, the output name is prefixed with the folder. If a name is still taken, it gets a number. So does `clip` beside a file `clip_00001`, which may be a frame of it. Upper and lower case count as equal, because some disks ignore them. Names depend on the list of files alone, so several processes find the same ones. A name that is not UTF-8, such as one that a Chinese Windows wrote, is kept for masks and overlays; in tables each invalid byte becomes `\\xba`.
 
 # %%
 #| export
@@ -527,9 +543,7 @@ def _names(files: Sequence[Path]) -> dict[Path, str]:
 # %% [markdown]
 # ### Finished files
 #
-# A prediction of thousands of files may be interrupted. Each file has a record in `records/`, with a line for each frame that is done. The same command skips the files whose record is complete, and predicts the others from their beginning. A file that was replaced is predicted anew, because the lines have its size and its time of change. All tables are made of these records, at the end or after an interrupt. `summary.json` records how the results were made, and whether the prediction is running, finished, stopped or failed.
-#
-# A frame takes no memory after its line is written. Processes that share the work write different records.
+# Each file has a record in `records/`, with a line for each frame that is done. The same command skips the files whose record is complete, and predicts the others from their beginning. A record holds the size and the time of change of its file, so a file that was replaced is predicted again. All tables are made of these records, at the end or after an interrupt. `summary.json` records how the results were made, and whether the prediction is running, finished, stopped or failed.
 
 # %%
 #| export
@@ -587,7 +601,7 @@ def _write_tables(folder: Path, lines: Iterable[dict[str, Any]]) -> dict[str, An
 
 
 class _Results:
-    "A folder of results: pictures and a record of each file, and at the end the tables."
+    "A folder of results: masks, overlays and a record of each file, and at the end the tables."
 
     def __init__(self, folder: Path, files: Sequence[Path], record: dict[str, Any]) -> None:
         self.folder, self.record = folder, record  # the latter for summary.json
@@ -651,7 +665,7 @@ class _Results:
         return content
 
     def write(self, frame: Frame, prob: np.ndarray) -> int:
-        "Write a frame's pictures, then its line; return the number of detections."
+        "Write a frame's mask and overlay, then its line; return the number of detections."
         found = detections(prob, self.record["threshold"], self.min_area)
         name = self.names[frame.file]
         if not frame.single:
@@ -681,20 +695,22 @@ class _Results:
         return rows
 
     def _draw(self, frame: Frame, name: str, found: Detections, rows: list[Any]) -> None:
-        "Write the pictures of a frame."
+        "Write the mask and the overlay of a frame."
         for kind in self.kinds:
             mask, content = np.zeros(frame.pixels.shape[:2], np.uint8), io.BytesIO()
             mask[found.pixels] = 255
-            picture = overlay(frame.pixels, rows) if kind == "overlays" else Image.fromarray(mask)
-            picture.save(content, "PNG", compress_level=3)
+            image = overlay(frame.pixels, rows) if kind == "overlays" else Image.fromarray(mask)
+            image.save(content, "PNG", compress_level=3)
             path = self.folder / kind / f"{name}.png"
             write_atomic(path, content.getvalue(), durable=False)
 
 
 # %% [markdown]
-# ### The folder
+# ### The folder and the command
 #
-# Results go into `predictions/NAME`, named after the run or the file of weights. If that folder holds anything else, such as the prediction of other inputs, by other weights or with other settings, they go into `predictions/NAME-2`. A folder that the user names is rejected then.
+# Results go into `predictions/NAME`, named after the run or the file of weights. If that folder holds the prediction of other inputs, by other weights or with other settings, they go into `predictions/NAME-2`. If the user named such a folder, it is an error. Everything that can be wrong is checked before anything is written: settings, weights, inputs, the folder. After a request to stop, the run ends after the frame in progress.
+#
+# With torchrun, or with `--num-devices 2`, several processes share the files: process 1 of 2 takes every second one. The first process makes the folder and sends the list of files to the others. When all are done, it writes the tables. Several machines need a disk that all of them see. A video, or a file of many pages, is one file. If a process is killed, torchrun stops the others. The same command with any number of processes then predicts what is left.
 
 # %%
 #| export
@@ -729,15 +745,6 @@ def _output_folder(weights: Path, output_dir: str | Path, asked: dict[str, Any])
     raise UserError(f"output_dir={str(folders[-1])!r}: {text}")
 
 
-# %% [markdown]
-# ## All of it
-#
-# Everything that can be wrong is checked before anything is written: settings, weights, inputs, the folder. An unreadable file is skipped, counted and reported at the end. After a request to stop, the run ends after the frame in progress.
-#
-# Under torchrun, or with `--num-devices 2`, processes share the files: process 1 of 2 takes every second one. The first process makes the folder and sends the others what is to be done; when all are done it writes the tables. Machines need a disk that all of them see. A video, or a file of many pages, is one file. If a process is killed, torchrun stops the others, and the same command with any number of processes predicts what is left.
-
-# %%
-#| export
 def _predict_part(results: _Results, detector: Detector, tile: int) -> None:
     "Predict this process's files and show progress; Stopped after a request to stop."
     ranks, found, skipped = detector.device.ranks, 0, 0
@@ -801,22 +808,21 @@ def predict_files(
         _predict_part(results, detector, tile)
         return detector.device.ranks.rank_zero(results.finish)
 
-
-# %% [markdown]
-# With `--tracks` the detections of a clip are linked from frame to frame ([tracks](44_tracks.ipynb)). `tracks.csv` lists the confirmed tracks, and the marked frames show their numbers. A detection of a track that is not confirmed yet has a question mark.
-#
-# We predict two folders with files of the same names, and a damaged file. Four frames are predicted, one warning is printed, and the status is 1.
-
-# %%
-with warnings.catch_warnings(record=True) as caught:
-    warnings.simplefilter("always")
-    done: Written = predict_files("", f"{here}/**", here / "out", "cpu")
-test_eq((done.status, len(caught)), (1, 1))
-print(done)
-sorted(p.relative_to(here / "out").as_posix() for p in (here / "out").rglob("*.*"))
-
 # %% [markdown]
 # ## Questions
 #
-# <details><summary>Why does a tile begin at a multiple of 16?</summary>The network halves the image four times. A tile that begins elsewhere would be pooled in other blocks of pixels than the whole frame, and its probabilities would differ.</details>
-# <details><summary>A prediction was killed after 600 of 1,000 frames. What does the same command do?</summary>It skips the frames that have a record with the same content and settings, predicts the others, and writes the tables of all.</details>
+# 1. Why does a tile begin at a multiple of 16?
+#    <details><summary>Answer</summary>
+#
+#    The network halves the image four times. A tile that begins elsewhere would be pooled in other blocks of pixels than the whole frame, and its probabilities would differ.
+#    </details>
+# 2. A threshold of 0.1 gives three detections in the scene above, and one of 0.5 gives two. Can a lower threshold also give *fewer* detections?
+#    <details><summary>Answer</summary>
+#
+#    Yes. Every detection grows, and two that touch become one. Their common centroid may then be too far from both targets.
+#    </details>
+# 3. A prediction was killed after 600 of 1,000 frames. What does the same command do?
+#    <details><summary>Answer</summary>
+#
+#    If the frames are files, it skips the 600 whose record is complete, predicts the others, and writes the tables of all. If they are one video, it begins that video again, because only finished files are skipped.
+#    </details>

@@ -6,7 +6,7 @@
 # A time means little until we know what was done in it, on which machine, and what else that machine did meanwhile. Three rules:
 #
 # - **All of it.** A step is measured with its data, and a scoring with its metrics, because a person waits for all of it.
-# - **Interleaved.** The speed of a machine drifts: clocks fall as it warms up, other programs come and go. What we compare takes turns, so a slow minute slows all of it, and the median counts.
+# - **Interleaved.** The speed of a machine drifts: clocks fall as it warms up, other programs come and go. What we compare is measured alternately, so a slow minute slows all of it, and the median counts.
 # - **Your recipe.** What is measured is a training by the settings, with their data, sizes and precision. `--preset paper` measures the paper's recipe.
 #
 # How fast a plain PyTorch script is on the same device is measured by [a script of the repository](../results/baseline/beside.py), interleaved with the library, after a check that both compute the same.
@@ -48,7 +48,16 @@ from mshnet.weights import PRETRAINED
 
 
 # %% [markdown]
-# ## The clock
+# ## What is measured, and how to read it
+#
+# A turn takes some images, evenly spread over their list, where neighbours tend to be alike. **Train** is whole steps, as an epoch after the warm-up makes them: reading, augmenting, copying, forward, loss, backward, update. **Data alone** is the reading, augmenting and copying in it; compared with a step it shows whether the device waits for the data. **Score** is the forward pass and all scores, by the weights of `weight_path` or by the pretrained ones. (Untrained weights take longer: they predict thousands of objects, each of which must be found, measured and compared.)
+#
+# Compare the data with the whole step first: above a few percent the device waits for them. Then read the memory, which decides the batch size. The time of an epoch is that of its training images plus that of its scored images, and the epochs of a recipe times that is a projection of a training, without its start and its checkpoints. On images of 32x32 none of these numbers means anything.
+#
+# On the command line: `mshnet bench --dataset-dir data/NUAA-SIRST --weight-path runs/NAME/best.pt`. [The guide](guides/devices.ipynb) shows all measurements so far.
+
+# %% [markdown]
+# ## The machinery: the clock
 #
 # An accelerator queues its operations and works through them later. A clock that is read after the last call measures how fast we can queue. We synchronize before both readings.
 #
@@ -66,7 +75,7 @@ def take_turns(
     repeats: int,
     device: Device,
 ) -> dict[str, list[float]]:  # seconds of each way, turn by turn
-    "Measure several ways in turns, after one turn of each that is not counted."
+    "Measure several ways alternately, after one turn of each that is not counted."
     times: dict[str, list[float]] = {name: [] for name in ways}
     for turn in range(repeats + 1):
         for name in list(ways)[:: 1 if turn % 2 else -1]:
@@ -78,20 +87,6 @@ def take_turns(
     return {name: found[1:] for name, found in times.items()}
 
 
-# %%
-config = Config(scenes=8, base_size=32, crop_size=32, device="cpu", batch_size=2)
-cpu = device_for(config)
-times = take_turns({"a pause of 10 ms": lambda turn: time.sleep(0.01)}, 2, cpu)
-print({name: min(found) >= 0.01 for name, found in times.items()})
-
-
-# %% [markdown]
-# ## What is measured
-#
-# A turn takes some images, evenly spread over their list, where neighbours tend to be alike. **Train** is whole steps, as an epoch after the warm-up makes them: reading, augmenting, copying, forward, loss, backward, update. **Data alone** is the reading, augmenting and copying in it; compared with a step it shows whether the device waits for the data. **Score** is the forward pass and all scores, by the weights of `weight_path` or by the pretrained ones. (Untrained weights take longer: they predict thousands of objects, each of which must be found, measured and compared.)
-
-# %%
-#| export
 def some(split: Split, images: int, batch: int = 1) -> Split:
     "Images of a split, evenly spread: whole batches, at least one."
     count = max(1, min(images, len(split)) // batch) * batch
@@ -134,7 +129,10 @@ def measure(
 
 
 # %%
-task = Detection(config)
+config = Config(scenes=8, base_size=32, crop_size=32, device="cpu", batch_size=2)
+cpu, task = device_for(config), Detection(config)
+times = take_turns({"a pause of 10 ms": lambda turn: time.sleep(0.01)}, 2, cpu)
+print({name: min(found) >= 0.01 for name, found in times.items()})
 parts, state = task.splits(), fresh_state(task, cpu)
 train_on(task, state, some(parts["train"], 4, batch=2), cpu, epoch=0)
 rows = measure(config, parts, trained_model(PRETRAINED), cpu, repeats=1, images=2)
@@ -142,11 +140,11 @@ rows = measure(config, parts, trained_model(PRETRAINED), cpu, repeats=1, images=
 
 
 # %% [markdown]
-# ## Memory
+# ### Memory
 #
 # The peak of memory can be measured only once per process. Each batch size gets a fresh process, which trains two steps and prints its result as the last line. Out of memory is a result too, and the bench continues. On a TPU only one process can hold the chips, and there is no such measurement.
 #
-# There is one trap. `ru_maxrss`, the usual measure of peak memory, survives `exec` on Linux: a small program that a large one starts reports the memory of the large one. `VmHWM` does not.
+# `ru_maxrss`, the usual measure of peak memory, survives `exec` on Linux: a small program that a large one starts reports the memory of the large one. `VmHWM` does not.
 
 # %%
 #| export
@@ -197,7 +195,7 @@ print(train_two_steps(config) > 0, measure_memory(config.model_copy(update={"epo
 
 
 # %% [markdown]
-# ## The whole bench
+# ### The whole bench
 #
 # Memory comes first, while this process is still small. The file has the names of folders without their paths, and no name of a machine. Its content can be printed again as a table, on a different machine, a year later.
 
@@ -276,6 +274,15 @@ with tempfile.TemporaryDirectory() as tmp:
 [line for line in table(content).splitlines() if line.startswith("sizes")]
 
 # %% [markdown]
-# Compare the data with the whole step first: above a few percent the device waits for them. Then read the memory, which decides the batch size. The time of an epoch is that of its training images plus that of its scored images, and the epochs of a recipe times that is a projection of a training, without its start and its checkpoints. On images of 32x32 none of these numbers means anything.
+# ## Questions
 #
-# On the command line: `mshnet bench --dataset-dir data/NUAA-SIRST --weight-path runs/NAME/best.pt`. [The guide](guides/devices.ipynb) shows all measurements so far.
+# 1. The first turn of each measurement is not counted. What would it measure?
+#    <details><summary>Answer</summary>
+#
+#    Reading files, waking threads, and on a GPU the choice of kernels. All of them happen once, and a training has thousands of steps.
+#    </details>
+# 2. `time.time()` before and after `model(x)` on a GPU gives 0.3 ms. What was measured?
+#    <details><summary>Answer</summary>
+#
+#    How fast Python can queue the operations. The GPU still computes when the clock is read. Synchronize before both readings.
+#    </details>

@@ -10,7 +10,9 @@
 
 # %%
 #| hide
-from fastcore.test import test_eq
+from importlib import import_module
+
+check = import_module("mshnet.doctor").doctor
 
 # %%
 #| export
@@ -36,6 +38,21 @@ from mshnet.recipe import Config
 from mshnet.run import PACKAGES
 from mshnet.task import make_task
 from mshnet.xla import XLA_PACKAGES, tpu_chips, why_no_xla
+
+# %% [markdown]
+# ## A report
+#
+# `mshnet doctor` prints it. The worst line decides the exit status. For programs, `doctor(config).lines` has the levels and texts:
+
+# %%
+print(check(Config(scenes=8, device="cpu")))
+
+# %% [markdown]
+# ## The machinery: what the checks share
+#
+# Several checks need the device, and opening one can take seconds. We open it once, and collect torch's warnings meanwhile.
+#
+# torch reports what it can use. It is silent about a GPU that it was not built for. So we also ask the system, through NVIDIA's tool `nvidia-smi`. A broken driver can block the tool; after five seconds we stop waiting.
 
 # %%
 #| export
@@ -67,15 +84,6 @@ class Report(NamedTuple):
         return "\n".join(map(str, self.lines))
 
 
-# %% [markdown]
-# ## What the checks share
-#
-# Several checks need the device, and opening one can take seconds. We open it once, and collect torch's warnings meanwhile.
-#
-# torch reports what it can use. It is silent about a GPU that it was not built for. So we also ask the system, through NVIDIA's tool `nvidia-smi`. A broken driver can block the tool; after five seconds we stop waiting.
-
-# %%
-#| export
 def _find_nvidia() -> list[str]:
     "The NVIDIA GPUs of the system; none without its tool, or if that fails."
     words = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
@@ -106,11 +114,13 @@ class _Checkup:
 
 
 # %% [markdown]
-# ## The machine and the device
+# ### The machine and the device
 #
 # Other programs on the same cores slow down training by more than their share, because threads wait for each other (the device notebook has the measurement).
 #
 # The batch decides how much memory training needs, and only a trial shows whether it fits: `mshnet bench`. Here we report what is free. On a CPU that is the smaller of the free memory of the system and of its container.
+#
+# A build of torch without CUDA sees no GPU. A driver of an earlier generation of CUDA than torch, and a GPU that this torch holds no programs for, are in the warnings of torch, which the line `accelerator` repeats. (We tested missing GPUs with imitations, because no such machine was available.) The settings decide how bad a problem is. A run on the CPU ignores a GPU that torch cannot use. With `--device auto` the run is slow, and with the device named there is no run at all. If another torch was installed meanwhile, a notebook keeps the old one loaded until its kernel restarts.
 
 # %%
 #| export
@@ -152,15 +162,6 @@ def _accelerator(checkup: _Checkup) -> _Finding:
     return "ok", text
 
 
-# %% [markdown]
-# ## Does this torch fit this machine?
-#
-# A build of torch without CUDA sees no GPU. A driver of an earlier generation of CUDA than torch, and a GPU that this torch holds no programs for, are in the warnings of torch, which the line `accelerator` repeats. (We tested missing GPUs with imitations, because no such machine was available.)
-#
-# The settings decide how bad a problem is. A run on the CPU ignores a GPU that torch cannot use. With `--device auto` the run is slow, and with the device named there is no run at all. If another torch was installed meanwhile, a notebook keeps the old one loaded until its kernel restarts.
-
-# %%
-#| export
 def _build(checkup: _Checkup) -> _Finding:
     "Whether this torch was built for what this machine has, and is the one that is installed."
     asked, version = checkup.config.device.partition(":")[0], installed(XLA_PACKAGES[0])
@@ -185,11 +186,11 @@ def _build(checkup: _Checkup) -> _Finding:
 
 
 # %% [markdown]
-# ## Disk, data and session
+# ### Disk, data and session
 #
 # A full disk, damaged data and the end of a session stop a run late, so we check them early. A session may end before its run, and its disk may be lost with it. So a run can be copied to Google Drive in Colab, and to a folder anywhere (`mirror_dir`). We did not verify that a real Drive behaves like a folder.
 #
-# To check whether a folder is writable, we write into it: rights, quotas and read-only file systems then fail in the same way, and nothing stays behind. For a folder that does not exist yet we try the nearest one above it.
+# To check whether a folder is writable, we write into it: rights, quotas and read-only file systems then fail in the same way, and nothing stays behind. For a folder that does not exist yet we try the nearest one above it. A check raises the error that a run would raise, such as one for a wrong folder. A strange machine is where the doctor is needed most: if a check fails in an unforeseen way, that is a warning with the reason, and the other checks continue.
 
 # %%
 #| export
@@ -256,13 +257,6 @@ def _session(checkup: _Checkup) -> _Finding:
     return "ok", f"{time}; no copies (--mirror-dir DIR copies the run there meanwhile)"
 
 
-# %% [markdown]
-# ## All checks
-#
-# A check raises the error that a run would raise, such as one for a wrong folder. A strange machine is where the doctor is needed most: if a check fails in an unforeseen way, that is a warning with the reason, and the other checks continue.
-
-# %%
-#| export
 _ALL = (_machine, _accelerator, _build, _disk, _data, _session)
 _CHECKS: dict[str, Callable[[_Checkup], _Finding]] = {check.__name__[1:]: check for check in _ALL}
 
@@ -287,8 +281,4 @@ def doctor(config: Settings) -> Report:
 # %%
 found: Report = doctor(Config(scenes=8, device="cpu"))
 first: Line = found.lines[0]
-test_eq((first.subject, len(found.lines)), ("machine", 6))
-print(found)
-
-# %% [markdown]
-# The worst line decides the exit status of `mshnet doctor`. For programs, `doctor(config).lines` has the levels and texts.
+first.subject, len(found.lines)

@@ -3,7 +3,7 @@
 #
 # > `mshnet train | test | predict | data | doctor | bench | compare | export`: the settings as flags, and every mistake in one line with its remedy.
 #
-# A command line, a file and a notebook should accept the same settings under the same names, and report the same errors. Therefore nobody writes the flags of `mshnet` by hand: we make them from the settings of the task. Values stay text until `configure` checks all of them at once.
+# A command line, a file and a notebook should accept the same settings under the same names, and report the same errors. Therefore we do not list the flags of `mshnet` in the code: we make them from the settings of the task. Values stay text until `configure` checks all of them at once.
 
 # %%
 #| default_exp cli
@@ -11,8 +11,9 @@
 # %%
 #| hide
 import io
+from importlib import import_module
 
-from fastcore.test import test_eq
+cli = import_module("mshnet.cli")
 
 # %%
 #| export
@@ -48,11 +49,30 @@ from mshnet.places import first_process, megabytes
 from mshnet.recipe import Config
 
 # %% [markdown]
-# torch takes seconds to import, and a mistyped flag should not cost them. This module imports nothing but the settings, and each command imports what it needs when it runs.
+# ## Help and mistakes
 #
-# ## Commands
+# A run has fifty settings, and most people set five of them. So the help has two levels. `--help` shows the common flags, `--help-all` all of them:
+
+# %%
+with contextlib.redirect_stdout(io.StringIO()) as shown, contextlib.suppress(SystemExit):
+    cli.make_parser(whole=False).parse_args(["train", "--help"])
+print(shown.getvalue())
+
+# %% [markdown]
+# A mistake is one line with its remedy, and status 2:
+
+# %%
+for line in ("train --epochs none", "test --weight-path none.pt", "export", "data no-such-folder"):
+    with contextlib.redirect_stderr(io.StringIO()) as printed:
+        status = cli.main(line.split())
+    print(status, printed.getvalue().strip())
+
+# %% [markdown]
+# ## The machinery: commands and parser
 #
-# Each command takes the flags that have a meaning for it. `train` takes all settings; to those of the other commands a task adds its own (`Settings.flags`).
+# torch takes seconds to import, and a mistyped flag should not cost them. This module imports nothing but the settings, and each command imports what it needs when it runs. Each command takes the flags that have a meaning for it. `train` takes all settings; to those of the other commands a task adds its own (`Settings.flags`).
+#
+# Four commands take their main argument without a flag. Some flags are not settings and belong to one command: what a bench measures, the file of an export. No run records them.
 
 # %%
 #| export
@@ -85,11 +105,7 @@ COMMANDS = {
     "compare": "compare runs: scores, protocols, and Pd by size",
 }
 
-# %% [markdown]
-# Four commands take their main argument without a flag. Some flags are not settings and belong to one command: what a bench measures, the file of an export. No run records them.
 
-# %%
-#| export
 _ARGUMENTS: dict[str, tuple[str, str, str | None, str]] = {  # name, metavar, nargs, help
     "train": ("folder", "[DIR]", "?", "the data set: the same as --dataset-dir DIR"),
     "data": ("folder", "[DIR]", "?", "folder or archive of the data set, or a name"),
@@ -134,11 +150,9 @@ status:
 """
 
 # %% [markdown]
-# ## The parser
+# argparse accepts abbreviations, but `--warm` works only until a second flag begins with it. Our parser accepts none, and raises a `UserError` for a mistake.
 #
-# argparse accepts abbreviations, which are a trap: `--warm` works until a second flag begins with it. Our parser accepts none, and raises a `UserError` for a mistake.
-#
-# A run has fifty settings, and most people set five of them. So the help has two levels. `--help` shows the common flags, `--help-all` all of them. The values of a flag come from its setting. Names of older guides are accepted and not listed.
+# The values of a flag come from its setting. Names of older guides are accepted and not listed.
 
 # %%
 #| export
@@ -278,12 +292,6 @@ def _presets(settings: type[Settings]) -> str:
     return "\n".join(lines)
 
 
-# %%
-with contextlib.redirect_stdout(io.StringIO()) as shown, contextlib.suppress(SystemExit):
-    make_parser(whole=False).parse_args(["train", "--help"])
-print(shown.getvalue())
-
-
 # %% [markdown]
 # The flags depend on the task. We look for the task first: in the words, in the file of settings, in the run that is resumed, in the weights that are scored or predict.
 #
@@ -360,13 +368,13 @@ def _data_folder(command: str, folder: str, written: dict[str, Any]) -> str:
 
 
 # %%
-parse(["train", "sirst", "--lr", "0.1", "--ema=0.99"])
+make_parser().prog, parse(["train", "sirst", "--lr", "0.1", "--ema=0.99"])
 
 
 # %% [markdown]
-# ## What the commands do
+# ### What the commands do
 #
-# Without `--weight-path`, `test` and `predict` use the weights that come with the library, and print that. A folder for scores is checked before the work, because after an hour it is too late.
+# Without `--weight-path`, `test` and `predict` use the weights that come with the library, and print that. A folder for scores is checked before the work, because after an hour it is too late. `train` draws the figures of the run. If the hours of the session are over before all epochs are done, its status is 75, and a script such as `mshnet train && mshnet export` does not continue with half a run. `test` prints the protocol with the scores, because a score without it cannot be compared. `predict` skips unreadable files and then returns status 1. If the weights are of a task other than detection, that task predicts the files. The other commands are short. The status of `data` and `doctor` gives the result to a script. `compare` reads the files of runs, and needs neither their data nor a device. `export` writes one file.
 
 # %%
 #| export
@@ -399,13 +407,8 @@ def _result_folder(name: str) -> Path:
     return folder
 
 
-# %% [markdown]
-# `train` draws the pictures of the run. If the hours of the session are over before all epochs are done, its status is 75, and a script such as `mshnet train && mshnet export` does not continue with half a run. `test` prints the protocol with the scores, because a score without it cannot be compared. `predict` skips unreadable files and then returns status 1. If the weights are of a task other than detection, that task predicts the files.
-
-# %%
-#| export
 def _train(config: Settings) -> int:
-    "Train, with pictures at the end; status 75 if the time was over before the last epoch."
+    "Train, with figures at the end; status 75 if the time was over before the last epoch."
     from mshnet.data import outside_of_data
     from mshnet.task import make_task
     from mshnet.train import keep_copies, processes_to_start, train
@@ -464,11 +467,6 @@ def _predict(config: Config, inputs: list[str], words: Sequence[str], **how: Any
     return summary.status
 
 
-# %% [markdown]
-# The other commands are short. The status of `data` and `doctor` gives the result to a script. `compare` reads the files of runs, and needs neither their data nor a device. `export` writes one file.
-
-# %%
-#| export
 def _data(config: Any, split: float | None = None, write: str = "") -> int:
     "Print the data report, after writing lists or simulated data if asked; status 2 if unusable."
     task = resolve("mshnet.task:make_task")(config)
@@ -522,9 +520,9 @@ _RUN: dict[str, Callable[..., int]] = {work.__name__[1:]: work for work in _WORK
 
 
 # %% [markdown]
-# ## One entry
+# ### One entry
 #
-# Every command runs in `main`, which returns a status for scripts. Warnings and errors are one line each. A warning is printed once, also where several processes read the same data, or training and its pictures do. `mshnet test` on a checkpoint takes the settings that it was trained with as defaults, such as its sizes and its data, also if it was copied out of its run.
+# Every command runs in `main`, which returns a status for scripts. Warnings and errors are one line each. A warning is printed once, also where several processes read the same data, or training and its figures do. `mshnet test` on a checkpoint takes the settings that it was trained with as defaults, such as its sizes and its data, also if it was copied out of its run.
 
 # %%
 #| export
@@ -577,11 +575,3 @@ def main(
                 return 141
             _note(f"mshnet: the output cannot be written ({error.strerror})")
             return 2
-
-
-# %%
-for line in ("train --epochs none", "test --weight-path none.pt", "export", "data no-such-folder"):
-    with contextlib.redirect_stderr(io.StringIO()) as printed:
-        status = main(line.split())
-    print(status, printed.getvalue().strip())
-    test_eq(status, 2)
