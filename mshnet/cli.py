@@ -63,7 +63,7 @@ COMMANDS = {
     "data": "report what a data set holds and what is wrong with it",
     "doctor": "check this machine, and report what is wrong and what to do about it",
     "bench": "measure training, evaluation and memory on this device",
-    "export": "export weights to ONNX or safetensors, checked (pip install 'mshnet[export]')",
+    "export": "write weights as ONNX (pip install onnx onnxruntime onnxscript) or safetensors",
     "compare": "compare runs: scores, protocols, and Pd by size",
 }
 
@@ -94,7 +94,7 @@ _OPTIONS: dict[str, dict[str, tuple[type, str]]] = {  # a bool is a switch
             "pixels above this probability are detected (default: that of the weights)",
         ),
         "min_area": (int, "drop detections of fewer than N pixels (default 1)"),
-        "tracks": (bool, "link detections over a clip: tracks.csv (pip install 'mshnet[video]')"),
+        "tracks": (bool, "link detections over a clip: tracks.csv (pip install av trackpy)"),
         "save": (str, "masks, overlays or none (default masks,overlays)"),
     },
 }
@@ -120,7 +120,9 @@ _DAILY = [
 _TEXTS = {  # of settings that each command uses in its own way
     "weight_path train": "weights to start from: a file, a run folder, or pretrained",
     "weight_path test": "weights to evaluate: a file or a run folder (default: pretrained)",
+    "dataset_dir test": "data set to evaluate on (default: that of the run, else synthetic data)",
     "weight_path predict": "weights to predict with: a file or a run folder (default: pretrained)",
+    "num_devices test": "TPU chips that share a batch; for several GPUs start it by torchrun",
     "num_devices predict": "processes that share the files, on a GPU each or on CPU cores",
     "output_dir train": "run folder (default: named after the settings, in runs/)",
     "output_dir test": "folder of the scores (default: none are written)",
@@ -129,7 +131,7 @@ _TEXTS = {  # of settings that each command uses in its own way
 }
 _PRESETS = {  # of detection
     "paper": "the original recipe: 400 epochs, Adagrad, SLS loss, crops of 256",
-    "quick": "a trial: 9 epochs of 128x128 pixels; the preset without a data set",
+    "quick": "a trial: 9 epochs at 128x128 pixels; the default without a data set",
 }
 
 
@@ -152,7 +154,8 @@ def _metavar(name: str, kind: Any) -> str:
         values = ("N", *get_args(values[1]))
     if values and name != "task":  # each task has settings of its own
         return "{" + ",".join(values) + "}"
-    word = {"list": "FILE", "path": "FILE", "output": "FILE", "resume": "RUN", "write": "DIR"}
+    word = {"list": "FILE", "path": "FILE", "output": "FILE", "resume": "RUN"}
+    word |= {"write": "DIR", "int8": "DIR"}
     last = name.rpartition("_")[2]
     return {int: "N", float: "NUMBER"}.get(kind, word.get(last, last.upper()))
 

@@ -32,7 +32,7 @@ class Tracker:
         try:
             import trackpy
         except ImportError as error:
-            raise UserError(f"tracks need trackpy: pip install 'mshnet[video]' ({error})") from None
+            raise UserError(f"tracks need trackpy: pip install trackpy ({error})") from None
         trackpy.quiet()
         self.hits, self.among, self.frame, self.first = hits, among, 0, 0
         self.places, self.seen = deque[np.ndarray](), dict[int, deque[int]]()

@@ -5,7 +5,7 @@
 #
 # A detector looks at each frame of a clip by itself. What it takes for a target by mistake, such as a sparkling roof or noise, is seldom there again a moment later. A target is. So time helps to tell them apart.
 #
-# We link each detection with one of the frame before, at most `reach` pixels away, so that all distances together are as small as possible (Crocker and Grier, 1996). A target that is missed in up to `memory` frames continues its track. A track is **confirmed** once it has `hits` detections among the last `among` frames. The package [trackpy](https://soft-matter.github.io/trackpy) does the linking; `pip install 'mshnet[video]'` installs it.
+# We link each detection with one of the frame before, at most `reach` pixels away, so that all distances together are as small as possible (Crocker and Grier, 1996). A target that is missed in up to `memory` frames continues its track. A track is **confirmed** once it has `hits` detections among the last `among` frames. The package [trackpy](https://soft-matter.github.io/trackpy) does the linking; `pip install trackpy` installs it.
 
 # %%
 #| default_exp tracks
@@ -43,7 +43,7 @@ class Tracker:
         try:
             import trackpy
         except ImportError as error:
-            raise UserError(f"tracks need trackpy: pip install 'mshnet[video]' ({error})") from None
+            raise UserError(f"tracks need trackpy: pip install trackpy ({error})") from None
         trackpy.quiet()
         self.hits, self.among, self.frame, self.first = hits, among, 0, 0
         self.places, self.seen = deque[np.ndarray](), dict[int, deque[int]]()

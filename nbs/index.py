@@ -61,7 +61,7 @@
 # mshnet data data/NUAA-SIRST                              # check a data set
 # mshnet train --dataset-dir data/NUAA-SIRST               # 200 epochs; run it again to resume
 # mshnet test --weight-path runs/NUAA-SIRST-*              # evaluate it
-# pip install '.[export]'                                  # for the next line
+# pip install onnx onnxruntime onnxscript                  # for the next line
 # mshnet export --weight-path runs/NUAA-SIRST-*/best.pt    # write ONNX
 # ```
 #

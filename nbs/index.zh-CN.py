@@ -61,7 +61,7 @@
 # mshnet data data/NUAA-SIRST                              # 检查数据集
 # mshnet train --dataset-dir data/NUAA-SIRST               # 200 个 epoch；再执行一次就继续训练
 # mshnet test --weight-path runs/NUAA-SIRST-*              # 评测
-# pip install '.[export]'                                  # 下一行需要
+# pip install onnx onnxruntime onnxscript                  # 下一行需要
 # mshnet export --weight-path runs/NUAA-SIRST-*/best.pt    # 写出 ONNX
 # ```
 #

@@ -72,7 +72,7 @@ for seed in range(3):
 # ## ONNX
 #
 # ```bash
-# pip install '.[export]'    # in the folder of setup.py
+# pip install onnx onnxruntime onnxscript
 # mshnet export --weight-path pretrained --output mshnet.onnx
 # ```
 #

@@ -80,7 +80,7 @@ for name, pixels in (("good frame", frame), ("hot pixel", bad)):
 #
 # ## When there is video
 #
-# The detector sees one frame at a time, and most false alarms flicker from frame to frame. `mshnet predict clip.mp4 --tracks` links the detections of a clip ([tracks](../44_tracks.ipynb)): a track is confirmed after five detections in eight frames. `tracks.csv` lists the confirmed tracks, and the overlays show their numbers. It needs `pip install 'mshnet[video]'`.
+# The detector sees one frame at a time, and most false alarms flicker from frame to frame. `mshnet predict clip.mp4 --tracks` links the detections of a clip ([tracks](../44_tracks.ipynb)): a track is confirmed after five detections in eight frames. `tracks.csv` lists the confirmed tracks, and the overlays show their numbers. It needs `pip install av trackpy`.
 
 # %%
 #| hide
