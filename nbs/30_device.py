@@ -13,6 +13,7 @@
 
 # %%
 #| hide
+import matplotlib.pyplot as plt
 from fastcore.test import expect_fail
 
 # %%
@@ -36,6 +37,50 @@ from torch import Tensor, nn, optim
 from mshnet.core import Settings, UserError, counted, first_line, resolve
 
 # %% [markdown]
+# ## Ten lines that run on every device
+#
+# Only the calls of `device` differ between chips. The loop adds up the losses on the device and reads the sum every fifth step:
+
+# %%
+from mshnet.device import open_device, update
+
+device = open_device("cpu", "fp32")
+model = device.to_device(nn.Linear(8, 1))
+optimizer, total = optim.SGD(model.parameters(), lr=0.1), torch.zeros(())
+forward = device.begin("full", model, optimizer)
+for step in range(10):
+    image = device.transfer(torch.ones(4, 8))
+    with device.autocast():
+        loss = (forward(image) - 1).square().mean()
+    update(device, loss, optimizer)
+    total += loss.detach()
+    if step % 5 == 4:
+        device.read(total)
+print(f"10 steps, {device.reads} reads")
+
+# %% [markdown]
+# Why is a read worth counting? The host only queues operations, and an accelerator computes them later. A read waits for all operations before it. Suppose that the host needs 2 units of time to prepare a step, and the chip 3 units to compute it:
+
+# %%
+figure, axes = plt.subplots(2, 1, sharex=True, figsize=(7, 2.8), layout="constrained")
+for axis, every in zip(axes, (1, 5), strict=True):
+    host = chip = 0
+    for step in range(10):
+        axis.broken_barh([(host, 2)], (1.1, 0.8), color="C0", ec="w")
+        host += 2
+        start = max(host, chip)  # the chip begins when both are ready
+        axis.broken_barh([(start, 3)], (0.1, 0.8), color="C1", ec="w")
+        chip = start + 3
+        if step % every == every - 1:
+            host = chip  # a read: the host waits
+    axis.set(yticks=[0.5, 1.5], yticklabels=["chip", "host"])
+    axis.set_title(f"steps per read: {every}; time: {chip} units", fontsize=10)
+axes[1].set_xlabel("time, in units")
+plt.show()
+
+# %% [markdown]
+# With a read in every step, host and chip alternate, and the chip waits 2 units each time. With a read every five steps it waits only after a read.
+#
 # ## The device
 #
 # The loop calls these methods in this order: `to_device` for the model, `begin` for each phase of the training, then `transfer_batch` and `autocast` for each batch and `end_step` after its update, and `read` at log lines and at the end.
@@ -278,8 +323,6 @@ def workers(device: Device, asked: int) -> int:
 
 
 # %% [markdown]
-# Why is a read worth counting? An accelerator computes while the host only queues the operations and prepares the next batch, for as long as no value is needed on the host. A read waits for all operations before it. One read in each step would make host and chip take turns.
-#
 # ## The machinery: GPUs
 #
 # A CUDA build of PyTorch contains binaries for a list of compute capabilities. Old generations disappear first: from torch 2.8 on, only the builds for CUDA 12.6 support GPUs of compute capability below 7.0. torch finds such a GPU all the same and fails in the first operation, so we try one when the GPU is opened. torch's own warning, which the doctor repeats, names the build to install.

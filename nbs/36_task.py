@@ -60,9 +60,53 @@ from mshnet.places import installed
 from mshnet.session import bar
 from mshnet.weights import PRETRAINED, load_weights, read_file, weights_file
 
+# %% [markdown]
+# ## A toy task
+#
+# The problem: find the line y = 3x - 1 from 64 points. The class says what the data are, which network computes y, and what its error is. The ten lines below it train it. They know no line and no points, so they would train a detector as well.
+
+# %%
+from mshnet.task import Task
+
+
+class Line(Task):
+    "Find slope and offset of a line from 64 points."
+
+    def splits(self, names=("train",)):
+        return {"train": torch.linspace(-1, 1, 64)[:, None]}
+
+    def batch(self, data, rows, epoch):
+        return data[rows], 3 * data[rows] - 1
+
+    def model(self):
+        torch.manual_seed(self.config.seed)
+        return nn.Linear(1, 1)
+
+    def loss(self, model, batch, phase):
+        return (model(batch[0]) - batch[1]).square().mean()
+
+    def predict(self, model, batch, phase):
+        return model(batch[0])
+
+    def tally(self):
+        raise NotImplementedError("scores come later on this page")
+
+
+task = Line(Config(batch_size=16))
+data, model = task.splits()["train"], task.model()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
+for epoch in range(5):
+    for rows in task.plan(data, epoch):
+        loss = task.loss(model, task.batch(data, rows, epoch), task.phase(epoch))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    print(f"epoch {epoch}: loss {loss.item():.4f}")
+print(f"y = {model.weight.item():.2f}x {model.bias.item():+.2f}")
+
 
 # %% [markdown]
-# ## What a task is
+# ## The class `Task`
 #
 # A subclass writes six methods: `splits`, `batch`, `model`, `loss`, `predict` and `tally`. All others have a default. A sample takes its random numbers from `rng`, on the host, and every scoring draws the same ones.
 
@@ -381,7 +425,7 @@ def _score_text(value: Any) -> str:
 
 
 # %% [markdown]
-# A share of few has a wide interval: of ten targets of which nine were found, it reaches from 0.60 to 0.98. Wilson's interval is right for small counts, where the usual one would reach beyond 1, or have no width if all were found.
+# A rate that is estimated from few objects has a wide interval. If nine of ten targets were found, it reaches from 0.60 to 0.98. Wilson's interval is right for small counts, where the usual one would reach beyond 1, or have no width if all were found.
 
 # %%
 #| export
