@@ -214,11 +214,12 @@ def _calibration_images(folder: str | Path) -> list[Tensor]:  # [1,3,H,W] uint8
 
 def _to_int8(path: Path, images: Sequence[Tensor]) -> None:
     "Rewrite an ONNX file with convolutions in 8-bit integers, whose ranges these images have."
-    from onnxruntime.quantization import quantize_static
+    from onnxruntime.quantization import QuantType, quantize_static
 
     batches = iter([{"image": image.numpy()} for image in images])
     reader: Any = SimpleNamespace(get_next=lambda: next(batches, None))
     how: Any = {"op_types_to_quantize": ["Conv"], "per_channel": True, "reduce_range": True}
+    how["activation_type"] = QuantType.QUInt8  # signed ones are slow, and less exact
     with _quiet():
         quantize_static(path, path, reader, **how)
 

@@ -329,7 +329,8 @@ FALSE_ALARM: Sign = {"edgecolors": "#D55E00", "marker": "D", "label": "false ala
 def _mark(axes: Axes, places: Sequence[Sequence[float]], sign: Sign) -> None:
     "Draw an open marker around objects, given by row and column."
     rows, cols = (np.array([p[k] for p in places]) for k in (0, 1))
-    axes.scatter(cols, rows, s=90, facecolors="none", linewidths=1.6, clip_on=False, **sign)
+    if len(rows):  # matplotlib 3.10 draws one in the corner of the figure otherwise
+        axes.scatter(cols, rows, s=90, facecolors="none", linewidths=1.6, clip_on=False, **sign)
 
 
 def draw_panel(axes: Axes, image: np.ndarray, title: str, **how: Any) -> None:

@@ -71,7 +71,7 @@ def files(folder):
     config = Config(**small, preset="steady", device="cpu", output_dir=str(folder))
     train(config)
     make_task(config).report(folder)
-    found = [p for p in folder.rglob("*") if p.is_file()]
+    found = [p for p in folder.rglob("*") if p.is_file() and p.name != ".lock"]
     return sorted(p.relative_to(folder).as_posix() for p in found)
 
 

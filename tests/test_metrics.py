@@ -262,7 +262,7 @@ def test_each_pixel_is_in_the_bin_of_its_probability(seed, kind):
     mask = rng.random(prob.shape) < 0.3
     target, background = np.zeros((2, BINS), int)
     for p, m in zip(prob.ravel(), mask.ravel(), strict=True):
-        (target if m else background)[min(int(p * BINS), BINS - 1)] += 1
+        (target if m else background)[min(int(p * kind(BINS)), BINS - 1)] += 1
     histogram = Histogram()
     histogram.add(prob, mask)
     assert histogram.target.tolist() == target.tolist()

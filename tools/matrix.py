@@ -36,13 +36,22 @@ ROWS = {  # a command of Python, and versions
 }
 
 
-def lowest() -> str:
-    "Each package of settings.ini at the lowest version that it allows."
+def required(*keys: str) -> list[str]:
+    "Packages of settings.ini, such as torch>=2.8."
     parser = configparser.ConfigParser()
     parser.read(TOP / "settings.ini")
-    extras = ("notebook", "export", "video")
-    keys = ["requirements", *(f"{name}_requirements" for name in extras)]
-    return " ".join(parser["DEFAULT"][key] for key in keys).replace(">=", "==")
+    return " ".join(parser["DEFAULT"][f"{key}requirements"] for key in keys).split()
+
+
+def wanted(versions: str) -> list[str]:
+    "The words of pip for a row: its versions, and the tests' packages without other versions."
+    own = versions.split()
+    if versions == "lowest":
+        some = required("", "notebook_", "export_", "video_")
+        own = [package.replace(">=", "==") for package in some]
+    named = {re.split("[=<>]", package)[0] for package in own}
+    tests = [each for each in required("dev_") if re.split("[=<>]", each)[0] not in named]
+    return [*own, *tests]
 
 
 def output(*words: str | Path, check: bool = True) -> str:
@@ -62,10 +71,10 @@ def run(row: str) -> dict[str, str]:
     shutil.rmtree(folder, ignore_errors=True)
     output(python, "-m", "venv", folder)
     python = folder / "bin" / "python"
-    words = (lowest() if versions == "lowest" else versions).split()
+    words = wanted(versions)
     if first := [word for word in words if word.startswith("torch==")]:  # or the newest comes
         output(python, "-m", "pip", "install", "--quiet", *first)
-    output(python, "-m", "pip", "install", "--quiet", *words, "-e", ".[dev]")
+    output(python, "-m", "pip", "install", "--quiet", *words, "-e", ".")
     listed = json.loads(output(python, "-m", "pip", "list", "--format", "json"))
     found = {package["name"].lower(): package["version"] for package in listed}
     tests = ["-q", "-n", "2", "--dist", "loadfile", "-m", "not nightly", "-p", "no:cacheprovider"]
