@@ -13,8 +13,12 @@
 
 # %%
 #| hide
+from importlib import import_module
+
 import matplotlib.pyplot as plt
 from fastcore.test import expect_fail
+
+devices = import_module("mshnet.device")
 
 # %%
 #| export
@@ -37,14 +41,12 @@ from torch import Tensor, nn, optim
 from mshnet.core import Settings, UserError, counted, first_line, resolve
 
 # %% [markdown]
-# ## Ten lines that run on every device
+# ## A loop that runs on every device
 #
 # Only the calls of `device` differ between chips. The loop adds up the losses on the device and reads the sum every fifth step:
 
 # %%
-from mshnet.device import open_device, update
-
-device = open_device("cpu", "fp32")
+device = devices.open_device("cpu", "fp32")
 model = device.to_device(nn.Linear(8, 1))
 optimizer, total = optim.SGD(model.parameters(), lr=0.1), torch.zeros(())
 forward = device.begin("full", model, optimizer)
@@ -52,7 +54,7 @@ for step in range(10):
     image = device.transfer(torch.ones(4, 8))
     with device.autocast():
         loss = (forward(image) - 1).square().mean()
-    update(device, loss, optimizer)
+    devices.update(device, loss, optimizer)
     total += loss.detach()
     if step % 5 == 4:
         device.read(total)

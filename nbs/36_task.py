@@ -10,10 +10,14 @@
 
 # %%
 #| hide
+from importlib import import_module
+
 from fastcore.test import test_close, test_eq
 
 from mshnet.core import Config
 from mshnet.device import open_device
+
+Task = import_module("mshnet.task").Task
 
 # %%
 #| export
@@ -60,15 +64,13 @@ from mshnet.places import installed
 from mshnet.session import bar
 from mshnet.weights import PRETRAINED, load_weights, read_file, weights_file
 
+
 # %% [markdown]
 # ## A toy task
 #
 # The problem: find the line y = 3x - 1 from 64 points. The class says what the data are, which network computes y, and what its error is. The ten lines below it train it. They know no line and no points, so they would train a detector as well.
 
 # %%
-from mshnet.task import Task
-
-
 class Line(Task):
     "Find slope and offset of a line from 64 points."
 
