@@ -205,7 +205,7 @@ def _calibration_images(folder: str | Path) -> list[Tensor]:  # [1,3,H,W] uint8
     for frame in (next(frames_of(file)) for file in files[:: -(-len(files) // _MOST_IMAGES)]):
         height, width = (min(n, _MOST_SIDE) // 16 * 16 for n in frame.pixels.shape[:2])
         if not frame.error and min(height, width) >= 32:
-            pixels = torch.from_numpy(np.atleast_3d(frame.pixels)[:height, :width])
+            pixels = torch.tensor(np.atleast_3d(frame.pixels)[:height, :width])
             found.append(pixels.permute(2, 0, 1).expand(1, 3, -1, -1).contiguous())
     if not found:
         raise UserError(f"int8={str(folder)!r}: no readable image of at least 32x32 pixels")

@@ -101,7 +101,7 @@ for axes, (rule, match) in zip(figure.subplots(1, 2), metrics.MATCH.items(), str
 
 
 # %% [markdown]
-# Published tables were made with the reference rule, which we reproduce to the digit. A score line never mixes the rules, and every saved score names its rule.
+# Tables made with the published scripts follow the reference rule, which we reproduce to the digit. A score line never mixes the rules, and every saved score names its rule.
 #
 # ## The machinery: objects
 #

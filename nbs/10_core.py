@@ -3,7 +3,7 @@
 #
 # > One `Config` holds every setting of a run: checked once, recorded beside the results, the same in a notebook, on the command line, in a file and in a preset.
 #
-# A run has about fifty settings, from the learning rate to the folder of its results. If one of them is mistyped and the program takes the default in silence, a GPU computes a day of the wrong experiment. If none of them is recorded, nobody can repeat the right one.
+# A run has about fifty settings, from the learning rate to the folder of its results. If one of them is mistyped and the program takes the default in silence, a GPU computes a day of the wrong experiment. If they are not recorded, nobody can repeat the run.
 #
 # So all settings are fields of one frozen `Config`. We create one, make mistakes, combine sources that contradict each other, and see which settings decide the name of a run.
 
@@ -59,7 +59,7 @@ for wrong in ({"epochz": 3}, {"crop_size": 250, "choose": "best"}, {"device": "g
 # %% [markdown]
 # ## Four sources
 #
-# Settings come from Python (or the settings cell of a notebook), from the command line (`--epochs 3`), from a file (`--config mine.json`) and from a preset (`--preset paper`). Later sources override earlier ones:
+# Settings come from Python (or the settings cell of a notebook), from the command line (`--epochs 3`), from a file (`--config mine.json`) and from a preset (`--preset paper`). In this diagram each source overrides those to its left:
 #
 # ```
 # defaults  <  preset  <  the resumed run  <  file  <  flags or variables   ->   Config
@@ -79,7 +79,7 @@ config.optimizer, config.lr, config.epochs
 #
 # ## Recipe and runtime settings
 #
-# A **recipe** setting changes the result: data, model, optimizer, batch, seed, sizes, precision. A **runtime** setting changes where and how conveniently the result is computed: device, folders, threads, limits. A resumed run may change the second kind only.
+# A **recipe** setting changes the result: model, optimizer, batch, seed, sizes, precision. A **runtime** setting changes where and how the result is computed: device, folders, threads, limits. A resumed run may change runtime settings only. The paths of the data and of the starting weights are among them, because folders move. Hashes check that the data are still the same.
 #
 # The default run folder is named after the recipe and the data, never after the clock. That is how the same command finds its own interrupted run. Runtime settings are left out of the name. A cosine learning rate ends with its run, so a different number of epochs is a different run. With a constant learning rate `epochs` is left out of the name, because a longer run continues the same run.
 

@@ -49,7 +49,8 @@ from mshnet.files import reason
 # %%
 for variable in ("COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE", "HOME"):
     place = places.where({variable: "Batch"})
-    print(places.run_folder(Config(seed=1), place), places.session_hours(place, {}))
+    folder = str(places.run_folder(Config(seed=1), place)).lstrip("/")
+    print(folder, places.session_hours(place, {}))
 
 
 # %% [markdown]

@@ -55,7 +55,7 @@ with tempfile.TemporaryDirectory() as tmp:
 # %% [markdown]
 # ## The machinery: which files are copied, and what they may replace
 #
-# The backup gets every file but temporary ones and `previous.pt`, which it makes for itself. The small records come first, because they are small and important. `status.json` comes last: copies are compared by it, and it must not promise an epoch that is missing.
+# The backup gets every file but temporary ones and `previous.pt`, which it makes for itself. The small records come first, because they are copied in a moment. `status.json` comes last: copies are compared by it, and it must not promise an epoch that is missing.
 #
 # A backup never replaces another run of the same name, and never a copy with more epochs: a run that could not be restored begins anew, and its old copy must survive that.
 
@@ -265,7 +265,7 @@ class Mirror:
 # %% [markdown]
 # ### Resume in a new session
 #
-# A new session has an empty disk. Therefore `bring_back` restores the run before training looks for it: from the backup, or on Kaggle from an earlier output that is attached as input; of several copies it takes the one with the most epochs. The checkpoint is copied last, and an interrupted copy is made again. Only the spare checkpoint comes after it, and replaces it if it is unreadable. A copy without a readable checkpoint is skipped with a warning, and nothing of it stays.
+# A new session has an empty disk. Therefore `bring_back` restores the run before training looks for it: from the backup, or on Kaggle from an earlier output that is attached as input; of several copies it takes the one with the most epochs. The checkpoint is copied last, and an interrupted copy is made again. Only the spare checkpoint comes after it, and replaces it if it is unreadable. A copy without a checkpoint is ignored. A copy that cannot be read is skipped with a warning, and nothing of it stays.
 
 # %%
 #| export
@@ -317,3 +317,17 @@ def _take_files(copy: Path, folder: Path) -> None:
         for file in new:
             file.unlink(missing_ok=True)
         raise
+
+# %% [markdown]
+# ## Questions
+#
+# 1. Google Drive hangs for an hour while a run trains. What happens to the run, and what to its backup?
+#    <details><summary>Answer</summary>
+#
+#    The run continues, because a thread copies its files. The backup gets no new files in this hour. At its end the run waits ten minutes at most, and then reports which files are missing.
+#    </details>
+# 2. A run cannot be restored, and a new one begins at epoch 0 with the same `mirror_dir`. Does it replace the old backup?
+#    <details><summary>Answer</summary>
+#
+#    Not at first: the old backup has more epochs, so nothing is copied, and this is reported. As soon as the new run has as many epochs, it replaces the backup.
+#    </details>

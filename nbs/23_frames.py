@@ -37,7 +37,7 @@ from mshnet.files import prefetch
 # %% [markdown]
 # ## Which values become black and white?
 #
-# From minimum to maximum, one dead or hot pixel takes most of it, and a target vanishes in the few levels that are left. The usual percentile stretch clips the brightest hundredth of the pixels, and a small target is smaller than that. We do both: the range goes from minimum to maximum, but not further beyond percentiles 2 and 99.5 than twice the distance between these two. A target within that reach keeps its contrast, and a brighter one becomes white, far above the background. Frames without such outliers are stretched from minimum to maximum. Below is a frame of 14 bits with targets and one hot pixel, stretched from minimum to maximum and by `grey_range`:
+# If the 256 grey levels reach from the minimum to the maximum of a frame, one dead or hot pixel takes most of them, and a target vanishes in the few that are left. The usual percentile stretch clips the brightest hundredth of the pixels, and a small target is smaller than that. We combine both. The range goes from minimum to maximum, but it ends at most 2 d below percentile 2 and 2 d above percentile 99.5, where d is the distance between these two. A target within that reach keeps its contrast, and a brighter one becomes white, far above the background. Frames without such outliers are stretched from minimum to maximum. Below is a frame of 14 bits with targets and one hot pixel, stretched from minimum to maximum and by `grey_range`:
 
 # %%
 grey, _ = scene(np.random.default_rng(1), 160)
@@ -179,4 +179,9 @@ def read_frames(files: Iterable[Path], workers: int) -> Iterator[Frame]:
 #    <details><summary>Answer</summary>
 #
 #    A target of 20 pixels is less than a thousandth of a frame. It would be clipped to the value of the brightest clouds.
+#    </details>
+# 3. A video of 1,000 frames breaks off after 300. What does `read_frames` return for it?
+#    <details><summary>Answer</summary>
+#
+#    The 300 frames, and then an entry without pixels whose error is "unreadable video, from frame 300". The next file is read as usual.
 #    </details>

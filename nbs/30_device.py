@@ -3,10 +3,10 @@
 #
 # > One class hides what differs between CPU, NVIDIA GPU and Apple GPU, so the training loop is the same on all.
 #
-# The training loop should read the same on every chip, and on many chips as on one. The differences between chips are in one place, `Device`. It is complete for the CPU; `Cuda`, `Mps` and `Xla` override the few methods in which they differ. Two rules make the loop fast on all of them:
+# A loop with `if cuda:` in every second line is hard to read, and one machine runs only some of its branches. So the differences between chips are in one class, `Device`, and the training loop reads the same on all of them. It is complete for the CPU; `Cuda`, `Mps` and `Xla` override the few methods in which they differ. Two rules make the loop fast on all of them:
 #
-# - **No hidden synchronisation.** Only `read` copies from the device to the host. It counts its calls, and a test asserts one read per log line.
-# - **No float64 on a device.** MPS has none. Constants are float32, counts are integers.
+# - **No hidden synchronisation.** Only `read` copies from the device to the host. It counts its calls, and a test asserts one read per log line and one per epoch. (float16 is the exception: torch's `GradScaler` reads a flag in every step.)
+# - **No float64 on a device.** MPS has none. Constants and sums are float32.
 
 # %%
 #| default_exp device
@@ -81,11 +81,11 @@ axes[1].set_xlabel("time, in units")
 plt.show()
 
 # %% [markdown]
-# With a read in every step, host and chip alternate, and the chip waits 2 units each time. With a read every five steps it waits only after a read.
+# Ten steps take 50 units with a read in every step: host and chip alternate, and the chip waits 2 units each time. With a read every five steps they take 34, because the chip waits only at the start and after a read.
 #
 # ## The device
 #
-# The loop calls these methods in this order: `to_device` for the model, `begin` for each phase of the training, then `transfer_batch` and `autocast` for each batch and `end_step` after its update, and `read` at log lines and at the end.
+# The loop calls these methods in this order: `to_device` for the model, `begin` for each epoch and each scoring, then `transfer_batch` and `autocast` for each batch and `end_step` after its update, and `read` at log lines and at the end.
 #
 # bfloat16 is faster than float32 where the chip has instructions for it, and slower where they are emulated. So `precision=auto` uses bfloat16 only if the processor has instructions for it. The loss is float32 in every case. Older GPUs have float16. Its smallest number is 6e-8, and many gradients are smaller. So the loss is multiplied before the backward pass and the gradients divided after it, by a factor that `GradScaler` finds and a checkpoint keeps.
 
@@ -329,7 +329,7 @@ def workers(device: Device, asked: int) -> int:
 #
 # A CUDA build of PyTorch contains binaries for a list of compute capabilities. Old generations disappear first: from torch 2.8 on, only the builds for CUDA 12.6 support GPUs of compute capability below 7.0. torch finds such a GPU all the same and fails in the first operation, so we try one when the GPU is opened. torch's own warning, which the doctor repeats, names the build to install.
 #
-# CUDA asks whether bfloat16 is native (a T4 claims it and emulates), computes float32 without rounding its inputs to ten bits (TF32), and copies batches while it computes. MPS, the GPU of an Apple chip, computes in float32 by default and keeps the usual memory layout, because channels-last has been a source of errors there.
+# `Cuda` checks whether bfloat16 is native (a T4 reports it, and emulates it). It computes float32 without rounding the inputs to the ten bits of TF32, and copies batches while the GPU computes. MPS, the GPU of an Apple chip, computes in float32 by default and keeps the usual memory layout, because channels-last has been a source of errors there.
 
 # %%
 #| export
@@ -670,5 +670,23 @@ sorted(device.facts()), 0 <= busy_cores() <= len(own_cores()), len(cpu_name()) >
 # %% [markdown]
 # ## Questions
 #
-# <details><summary>Remove the `read` at log lines. What does a run still know about its loss?</summary>Nothing until the end of the epoch, and it finds a NaN that late. In return the device would never wait for Python.</details>
-# <details><summary>Why does float16 need a scaled loss, and bfloat16 not?</summary>float16 has 5 bits of exponent, so small gradients become 0. bfloat16 has the 8 bits of float32, and fewer digits.</details>
+# 1. Remove the `read` at log lines. What does a run lose, and what does it gain?
+#    <details><summary>Answer</summary>
+#
+#    It learns its loss, and finds a NaN, only at the end of the epoch. In return the host waits for the device only once in an epoch.
+#    </details>
+# 2. Why does float16 need a scaled loss, and bfloat16 not?
+#    <details><summary>Answer</summary>
+#
+#    float16 has 5 bits of exponent, so small gradients become 0. bfloat16 has the 8 bits of float32, and fewer digits.
+#    </details>
+# 3. In the figure the host now needs 4 units to prepare a step, and the chip still needs 3. How long do ten steps take with a read in every step, and with a read every five steps?
+#    <details><summary>Answer</summary>
+#
+#    70 and 46 units. The host alone needs 40, so the chip waits for it in almost every step. Fewer reads help less here. Preparing batches in other threads helps more.
+#    </details>
+# 4. Two processes share a batch of 8 images, with `micro_batch=4`. How many images does each process compute at once?
+#    <details><summary>Answer</summary>
+#
+#    Two. Each process has 4 images of the batch, and `parts_of` divides `micro_batch` by the number of processes. The gradients of both parts add up before the update.
+#    </details>

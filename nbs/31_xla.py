@@ -161,7 +161,7 @@ def _start_xla(num_devices: int) -> Any:
 # %% [markdown]
 # ### Counting programs
 #
-# torch_xla counts what it compiles. We print it, because nothing else explains a first step of a minute. A phase compiles in its first two steps. A later program is a fault, and we warn with the most likely reason.
+# torch_xla counts what it compiles. We print it, because nothing else explains a first step of a minute. A phase may compile in its first two steps, because the second one may start from tensors that the first has made. A later program is a fault, and we warn with the most likely reason.
 
 # %%
 #| export

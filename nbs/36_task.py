@@ -3,7 +3,7 @@
 #
 # > The training loop's whole view of a problem: data, model, loss, prediction, scores.
 #
-# The training loop moves batches, updates weights, scores epochs and keeps checkpoints. None of that depends on what an image or a mask is. Everything that does is behind one class, `Task`. Detection with MSHNet is one subclass. Tomography, event cameras and sign language are others, without a changed line in `device`, `run` or `train`.
+# The training loop moves batches, updates weights, scores epochs and keeps checkpoints. None of that depends on what an image or a mask is. The rest is behind one class, `Task`. Detection with MSHNet is one subclass. Tomography, event cameras and sign language are others, without a changed line in `device`, `run` or `train`.
 
 # %%
 #| default_exp task
@@ -68,7 +68,7 @@ from mshnet.weights import PRETRAINED, load_weights, read_file, weights_file
 # %% [markdown]
 # ## A toy task
 #
-# The problem: find the line y = 3x - 1 from 64 points. The class says what the data are, which network computes y, and what its error is. The ten lines below it train it. They know no line and no points, so they would train a detector as well.
+# The problem: find the line y = 3x - 1 from 64 points. The class says what the data are, which network computes y, and what its error is. The lines below the class train it. They mention neither the line nor its points, so they would train a detector as well.
 
 # %%
 class Line(Task):
@@ -344,7 +344,7 @@ def predictions(
 
 
 # %% [markdown]
-# An accelerator need not wait while the host counts. A batch is counted in a thread while the next one is predicted. It is one thread, so batches are counted in order. It is the same `prefetch` that makes batches before they are needed. An error in the thread is raised here, and the thread ends with the loop. On a CPU there is no thread: each batch is predicted, then counted.
+# An accelerator need not wait while the host counts. A batch is counted in a thread while the next one is predicted. It is one thread, so batches are counted in order. The same `prefetch` makes batches ahead of time. An error in the thread is raised here, and the thread ends with the loop. On a CPU there is no thread: each batch is predicted, then counted.
 
 # %%
 #| export
@@ -445,7 +445,7 @@ def wilson(right: int, count: int) -> tuple[float, float]:  # NaN if the count i
 test_close([*wilson(9, 10), wilson(10, 10)[0]], [0.596, 0.982, 0.722], 1e-3)
 
 # %% [markdown]
-# We score a network with random weights on two images, in batches of four. Two rows are padding, which is not counted. The [guide](guides/task.ipynb) has a small task with all of its methods.
+# We score a network with random weights on two images, in batches of four. On a CPU the two rows of padding are left out, because a batch may have any shape there. A TPU computes them, and the tally does not count them. The [guide](guides/task.ipynb) has a small task with all of its methods.
 
 # %%
 small = {"scenes": 8, "base_size": 32, "crop_size": 32, "batch_size": 4}
@@ -459,7 +459,7 @@ print(Values(error=0.25, samples=10))
 # %% [markdown]
 # ## The protocol
 #
-# A bare number cannot be compared. So scores are kept with their protocol: all that a reader needs to judge whether two numbers may be compared. `Origin` records how the weights were selected: a score whose epoch was chosen on the test list is better than it should be.
+# Two scores can be compared only if the images, their size and the matching rule agree. So each score is saved with these facts, its protocol. `Origin` records how the weights were selected: a score whose epoch was chosen on the test list is better than it should be.
 
 # %%
 #| export
@@ -718,7 +718,7 @@ def predictions_folder(weights: str | Path, output_dir: str | Path, usual: str) 
 # %% [markdown]
 # ## The learning rate
 #
-# A network that was just made gives large and random gradients, so the first steps are small. Towards the end a small learning rate lets the weights converge; the cosine lowers it smoothly.
+# The gradients of an untrained network are large and differ from batch to batch, so the first steps are small. Towards the end a small learning rate lets the weights converge; the cosine lowers it smoothly.
 
 # %%
 #| export
@@ -745,3 +745,22 @@ config = Config(epochs=4)  # 200 steps, so the rate grows in the first 20
 rates = [learning_rate(config, step, 50, config.lr) for step in range(200)]
 test_close([rates[0], max(rates), rates[-1]], [config.lr / 20, config.lr, 1e-5], 3e-5)
 [round(rate, 6) for rate in rates[::25]]
+
+# %% [markdown]
+# ## Questions
+#
+# 1. A training list has 10 samples, and the batch size is 4. How many batches has an epoch, and how many a scoring?
+#    <details><summary>Answer</summary>
+#
+#    An epoch has two, and two samples are dropped, different ones in each epoch. A scoring has three. The last one holds two samples and two rows of -1, which are padding.
+#    </details>
+# 2. The random numbers of a sample depend on the epoch in training, but not in a scoring. Why?
+#    <details><summary>Answer</summary>
+#
+#    In training each epoch should show a new variant of the sample. In a scoring only the weights should differ. Otherwise two scores of the same weights would differ, and epochs could not be compared.
+#    </details>
+# 3. One detector finds 40 of 50 targets, a second one finds 39. Is the first one better?
+#    <details><summary>Answer</summary>
+#
+#    These counts do not show it. Wilson's interval of 40 of 50 reaches from 0.67 to 0.89, and 39 of 50 is 0.78.
+#    </details>

@@ -221,7 +221,7 @@ def processes_to_start(config: Settings) -> bool:
 # %% [markdown]
 # ## The epochs
 #
-# Each epoch is trained, scored, logged and kept, and prints one line with the time that is left. All processes take note of an epoch; one of them writes it, the log line before the checkpoint. A run that is killed between the two repeats the epoch and marks it.
+# `fit` trains, scores and logs each epoch, writes its checkpoint, and prints one line with the time that is left. All processes record the epoch in their state. The first one writes the files: the log line, then the checkpoint. A run that is killed between the two repeats the epoch and marks it.
 #
 # A session whose time is over has done its work, so `fit` returns the request that stopped it instead of raising it.
 
@@ -324,7 +324,7 @@ def _print_epoch(job: Job, entry: dict[str, Any]) -> None:
 #
 # Each step begins with the seed of its number, so that it draws the same random numbers in a resumed run. After each step the loop checks whether it is to stop (several processes check at log lines, where they can agree).
 #
-# The loop never waits for the device: losses are summed there and read at log lines and at the end. Once the sum is NaN it stays NaN. So the number of steps with a finite sum is the index of the first bad step. A run that is asked to stop leaves its place in the state: how many steps are done, and the sums of their losses in each process. With a different number of processes it resumes with the mean of the sums. A loss is counted before the update, because a TPU then computes both in one program.
+# The loop never waits for the device: losses are summed there and read at log lines and at the end. Once the sum is NaN it stays NaN. So the number of steps with a finite sum is the index of the first bad step. A run that is asked to stop stores its place in the state: how many steps are done, and the sums of their losses in each process. With a different number of processes it resumes with the mean of the sums. A loss is counted before the update, because a TPU then computes both in one program.
 
 # %%
 #| export
@@ -480,7 +480,7 @@ def prepare_step(job: Job, state: State, step: int, per_epoch: int) -> None:
 
 
 # %% [markdown]
-# Two epochs of a small model: each reads its loss once. Then a step by hand, with averaged weights:
+# Two epochs of a small model: each reads its loss once. Then a step by hand, with averaged weights. The output has the mean losses of the two epochs, and the loss of the step:
 
 # %%
 small = {"base_size": 32, "crop_size": 32, "choose": "last", "device": "cpu", "warm_epoch": 0}
@@ -552,7 +552,7 @@ def finish(job: Job, state: State) -> None:
 # %% [markdown]
 # ## Where a run begins
 #
-# Once the data are loaded we know the number of steps and the splits, and reject impossible settings early. A run then begins with the seed's weights, with those of a file, or where it was left. A resumed run keeps the precision it began with, whatever this device would have chosen. The recipe, the data, the starting weights and the precision must all match.
+# Once the data are loaded we know the number of steps and the splits, and reject impossible settings early. A run then begins with the seed's weights, with those of a file, or where it was left. The recipe, the data and the starting weights of a resumed run must match. With `precision=auto` it keeps the precision it began with, whatever this device would have chosen.
 
 # %%
 #| export
@@ -631,7 +631,7 @@ def identity(job: Job) -> dict[str, str]:
 
 
 # %% [markdown]
-# While it trains, a run has three companions: `Stop` listens for requests to stop, a backup copies its files to storage that outlives the session, and `train.log` keeps what is printed. Of several processes only the first has a mirror.
+# While it trains, a run has three companions: `Stop` listens for requests to stop, a backup copies its files to storage that outlives the session, and `train.log` keeps what is printed. Of several processes only the first makes a backup.
 #
 # If the last session ended with its machine, this one restores the run from the backup or, on Kaggle, from a previous output that is attached as input. Running the same notebook again is all it takes, on a new machine too.
 
@@ -714,7 +714,7 @@ def keep_copies(config: Settings) -> str:  # which files are where; empty: there
 # %% [markdown]
 # ## The course of a run
 #
-# Twelve epochs on small scenes show what the schedule does. The cosine lowers the rate from epoch to epoch. The loss falls fastest while the rate is high. In the last epochs the rate is close to zero, and the IoU hardly changes any more. The rate decides how much a step may change the weights, and a model settles at the end of its schedule:
+# Twelve epochs on small scenes show what the schedule does. The cosine lowers the rate from epoch to epoch. The loss falls fastest while the rate is high. In the last epochs the rate is close to zero, and the IoU hardly changes any more. The rate decides how much a step may change the weights, so a model settles at the end of its schedule. (24 scenes of 32x32 pixels are too few for a good detector: it keeps many false alarms.)
 
 # %%
 config = Config(scenes=24, epochs=12, **small)
@@ -722,7 +722,7 @@ with tempfile.TemporaryDirectory() as tmp:
     config = config.model_copy(update={"output_dir": f"{tmp}/run"})
     run: Run = train(config)
     history = run.history
-print(repr(run).replace(tmp, "runs"))
+    print(repr(run).replace(tmp, "runs"))
 
 epochs = [entry["epoch"] for entry in history]
 figure, (above, below) = plt.subplots(
@@ -771,7 +771,7 @@ judge_split(Config(choose="val")), is_best(task, state, None)
 # %% [markdown]
 # ## On several GPUs
 #
-# Several GPUs need several processes. From a terminal, `torchrun --nproc-per-node=2 -m mshnet train ...` starts them; a notebook cell, or `mshnet train --num-devices 2`, has them started here, with the same variables. The settings travel to the processes in a file. Processes that are started here can only import the tasks and networks of the library; for your own, start your script by torchrun.
+# Several GPUs need several processes. From a terminal, `torchrun --nproc-per-node=2 -m mshnet train ...` starts them. For a notebook cell, or `mshnet train --num-devices 2`, `_launch` starts them, with the same variables. The settings travel to the processes in a file. Processes that are started here can only import the tasks and networks of the library; for your own, start your script by torchrun.
 #
 # `mshnet predict --num-devices 2` starts its processes the same way; each takes its part of the files.
 #
@@ -889,5 +889,23 @@ assert not processes_to_start(all_gpus(Config(device="cpu")))
 # %% [markdown]
 # ## Questions
 #
-# <details><summary>A process is killed between the log line of an epoch and its checkpoint. Which epoch runs twice?</summary>The one of the log line. Its state was not stored, so it is repeated from the checkpoint before, and its new log line counts.</details>
-# <details><summary>Why is a longer schedule a new run, and not a resumed one?</summary>The learning rate of every step depends on the number of all steps. A run that goes on with another schedule is neither of the two recipes.</details>
+# 1. A process is killed between the log line of an epoch and its checkpoint. Which epoch runs twice?
+#    <details><summary>Answer</summary>
+#
+#    The one of the log line. Its state was not stored, so it is repeated from the checkpoint before, and its new log line counts.
+#    </details>
+# 2. With a cosine schedule a longer run is a new run, and not a resumed one. Why? And with a constant learning rate?
+#    <details><summary>Answer</summary>
+#
+#    The cosine depends on the number of all steps, so every step of the longer run has a different learning rate. With a constant rate the first epochs of both are the same, and the longer run resumes the shorter one.
+#    </details>
+# 3. An epoch has 100 steps, and `log_every` is 20. How often does the host wait for the device while it trains this epoch?
+#    <details><summary>Answer</summary>
+#
+#    Five times: after 20, 40, 60 and 80 steps, and at the end for the mean loss.
+#    </details>
+# 4. In this epoch the loss of step 37 (counted from 0) is NaN. When does the run notice, and which images does the error name?
+#    <details><summary>Answer</summary>
+#
+#    After 40 steps, when the sum is read. 37 sums were finite, so the error names step 37 and the images of its batch. The weights are useless by then, but they are not written: the last checkpoint stays.
+#    </details>

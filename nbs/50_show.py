@@ -3,7 +3,7 @@
 #
 # > Figures of a run: learning curves, the trade-off of each threshold, its best and worst images.
 #
-# A table of scores hides what a figure shows at a glance: a loss that jumps, a threshold that is badly chosen, masks that belong to other images. `draw_run` draws all figures of a finished run, and each of them can be drawn alone.
+# A table of scores hides what a figure shows at a glance: a loss that jumps, a threshold that is badly chosen, masks that belong to other images. `draw_run` draws the learning curves, the trade-offs and the gallery of a finished run, and each of them can be drawn alone.
 
 # %%
 #| default_exp show
@@ -63,7 +63,7 @@ show.samples(config, run.folder)
 # %% [markdown]
 # ## Learning curves
 #
-# The loss is above, the scores are below. With the paper's recipe the loss jumps at the end of the warm-up, because it gets its location terms and four more heads. The warm-up has a grey background.
+# The loss is above, the scores are below. With the paper's recipe the loss jumps at the end of the warm-up, because it gets its location terms and four more heads. The warm-up, here epoch 0, has a grey background.
 
 # %%
 show.learning_curves(run.folder)
@@ -71,7 +71,7 @@ show.learning_curves(run.folder)
 # %% [markdown]
 # ## What a threshold trades
 #
-# A score belongs to one threshold. The curve shows the others: more targets found for more false alarms. A marker stands at probability 0.5, the threshold of the scores.
+# A score belongs to one threshold. The curve shows the others. A lower threshold finds more targets, and usually gives more false alarms. Where the curve runs back, a larger detection has reached a target, and its pixels are no longer false. A marker stands at probability 0.5, the threshold of the scores.
 
 # %%
 show.trade_offs(run.folder)
@@ -477,8 +477,13 @@ place.cleanup()
 #
 #    `samples`. If the masks belong to other images, the network learns something that the test list does not reward.
 #    </details>
-# 2. The curve of thresholds is almost flat from 0.1 to 0.9. What does that say about the probabilities?
+# 2. The curve of thresholds is almost flat from 0.1 to 0.9. What follows for the probabilities?
 #    <details><summary>Answer</summary>
 #
-#    Nearly all of them are close to 0 or 1, so no threshold between changes a decision. Another one would not repair this detector.
+#    Nearly all of them are close to 0 or 1, so no threshold between 0.1 and 0.9 changes a decision. A different threshold would not repair this detector.
+#    </details>
+# 3. At a lower threshold the curve of Pd and Fa has a *smaller* Fa. How can that be?
+#    <details><summary>Answer</summary>
+#
+#    A detection grows as the threshold falls. When its centroid comes within 3 pixels of a target, the target counts as found, and the pixels of the detection are no longer false.
 #    </details>

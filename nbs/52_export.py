@@ -3,7 +3,7 @@
 #
 # > A trained detector as a file for other programs, ONNX or safetensors, checked against the network, with a note that describes it.
 #
-# A network that is right in Python is often wrong in the program that uses it: pixels are scaled to 0..1 twice, the colours are swapped, the mean is not subtracted, logits are compared with 0.5. Nothing fails then; the detector is just worse. So an exported ONNX file takes **the pixels as they are**, bytes of 0 to 255 in RGB, and does the rest itself. A byte cannot be scaled wrongly. The file returns the probability and, for sums and thresholds in float32, the logits.
+# A network that is right in Python is often wrong in the program that uses it: pixels are scaled to 0..1 twice, the colours are swapped, the mean is not subtracted, logits are compared with 0.5. Nothing fails then; the detector is just worse. So an exported ONNX file takes **the pixels as they are**, bytes of 0 to 255 in RGB, and does the rest itself. A byte cannot be scaled wrongly. The file returns the probability and the logits. (Near 1 a probability in float32 has few digits left; the logit keeps them.)
 
 # %%
 #| default_exp export
@@ -51,7 +51,7 @@ from mshnet.weights import checksum, folder_beside, weights_file
 
 
 # %% [markdown]
-# We fuse batch norm into the convolutions, and replace the CPU's hand-written passes by the plain ones, which every exporter supports.
+# The exported program has three parts: it normalises the bytes, runs the network, and applies the sigmoid. We fuse batch norm into the convolutions, and replace the CPU's hand-written passes by the plain ones, which every exporter supports.
 
 # %%
 #| export
@@ -260,7 +260,7 @@ def _read_back(
 # %% [markdown]
 # ## 8-bit integers
 #
-# `--int8 DIR` writes the convolutions in 8-bit integers. The file is a quarter as large, and on a CPU [OpenVINO runs it in about half the time](../results/predict-large). The input of a convolution is then rounded to 128 steps, so its range must be known. onnxruntime measures the ranges on up to 64 images of DIR, which should look like those of your camera.
+# `--int8 DIR` writes the convolutions in 8-bit integers. The file is a quarter as large, and on a CPU [OpenVINO runs it in about half the time](../results/predict-large). The input of a convolution is then rounded to 256 levels, so its range must be known. onnxruntime measures the ranges on up to 64 images of DIR, which should look like those of your camera.
 #
 # Now the logits differ by more than rounding, so we compare what is detected in these images. At least nine of ten detections of PyTorch must be found again.
 
@@ -276,7 +276,7 @@ def _calibration_images(folder: str | Path) -> list[Tensor]:  # [1,3,H,W] uint8
     for frame in (next(frames_of(file)) for file in files[:: -(-len(files) // _MOST_IMAGES)]):
         height, width = (min(n, _MOST_SIDE) // 16 * 16 for n in frame.pixels.shape[:2])
         if not frame.error and min(height, width) >= 32:
-            pixels = torch.from_numpy(np.atleast_3d(frame.pixels)[:height, :width])
+            pixels = torch.tensor(np.atleast_3d(frame.pixels)[:height, :width])
             found.append(pixels.permute(2, 0, 1).expand(1, 3, -1, -1).contiguous())
     if not found:
         raise UserError(f"int8={str(folder)!r}: no readable image of at least 32x32 pixels")
@@ -312,7 +312,7 @@ def _as_int8(path: Path, trained: Trained, images: list[Tensor], folder: str) ->
 
 
 # %% [markdown]
-# ## Exporting
+# ## The machinery: writing a file
 #
 # The suffix of the file selects the format. Weights of a task other than detection are exported as safetensors alone.
 
@@ -382,3 +382,22 @@ with tempfile.TemporaryDirectory() as tmp:
     data = safetensors_bytes(trained_model(f"{tmp}/weights.pt"))
     test_eq(len(data), done.stat().st_size)
     print(sorted(p.name for p in Path(tmp).iterdir()))
+
+# %% [markdown]
+# ## Questions
+#
+# 1. A program divides its pixels by 255 and then calls the ONNX file. What happens?
+#    <details><summary>Answer</summary>
+#
+#    The file takes bytes, so the runtime rejects floats with an error. If the program converts them to bytes again, nearly all pixels become 0, and no target is found.
+#    </details>
+# 2. The file was checked when it was written. What is the SHA-256 in its note for?
+#    <details><summary>Answer</summary>
+#
+#    It finds what happens later: a download that broke off, a flipped bit, a file that was replaced.
+#    </details>
+# 3. You calibrate 8-bit integers on images of a clear sky, and your camera also sees warm ground. What goes wrong, and does the check notice it?
+#    <details><summary>Answer</summary>
+#
+#    The measured ranges are too narrow, and larger values are cut off. The check does not notice it, because it compares detections in the same images of the sky.
+#    </details>

@@ -138,7 +138,7 @@ Image.fromarray((255 * np.hstack(each)).astype(np.uint8))
 
 
 # %% [markdown]
-# Is the result the same as in one piece? Nearly. The channel attention of the network takes the mean and the maximum of its whole input, so a target gets other weights in a tile than in the frame. Large tiles matter little, and so does padding: on synthetic frames of 1500x1500 pixels, tiles of 512 change none of 61 detections. Small tiles do matter: on 182 frames of NUAA-SIRST, which fit into one piece, tiles of 256 add 54 detections to 246 and lose 5 ([script and results](../results/predict-tiles)). A tile should be as large as the memory allows. `--tile 2048` takes four times the memory of the default.
+# Is the result the same as in one piece? Nearly. The channel attention of the network takes the mean and the maximum of its whole input, so the channels get different attention weights in a tile than in the frame. Large tiles change little, and so does padding: on synthetic frames of 1500x1500 pixels, tiles of 512 change none of 61 detections. Small tiles do matter: on 182 frames of NUAA-SIRST, which fit into one piece, tiles of 256 add 54 detections to 246 and lose 5 ([script and results](../results/predict-tiles)). A tile should be as large as the memory allows. `--tile 2048` takes four times the memory of the default.
 #
 # A frame of 10,000x10,000 pixels with 668 synthetic targets, in 144 tiles, took 76 seconds on two otherwise idle cores and 1.6 GB of memory at most, with weights that predict at one size ([folder](../results/predict-large)).
 #

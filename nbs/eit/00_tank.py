@@ -277,7 +277,7 @@ def measure_images(images: Tensor) -> Tensor:  # [N,H,H], -1 to 1 -> [N,208] flo
 
 
 # %% [markdown]
-# Here is the map of the first tank. Most of the signal lies near the empty diagonals, where the driven and the sensed pair are close. A conductive inclusion lowers most of the voltages, a resistive one raises them:
+# Here is the map of the first tank. Most of the signal lies near the empty diagonals, where the driven and the sensed pair are close. A conductive inclusion lowers most of the voltages, a resistive one raises them. The number is a check: voltages computed from images, on a finer mesh, differ by 5 percent:
 
 # %%
 voltages = measure(shapes)
@@ -384,7 +384,7 @@ test_close(measure(turned), turn_voltages(measure(sample_shapes(3, 0)), way), 1e
 # %% [markdown]
 # ## Which electrode is the first?
 #
-# Other instruments count their electrodes from a different one, or in the opposite direction. This causes no error message, but all images are turned. Where the true image is known, physics finds the orientation: we compute the voltages of the tank, and compare them with the recording in all 32 orientations. A single centred inclusion looks the same in all 32 orientations, so the test needs a tank without symmetry, or several tanks.
+# Other instruments count their electrodes from a different one, or in the opposite direction. This causes no error message, but all images are turned. Where the true image is known, physics finds the orientation: we compute the voltages of the tank, and compare them with the recording in all 32 orientations. A single centred inclusion looks the same in all 32 orientations, so the test needs a tank without symmetry, or several tanks. Here the voltages of one tank are turned by five electrodes. The bar of orientation 5 is the highest:
 
 # %%
 #| export
@@ -405,7 +405,7 @@ def correlation(a: Tensor, b: Tensor) -> Tensor:  # [...,P] -> [...] -1 to 1
 voltages, images = simulate(1, seed=3, size=128, fine=True)
 plt.figure(figsize=(6, 2))
 plt.bar(range(WAYS), orientation(turn_voltages(voltages, torch.tensor([5])), images)[0])
-plt.ylabel("correlation in each orientation")
+plt.ylabel("correlation in each orientation");
 
 # %% [markdown]
 # ## Questions

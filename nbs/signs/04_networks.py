@@ -3,7 +3,7 @@
 #
 # > The networks that read signs: TFNet as published, a light baseline, and a small network for hand tracks, all with the same interface.
 #
-# Which sign is this? One frame shows the hands. A sign is a movement of about half a second. And which glosses are probable depends on the whole sentence. So the networks of this page have three parts: one reads single frames, two convolutions read 16 frames, and a recurrent network reads the sentence.
+# Which sign is this? One frame shows the hands. A sign is a movement of about half a second. And which glosses are probable depends on the whole sentence. So the networks of this page have three parts: one reads single frames, two convolutions read 16 frames, and a recurrent network reads the sentence. Their shapes are `[B,T,3,H,W] -> [B,C,T] -> [B,hidden,T/4] -> [B,T/4,hidden]`, and a last layer gives each gloss a logit.
 #
 # A network gets a clip and the number of its frames, and returns the logits of each gloss for every fourth frame: `network(clip, frames) -> {"final": logits, ...}`. All other entries are outputs that only training needs. TFNet (arXiv:2409.11960) is written with the names of the published weights.
 
@@ -73,7 +73,7 @@ class Tracks(nn.Module):
 #
 # Two convolutions look at 16 frames. A BiLSTM of two layers looks at everything before and after. PyTorch packs sequences of unequal length for it, which a TPU cannot do. Instead, each layer runs twice: over the sequence, and over the sequence reversed within its own length. The result is the same, and padding has no influence on it.
 #
-# The figure below shows how far both look. It has the derivative of the step in the middle by each of 112 input frames.
+# The figure below shows how far both look. It has the derivative of the step in the middle with respect to each of 112 input frames. The convolutions see 16 frames. The BiLSTM sees all of them, distant ones less.
 
 # %%
 #| export
