@@ -120,7 +120,7 @@ _DAILY = [
 _TEXTS = {  # of settings that each command uses in its own way
     "weight_path train": "weights to start from: a file, a run folder, or pretrained",
     "weight_path test": "weights to evaluate: a file or a run folder (default: pretrained)",
-    "dataset_dir test": "data set to evaluate on (default: that of the run, else synthetic data)",
+    "dataset_dir test": "folder, .zip or name of a data set (default: that of the run)",
     "weight_path predict": "weights to predict with: a file or a run folder (default: pretrained)",
     "num_devices test": "TPU chips that share a batch; for several GPUs start it by torchrun",
     "num_devices predict": "processes that share the files, on a GPU each or on CPU cores",

@@ -140,7 +140,7 @@ def _run_config(folder: Path) -> Config:
 
 def not_drawn(picture: str, config: Settings) -> str:  # empty for detection
     "The line in place of a figure that only detection has: a notebook continues."
-    line = f"{picture}: is for task detect; the gallery shows the pictures of {config.task}"
+    line = f"{picture}: is for task detect; the gallery shows the figures of {config.task}"
     return line if config.task != "detect" else ""
 
 # %% ../nbs/50_show.ipynb #Record

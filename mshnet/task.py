@@ -449,7 +449,7 @@ class Trained:
     task: str = "detect"  # of TASKS
     record: dict[str, Any] = field(default_factory=dict)  # of the file; {}: published weights
     threshold: float = 0.5  # of the probability, for detections
-    multiscale: tuple[float, ...] = ()  # see `predict_frame`; (): one look at each frame
+    multiscale: tuple[float, ...] = ()  # see `predict_frame`; (): each frame at one size
 
 
 def trained_model(

@@ -176,10 +176,12 @@ def test_a_damaged_file_is_found(run, onnx_file, tmp_path, where):
         ("predict --weight-path old.onnx w.png", "use onnxruntime: the guide"),
         ("export --weight-path other.pt", "weights of another model"),
         ("export --weight-path w.pt --output a.pt2", "use FILE.onnx or FILE.safetensors"),
-        ("export --weight-path w.pt --int8 . --output a.safetensors", "use FILE.onnx"),
-        ("export --weight-path w.pt --int8 nowhere", "nowhere"),
-        ("export --weight-path w.pt --int8 bad.pt", "name files that end in .png"),
-        ("export --weight-path w.pt --int8 tiny.png", "no readable image of at least 32x32"),
+        (
+            "export --weight-path w.pt --int8 . --output a.safetensors",
+            "not possible for --int8: use FILE.onnx",
+        ),
+        ("export --weight-path w.pt --int8 nowhere", "int8='nowhere': name a folder of images"),
+        ("export --weight-path w.pt --int8=", "int8='': name a folder of images"),
         (
             "export --weight-path w.pt --format tflite",
             "`mshnet export` writes what --output ends in",
@@ -198,7 +200,6 @@ def test_mistakes_are_one_line_and_leave_nothing(tmp_path, monkeypatch, capsys, 
     torch.save({k: v * float("nan") for k, v in weights.items()}, "nan.pt")
     torch.save({"conv.weight": torch.ones(1)}, "other.pt")
     Image.new("L", (32, 32)).save("w.png")
-    Image.new("L", (16, 32)).save("tiny.png")
     for name in ("bad.pt", "old.onnx"):
         Path(name).write_text("no weights")
     if "w.safetensors" in line:

@@ -163,14 +163,32 @@ def test_the_guide_finds_the_same_by_onnx(tmp_path, monkeypatch, capsys):
     ):
         assert row["centroid"] == pytest.approx(centre, abs=0.001)
 
-    int8 = Path(shutil.copy("mshnet.onnx", "int8.onnx"))
-    images = exporting._calibration_images(Path(mshnet.__file__).parent / "examples")
-    scores = exporting._as_int8(int8, trained_model("pretrained"), images, "examples")
-    assert scores["images"] == 4 and scores["pd"] >= 0.9 and scores["iou"] > 0.8
-    assert int8.stat().st_size < 0.3 * Path("mshnet.onnx").stat().st_size
-    dark = [torch.zeros(1, 3, 32, 32, dtype=torch.uint8)]
-    with pytest.raises(UserError, match=r"not kept, of the 0 detections .* more images with targ"):
-        exporting._as_int8(Path("mshnet.onnx"), trained_model("pretrained"), dark, "dark")
+
+def test_eight_bit_integers_find_the_same_or_are_refused(tmp_path, monkeypatch, capsys):
+    "The note has the digest of the file; what was there before stays if the new file is refused."
+    pytest.importorskip("onnxruntime")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "dark").mkdir()
+    Image.new("L", (600, 64)).save("dark/a.png")
+    Image.new("L", (8, 8)).save("dark/b.png")
+    line = ["export", "--weight-path", "pretrained", "--output", "int8.onnx", "--int8"]
+    assert main([*line, str(Path(mshnet.__file__).parent / "examples")]) == 0
+    file, note = Path("int8.onnx").read_bytes(), json.loads(Path("int8.onnx.json").read_text())
+    agreement = note["int8"]["agreement with PyTorch"]
+    assert note["int8"]["images"] == 4 and agreement["pd"] >= 0.9 and agreement["iou"] > 0.8
+    assert note["sha256"] == hashlib.sha256(file).hexdigest() and len(file) < 5e6
+    monkeypatch.setattr(exporting, "_onnx_bytes", lambda trained: file)  # the checks alone
+    monkeypatch.setattr(exporting, "_read_back", lambda *_: 0.0)
+    assert main([*line, "dark"]) == 2
+    said = capsys.readouterr().err
+    assert "int8: left out b.png (below 32x32 pixels)" in said
+    assert "int8='dark': PyTorch detects nothing in these images" in said
+    monkeypatch.setattr(exporting, "_to_int8", lambda *_: None)
+    everywhere = lambda path, image: [torch.ones_like(image[:, :1]).float()]  # noqa: E731
+    monkeypatch.setattr(exporting, "_run_onnx", everywhere)
+    assert main([*line, str(Path(mshnet.__file__).parent / "examples")]) == 2
+    assert "not kept, against PyTorch's detections the file has Pd" in capsys.readouterr().err
+    assert Path("int8.onnx").read_bytes() == file and len(list(tmp_path.iterdir())) == 3
 
 
 def test_one_liners_take_files_arrays_tensors_and_pictures(picture, tmp_path):

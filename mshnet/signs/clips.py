@@ -137,8 +137,10 @@ def count_frames(path: Path) -> int:  # 0: the video is damaged
         with av.open(str(path)) as video:
             stream = video.streams.video[0]
             return stream.frames or round((video.duration or 0) / 1e6 * (stream.average_rate or 0))
-    except (OSError, ValueError, IndexError):
+    except (EOFError, ValueError, IndexError):  # also PyAV's InvalidDataError
         return 0
+    except OSError as error:  # the disk's fault, or a permission
+        raise UserError(f"{path}: cannot be read ({first_line(error)})") from None
 
 # %% ../../nbs/signs/03_clips.ipynb #needed_frames
 def needed_frames(glosses: Sequence[str]) -> int:

@@ -327,7 +327,6 @@ class Signs(Task):
         "Batches of clips of similar length, because padding is wasted work; shuffled in training."
         size, frames = self.config.batch_size, np.array([clip.frames for clip in data.clips])
         if epoch is None:
-            self.truth = data.sentences
             rows = np.argsort(frames, kind="stable").tolist()
             return [(rows[i : i + size] + [-1] * size)[:size] for i in range(0, len(rows), size)]
         rng = np.random.default_rng([self.config.seed, epoch])
@@ -337,6 +336,7 @@ class Signs(Task):
 
     def batch(self, data: Any, rows: list[int], epoch: int | None) -> _SignBatch:
         "The batch of these clips, changed at random in training."
+        self.truth = self.truth if epoch is not None else data.sentences
         clips, glosses = zip(*(self._clip(data, max(row, 0), epoch) for row in rows), strict=True)
         needed = padded(max(map(len, clips)))
         array, frames = collate(clips, next((n for n in self.buckets if n >= needed), needed))
