@@ -181,8 +181,7 @@ def test_eight_bit_integers_find_the_same_or_are_refused(tmp_path, monkeypatch, 
     monkeypatch.setattr(exporting, "_read_back", lambda *_: 0.0)
     assert main([*line, "dark"]) == 2
     said = capsys.readouterr().err
-    assert "int8: left out b.png (below 32x32 pixels)" in said
-    assert "int8='dark': PyTorch detects nothing in these images" in said
+    assert "b.png (below 32x32 pixels)" in said and "PyTorch detects nothing in these" in said
     monkeypatch.setattr(exporting, "_to_int8", lambda *_: None)
     everywhere = lambda path, image: [torch.ones_like(image[:, :1]).float()]  # noqa: E731
     monkeypatch.setattr(exporting, "_run_onnx", everywhere)
