@@ -284,7 +284,7 @@ class Signs(Task):
 
     def batch(self, data: Any, rows: list[int], epoch: int | None) -> _SignBatch:
         "The batch of these clips, changed at random in training."
-        self.truth = self.truth if epoch is not None else data.sentences
+        self.truth = data.sentences
         clips, glosses = zip(*(self._clip(data, max(row, 0), epoch) for row in rows), strict=True)
         needed = padded(max(map(len, clips)))
         array, frames = collate(clips, next((n for n in self.buckets if n >= needed), needed))
