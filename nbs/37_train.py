@@ -17,10 +17,14 @@
 
 # %%
 #| hide
+from importlib import import_module
+
 import matplotlib.pyplot as plt
 from fastcore.test import test_eq
 
 from mshnet.core import Config
+
+loop = import_module("mshnet.train")
 
 # %%
 #| export
@@ -87,9 +91,35 @@ from mshnet.session import alone, bar, duration, note, written_down
 from mshnet.task import Task, chosen_by, count_seen, make_task, origin_of, score_split
 from mshnet.weights import load_weights, weights_file
 
+# %% [markdown]
+# ## The course of a run
+#
+# Twelve epochs on small scenes show what the schedule does. The cosine lowers the rate from epoch to epoch. The loss falls fastest while the rate is high. In the last epochs the rate is close to zero, and the IoU hardly changes any more. The rate decides how much a step may change the weights, so a model settles at the end of its schedule. (24 scenes of 32x32 pixels are too few for a good detector: it keeps many false alarms.)
+
+# %%
+small = {"base_size": 32, "crop_size": 32, "choose": "last", "device": "cpu", "warm_epoch": 0}
+config = Config(scenes=24, epochs=12, **small)
+with tempfile.TemporaryDirectory() as tmp:
+    config = config.model_copy(update={"output_dir": f"{tmp}/run"})
+    run = loop.train(config)
+    history = run.history
+    print(repr(run).replace(tmp, "runs"))
+
+epochs = [entry["epoch"] for entry in history]
+figure, (above, below) = plt.subplots(
+    2, 1, sharex=True, figsize=(7, 4.2), height_ratios=(1, 2), layout="constrained"
+)
+above.plot(epochs, [1000 * entry["lr"] for entry in history], "k.-")
+above.set(ylabel="learning rate\nin thousandths", ylim=0, title="a run of 12 epochs")
+below.plot(epochs, [entry["loss"] for entry in history], "C3.-", label="mean training loss")
+below.plot(epochs, [e["scores"]["iou"] for e in history], "C0s-", ms=4, label="IoU on test")
+below.legend()
+below.set(xlabel="epoch", ylabel="loss, IoU", ylim=0)
+plt.show()
+
 
 # %% [markdown]
-# None of them depends on the kind of data or on the device: the `Task` defines the loss and the scores, the `Device` computes. The first half of this page follows a normal run from `train` down to one step; the second half has the special cases.
+# None of the four functions depends on the kind of data or on the device: the `Task` defines the loss and the scores, the `Device` computes. The first half of this page follows a normal run from `train` down to one step; the second half has the special cases.
 #
 # ## A run
 #
@@ -483,7 +513,6 @@ def prepare_step(job: Job, state: State, step: int, per_epoch: int) -> None:
 # Two epochs of a small model: each reads its loss once. Then a step by hand, with averaged weights. The output has the mean losses of the two epochs, and the loss of the step:
 
 # %%
-small = {"base_size": 32, "crop_size": 32, "choose": "last", "device": "cpu", "warm_epoch": 0}
 config = Config(scenes=8, epochs=3, **small)
 task, device = make_task(config), open_device("cpu")
 job, state = Job(task, task.splits(), device), fresh_state(task, device)
@@ -709,32 +738,6 @@ def keep_copies(config: Settings) -> str:  # which files are where; empty: there
     target = site.mirror if first_process() else None
     with Mirror(site.folder, target) as mirror:
         return mirror.flush(600)
-
-
-# %% [markdown]
-# ## The course of a run
-#
-# Twelve epochs on small scenes show what the schedule does. The cosine lowers the rate from epoch to epoch. The loss falls fastest while the rate is high. In the last epochs the rate is close to zero, and the IoU hardly changes any more. The rate decides how much a step may change the weights, so a model settles at the end of its schedule. (24 scenes of 32x32 pixels are too few for a good detector: it keeps many false alarms.)
-
-# %%
-config = Config(scenes=24, epochs=12, **small)
-with tempfile.TemporaryDirectory() as tmp:
-    config = config.model_copy(update={"output_dir": f"{tmp}/run"})
-    run: Run = train(config)
-    history = run.history
-    print(repr(run).replace(tmp, "runs"))
-
-epochs = [entry["epoch"] for entry in history]
-figure, (above, below) = plt.subplots(
-    2, 1, sharex=True, figsize=(7, 4.2), height_ratios=(1, 2), layout="constrained"
-)
-above.plot(epochs, [1000 * entry["lr"] for entry in history], "k.-")
-above.set(ylabel="learning rate\nin thousandths", ylim=0, title="a run of 12 epochs")
-below.plot(epochs, [entry["loss"] for entry in history], "C3.-", label="mean training loss")
-below.plot(epochs, [e["scores"]["iou"] for e in history], "C0s-", ms=4, label="IoU on test")
-below.legend()
-below.set(xlabel="epoch", ylabel="loss, IoU", ylim=0)
-plt.show()
 
 
 # %% [markdown]
