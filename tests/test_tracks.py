@@ -82,7 +82,7 @@ def test_frames_without_detections_are_fine():
 
 def test_without_the_library_the_remedy_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "trackpy", None)
-    with pytest.raises(UserError, match=r"pip install 'mshnet\[video\]'"):
+    with pytest.raises(UserError, match="pip install trackpy"):
         Tracker()
 
 
