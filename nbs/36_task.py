@@ -12,6 +12,7 @@
 #| hide
 from importlib import import_module
 
+import matplotlib.pyplot as plt
 from fastcore.test import test_close, test_eq
 
 from mshnet.core import Config
@@ -741,10 +742,15 @@ def learning_rate(
 
 
 # %%
-config = Config(epochs=4)  # 200 steps, so the rate grows in the first 20
-rates = [learning_rate(config, step, 50, config.lr) for step in range(200)]
+plt.figure(figsize=(7, 2.4), layout="constrained")
+for schedule in ("constant", "cosine"):  # four epochs of 50 steps
+    config = Config(epochs=4, schedule=schedule)
+    rates = [learning_rate(config, step, 50, config.lr) for step in range(200)]
+    plt.plot(rates, label=schedule)
+plt.gca().set(xlabel="step", ylabel="learning rate")
+plt.legend()
+plt.show()
 test_close([rates[0], max(rates), rates[-1]], [config.lr / 20, config.lr, 1e-5], 3e-5)
-[round(rate, 6) for rate in rates[::25]]
 
 # %% [markdown]
 # ## Questions
