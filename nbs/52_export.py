@@ -10,9 +10,11 @@
 
 # %%
 #| hide
-from fastcore.test import test_eq
+from importlib import import_module
 
 from mshnet.task import Origin
+
+exports = import_module("mshnet.export")
 
 # %%
 #| export
@@ -49,9 +51,19 @@ from mshnet.session import working
 from mshnet.task import Trained, trained_model
 from mshnet.weights import checksum, folder_beside, weights_file
 
+# %% [markdown]
+# An export is one file, and a note that describes it. The suffix selects the format; `mshnet export --weight-path pretrained --output weights.safetensors` does the same:
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    exports.export("pretrained", f"{tmp}/weights.safetensors")
+    print(sorted(path.name for path in Path(tmp).iterdir()))
+
 
 # %% [markdown]
-# The exported program has three parts: it normalises the bytes, runs the network, and applies the sigmoid. We fuse batch norm into the convolutions, and replace the CPU's hand-written passes by the plain ones, which every exporter supports.
+# ## The machinery: the exported program
+#
+# The program has three parts: it normalises the bytes, runs the network, and applies the sigmoid. We fuse batch norm into the convolutions, and replace the CPU's hand-written passes by the plain ones, which every exporter supports.
 
 # %%
 #| export
@@ -329,7 +341,7 @@ def _as_int8(path: Path, trained: Trained, images: list[Tensor], folder: str) ->
 
 
 # %% [markdown]
-# ## The machinery: writing a file
+# ## Writing a file
 #
 # The suffix of the file selects the format. Weights of a task other than detection are exported as safetensors alone.
 
@@ -391,15 +403,6 @@ def export(
         os.replace(draft, path)
         os.replace(_note_path(draft), _note_path(path))
     return path
-
-
-# %%
-with tempfile.TemporaryDirectory() as tmp:
-    torch.save({"state_dict": model.state_dict()}, f"{tmp}/weights.pt")
-    done: Path = export(f"{tmp}/weights.pt", f"{tmp}/weights.safetensors")
-    data = safetensors_bytes(trained_model(f"{tmp}/weights.pt"))
-    test_eq(len(data), done.stat().st_size)
-    print(sorted(p.name for p in Path(tmp).iterdir()))
 
 # %% [markdown]
 # ## Questions
