@@ -888,6 +888,7 @@ def _launch(config: Settings, task: Task | None) -> Run:
 
 # %%
 assert not processes_to_start(all_gpus(Config(device="cpu")))
+print(repr(Run(Path("runs/none"), Config())))  # of a folder that holds nothing
 
 # %% [markdown]
 # ## Questions

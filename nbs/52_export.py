@@ -167,6 +167,10 @@ def _own_record(trained: Trained) -> dict[str, Any]:
     return trained.record | {"config": kept}
 
 
+# %%
+print(f"{len(safetensors_bytes(trained)) / 1e6:.0f} MB, of which the weights have 4 bytes each")
+
+
 # %% [markdown]
 # ## The note beside a file
 #
