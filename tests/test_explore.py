@@ -199,4 +199,4 @@ def test_a_run_of_another_task_has_a_line(tmp_path):
     (tmp_path / "config.json").write_text('{"task": "events", "seed": 0, "choose": "val", "lr": 1}')
     (tmp_path / "best.pt").touch()
     for draw in (explore, show.trade_offs):
-        assert draw(tmp_path).endswith("the gallery shows the pictures of events")
+        assert draw(tmp_path).endswith("the gallery shows the figures of events")
