@@ -36,6 +36,7 @@ from .model import MSHNet
 from .places import installed
 from .scenes import scene
 from .session import working
+from .show import even_steps
 from .task import Trained, trained_model
 from .weights import checksum, folder_beside, weights_file
 
@@ -204,7 +205,7 @@ def _calibration_images(folder: str | Path) -> list[Tensor]:  # [1,3,H,W] uint8
     if not str(folder) or not Path(folder).is_dir():
         raise UserError(f"int8={str(folder)!r}: name a folder of images")
     files, found = find_inputs(folder, SUFFIXES), []
-    for file in files[:: -(-len(files) // _MOST_IMAGES)]:
+    for file in (files[i] for i in even_steps(len(files), _MOST_IMAGES)):
         frame = next(frames_of(file))
         sides = [min(n, _MOST_SIDE) // 16 * 16 for n in frame.pixels.shape[:2]]
         if frame.error or min(sides) < 32:

@@ -98,10 +98,8 @@ from mshnet.weights import load_weights, weights_file
 
 # %%
 small = {"base_size": 32, "crop_size": 32, "choose": "last", "device": "cpu", "warm_epoch": 0}
-config = Config(scenes=24, epochs=12, **small)
 with tempfile.TemporaryDirectory() as tmp:
-    config = config.model_copy(update={"output_dir": f"{tmp}/run"})
-    run = loop.train(config)
+    run = loop.train(Config(scenes=24, epochs=12, output_dir=f"{tmp}/run", **small))
     history = run.history
     print(repr(run).replace(tmp, "runs"))
 
@@ -196,6 +194,10 @@ class Job:
     def once(self, work: Callable[[], Any]) -> Any:
         "Do in the first process alone, such as everything that writes; all get the result."
         return self.device.ranks.rank_zero(work)
+
+
+# %%
+print(repr(Run(Path("runs/none"), Config())))  # of a folder that holds nothing
 
 
 # %%
@@ -888,7 +890,6 @@ def _launch(config: Settings, task: Task | None) -> Run:
 
 # %%
 assert not processes_to_start(all_gpus(Config(device="cpu")))
-print(repr(Run(Path("runs/none"), Config())))  # of a folder that holds nothing
 
 # %% [markdown]
 # ## Questions

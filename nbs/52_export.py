@@ -48,6 +48,7 @@ from mshnet.model import MSHNet
 from mshnet.places import installed
 from mshnet.scenes import scene
 from mshnet.session import working
+from mshnet.show import even_steps
 from mshnet.task import Trained, trained_model
 from mshnet.weights import checksum, folder_beside, weights_file
 
@@ -168,7 +169,7 @@ def _own_record(trained: Trained) -> dict[str, Any]:
 
 
 # %%
-print(f"{len(safetensors_bytes(trained)) / 1e6:.0f} MB, of which the weights have 4 bytes each")
+print(f"{len(safetensors_bytes(trained)) / 1e6:.0f} MB: 4 bytes for each weight")
 
 
 # %% [markdown]
@@ -291,7 +292,7 @@ def _calibration_images(folder: str | Path) -> list[Tensor]:  # [1,3,H,W] uint8
     if not str(folder) or not Path(folder).is_dir():
         raise UserError(f"int8={str(folder)!r}: name a folder of images")
     files, found = find_inputs(folder, SUFFIXES), []
-    for file in files[:: -(-len(files) // _MOST_IMAGES)]:
+    for file in (files[i] for i in even_steps(len(files), _MOST_IMAGES)):
         frame = next(frames_of(file))
         sides = [min(n, _MOST_SIDE) // 16 * 16 for n in frame.pixels.shape[:2]]
         if frame.error or min(sides) < 32:

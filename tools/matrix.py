@@ -43,15 +43,19 @@ def required(*keys: str) -> list[str]:
     return " ".join(parser["DEFAULT"][f"{key}requirements"] for key in keys).split()
 
 
+def name_of(package: str) -> str:
+    "The name in torch>=2.8."
+    return re.split("[=<>]", package)[0]
+
+
 def wanted(versions: str) -> list[str]:
     "The words of pip for a row: its versions, and the tests' packages without other versions."
     own = versions.split()
     if versions == "lowest":
         some = required("", "notebook_", "export_", "video_")
         own = [package.replace(">=", "==") for package in some]
-    named = {re.split("[=<>]", package)[0] for package in own}
-    tests = [each for each in required("dev_") if re.split("[=<>]", each)[0] not in named]
-    return [*own, *tests]
+    named = set(map(name_of, own))
+    return [*own, *(each for each in required("dev_") if name_of(each) not in named)]
 
 
 def output(*words: str | Path, check: bool = True) -> str:

@@ -25,7 +25,7 @@ class _EitFields(BaseModel):
     tanks: int = Field(default=2048, ge=8, le=1_000_000, description="simulated training tanks")
     size: int = Field(default=32, ge=16, le=128, multiple_of=16, description="side of the image")
     noise: float = Field(default=0.02, ge=0, le=1, description="relative noise of the simulation")
-    gains: float = Field(default=0.07, ge=0, le=1, description="standard deviation of the gains")
+    gains: float = Field(default=0.07, ge=0, le=1, description="deviation of electrode gains")
     jitter: float = Field(default=0.15, ge=0, le=1, description="random scale of training inputs")
     augment: Literal["turns", "none"] = Field(default="turns", description="turn tanks at random")
     patch: int = Field(default=4, ge=1, le=16, description="side of a token, pixels")
@@ -34,7 +34,7 @@ class _EitFields(BaseModel):
     scales: int = Field(default=1, ge=1, le=6, description="how often the grid of tokens is halved")
     hints: int = Field(default=2, ge=0, le=3, description="linear reconstructions as extra inputs")
     loss: Literal["l1", "l2"] = Field(default="l2", description="absolute (l1) or square error")
-    ema_law: Literal["steps", "paper"] = Field(default="steps", description="law of the averaging")
+    ema_law: Literal["steps", "paper"] = Field(default="steps", description="averaging of weights")
     sampling_steps: int = Field(default=5, ge=1, le=1000, description="steps from noise to image")
     samples: int = Field(default=4, ge=1, le=64, description="sampled images; the mean is scored")
 

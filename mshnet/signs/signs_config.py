@@ -28,7 +28,7 @@ class _SignFields(BaseModel):
         "(warp); also exchange ends of sentences that share a gloss (splice)",
     )
     max_frames: int = Field(default=300, ge=16, le=10_000, description="most frames of a clip")
-    buckets: int = Field(default=4, ge=0, le=64, description="lengths of padded batches; 0: any")
+    buckets: int = Field(default=4, ge=0, le=64, description="number of padded lengths; 0: any")
     network: Literal["tracks", "tfnet", "vac"] = Field(
         default="tracks", description="for hand tracks, or for video: TFNet, or the lighter VAC"
     )
@@ -41,8 +41,8 @@ class _SignFields(BaseModel):
     )
     distil_weight: float = Field(default=25.0, ge=0, le=1000, description="weight of distillation")
     decoder: Literal["greedy", "beam"] = Field(default="beam", description="how glosses are read")
-    beam_width: int = Field(default=10, ge=1, le=1000, description="sentences that a beam keeps")
-    bigram_weight: float = Field(default=0.3, ge=0, le=10, description="weight of gloss pairs")
+    beam_width: int = Field(default=10, ge=1, le=1000, description="prefixes kept by the beam")
+    bigram_weight: float = Field(default=0.3, ge=0, le=10, description="weight of pairs; 0: none")
 
 # %% ../../nbs/signs/01_signs_config.ipynb #SignsConfig
 _PUBLISHED: dict[str, Any] = {
