@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -89,16 +88,6 @@ def train_and_kill(config, step: int) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         train(config, Killed(config))
-
-
-def in_two_processes(folder: Path, script: str, *words) -> subprocess.CompletedProcess:
-    "Run a script of these lines under torchrun, where it can import the toys."
-    (folder / "script.py").write_text(script)
-    path = os.pathsep.join([str(TOP / "tests"), os.environ.get("PYTHONPATH", "")])
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
-    started = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    words = [sys.executable, *started, *map(str, (folder / "script.py", *words))]
-    return subprocess.run(words, env=env, capture_output=True, text=True)
 
 
 def make_run(folder: Path, **settings) -> Path:

@@ -23,6 +23,7 @@ import torch
 from PIL import Image
 from scipy.ndimage import gaussian_filter
 from skimage.measure import label, regionprops_table
+from warm import Python, run
 
 import mshnet.predict
 import mshnet.session
@@ -763,8 +764,7 @@ def test_ctrl_c_leaves_whole_files(tmp_path, weights):
     put(tmp_path, [f"{i:03}.png" for i in range(200)], 96)
     out = tmp_path / "out"
     words = ["--weight-path", weights, "--output-dir", out, "--device", "cpu", tmp_path]
-    words = [sys.executable, "-m", "mshnet", "predict", *map(str, words)]
-    process = subprocess.Popen(words, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    process = Python("-m", "mshnet", "predict", *words)
     ends = time.monotonic() + 120
     while len(list((out / "overlays").glob("[0-9]*.png"))) < 3 and time.monotonic() < ends:
         time.sleep(0.01)
@@ -799,8 +799,7 @@ def test_a_large_frame_takes_less_than_sixty_bytes_a_pixel(tmp_path, weights):
         p.predict_files(weights, folder / "a.png", output_dir=folder / "out", device="cpu")
         print(held() - before)
     """
-    words = [sys.executable, "-c", program, str(tmp_path), str(weights)]
-    done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
+    done = run("-c", program, tmp_path, weights)
     assert done.returncode == 0, done.stderr
     assert 4_000 < int(done.stdout.splitlines()[-1]) < 60 * 4_000  # kilobytes
 

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -13,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from test_predict import mixed, results
+from warm import Python, in_two_processes, run
 
 from mshnet.cli import main
 from mshnet.core import STOPPED, UserError
@@ -28,23 +28,11 @@ HERE = Path(__file__).parent
 SMALL = "--scenes 16 --base-size 32 --crop-size 32 --batch-size 4 --choose last --device cpu"
 
 
-def run(*words, **more):
-    "Run a command; its status, output and errors. Processes that wait for each other end."
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", **more}
-    words = [sys.executable, *map(str, words)]
-    return subprocess.run(words, env=env, capture_output=True, text=True, timeout=900)
-
-
-def torchrun(*words):
-    "Run something in two processes."
-    return run("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", *words)
-
-
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory):
     "What each process saw, its output, and the folder."
     out = tmp_path_factory.mktemp("ranks")
-    done = torchrun(HERE / "ranks_worker.py", out)
+    done = in_two_processes(HERE / "ranks_worker.py", out)
     assert done.returncode == 0, done.stderr
     ranks = [json.loads((out / f"{rank}.json").read_text()) for rank in (0, 1)]
     return {"ranks": ranks, "said": done.stdout, "out": out}
@@ -117,9 +105,11 @@ def test_one_process_writes_and_speaks(seen):
 
 
 def test_weights_are_scored_by_both_with_the_numbers_of_the_run(seen):
-    "`mshnet test` under torchrun; the line is printed once."
+    "By `mshnet test`; the line is printed once."
     folder = seen["out"] / "run"
-    done = torchrun("-m", "mshnet", "test", "--weight-path", folder / "best.pt", "--device", "cpu")
+    done = in_two_processes(
+        "-m", "mshnet", "test", "--weight-path", folder / "best.pt", "--device", "cpu"
+    )
     assert done.returncode == 0, done.stderr
     line = Folder(folder).read_json("scores.json")["line"]
     assert done.stdout.splitlines().count(line) == 1
@@ -150,7 +140,7 @@ def test_more_processes_than_gpus_are_refused():
 def test_a_mistake_is_one_line_of_each_process(tmp_path):
     "And nothing is written."
     words = [*SMALL.split(), "--batch-size", "5", "--output-dir", tmp_path / "run"]
-    done = torchrun("-m", "mshnet", "train", *words)
+    done = in_two_processes("-m", "mshnet", "train", *words)
     said = [x for x in done.stderr.splitlines() if x.startswith("mshnet") and ":" in x]
     lines = [x for x in said if "stopped" not in x]  # by torchrun, before it had read its words
     speakers = [x.split(":")[0] for x in lines]
@@ -162,12 +152,8 @@ def test_a_mistake_is_one_line_of_each_process(tmp_path):
 
 def test_a_signal_reaches_all_processes_and_nothing_is_lost(tmp_path):
     "One is told; all end; what they say until then is heard; the status is that of the signal."
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
     words = ["train", *SMALL.split(), "--epochs=400", "--num-devices=2", "--log-every=1"]
-    started = subprocess.Popen(
-        [sys.executable, "-m", "mshnet", *words, f"--output-dir={tmp_path / 'run'}"],
-        **{"env": env, "text": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE},
-    )
+    started = Python("-m", "mshnet", *words, f"--output-dir={tmp_path / 'run'}")
     folder = Folder(tmp_path / "run")
     for _ in range(9000):
         if folder.history() or started.poll() is not None:
@@ -204,7 +190,7 @@ def whole(tmp_path_factory):
     "An epoch of two processes that list their threads: what they said, and the run."
     top = tmp_path_factory.mktemp("whole")
     (top / "main.py").write_text(LISTS_ITS_THREADS)
-    done = torchrun(top / "main.py", "train", *EPOCH, "--output-dir", top / "run")
+    done = in_two_processes(top / "main.py", "train", *EPOCH, "--output-dir", top / "run")
     assert done.returncode == 0, done.stderr
     return done.stderr, Folder(top / "run")
 
@@ -326,7 +312,9 @@ def predicted(tmp_path_factory):
 def test_processes_share_the_files_of_a_prediction(predicted, tmp_path):
     "The same pictures and tables as of one, printed once, and the same status."
     words, one = predicted
-    done = torchrun("-m", "mshnet", "predict", *words, "--output-dir", tmp_path / "two")
+    started = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    words = [*started, "-m", "mshnet", "predict", *words, "--output-dir", tmp_path / "two"]
+    done = run(*words)
     assert done.returncode == 1, done.stderr
     assert done.stdout.count("11 frames of 7 files") == 1
     assert done.stderr.count("3.png: unreadable image; skipped") == 1

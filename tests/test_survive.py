@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import errno
+import fcntl
 import json
 import os
 import pty
@@ -14,6 +15,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import termios
 import time
 import warnings
 from functools import cache, partial
@@ -23,6 +25,7 @@ import pytest
 import torch
 from conftest import make_dataset
 from torch import nn
+from warm import Python
 
 from mshnet import run as run_module
 from mshnet.cli import main
@@ -190,12 +193,9 @@ QUICK = TINY | {"batch_size": 8, "scenes": 8, "lr": 0.05, "log_every": 1}
 FLAGS = [f"--{k.replace('_', '-')}={v}" for k, v in QUICK.items()]
 
 
-def start(folder, *more, **options):
+def start(folder, *more, **how):
     "A real `mshnet train` with its folder."
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    pipes |= {"env": os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}}
-    words = [sys.executable, "-m", "mshnet", "train", *FLAGS, f"--output-dir={folder}", *more]
-    return subprocess.Popen(words, **(pipes | options))
+    return Python("-m", "mshnet", "train", *FLAGS, f"--output-dir={folder}", *more, **how)
 
 
 def until_it_trains(folder, epoch=0):
@@ -216,8 +216,6 @@ def ended(*processes):
         for process in processes:
             process.kill()
             process.wait()
-            for pipe in filter(None, (process.stdout, process.stderr)):
-                pipe.close()
 
 
 def test_a_signal_stops_a_command_which_then_goes_on(tmp_path, capsys, monkeypatch):
@@ -290,27 +288,22 @@ def test_a_signal_before_the_first_step_leaves_the_run_as_it_was(tmp_path, monke
     assert {p.name: p.read_bytes() for p in (tmp_path / "run").glob("*.*")} == before
 
 
+def controlled():
+    "The terminal of the output becomes that of this process."
+    os.setsid()
+    fcntl.ioctl(1, termios.TIOCSCTTY, 0)
+
+
 def test_a_run_whose_terminal_is_gone(tmp_path):
     "nohup: it finishes. A pipe that nobody reads: it finishes. Neither: it stops and is whole."
     told, tell = os.pipe()
     master, terminal = pty.openpty()
-
-    def deaf():
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
-
-    def controlled():
-        os.setsid()
-        import fcntl
-        import termios
-
-        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-
-    nohup = start(tmp_path / "nohup", preexec_fn=deaf)
-    pipe = start(tmp_path / "pipe", stdout=tell, stderr=tell)
-    closed = start(
-        *(tmp_path / "closed", "--epochs=400"),
-        **{"stdin": terminal, "stdout": terminal, "stderr": terminal, "preexec_fn": controlled},
-    )
+    deaf = partial(signal.signal, signal.SIGHUP, signal.SIG_IGN)
+    nohup = start(tmp_path / "nohup", first=deaf)
+    words = ["train", *FLAGS, f"--output-dir={tmp_path / 'pipe'}"]
+    pipe = subprocess.Popen([sys.executable, "-m", "mshnet", *words], stdout=tell, stderr=tell)
+    name = os.ttyname(terminal)
+    closed = start(tmp_path / "closed", "--epochs=400", first=controlled, outputs=(name, name))
     os.close(tell), os.close(told), os.close(terminal)
     with ended(nohup, pipe, closed):
         until_it_trains(tmp_path / "nohup")

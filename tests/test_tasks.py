@@ -7,7 +7,8 @@ import os
 import pytest
 import torch
 import toys
-from conftest import in_two_processes, make_dataset
+import warm
+from conftest import make_dataset
 from PIL import Image
 from torch import nn
 
@@ -306,7 +307,7 @@ train(config, Naked(config))
 
 def test_gradients_that_nobody_averages_are_an_error(tmp_path):
     "A loss that reaches into the model passes by what averages gradients."
-    done = in_two_processes(tmp_path, NAKED, tmp_path / "run")
+    done = warm.in_two_processes("-c", NAKED, tmp_path / "run")
     assert done.returncode != 0
     assert "a loss must call model(...) itself" in done.stderr
 

@@ -5,14 +5,13 @@ import json
 import os
 import pydoc
 import re
-import subprocess
-import sys
 import threading
 import time
 
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+from warm import Python
 
 import mshnet
 from mshnet.core import UserError
@@ -226,19 +225,19 @@ train(configure(json.loads(sys.argv[1])))
 """
 
 
-def begin_training(folder, **where):
+def begin_training(folder, **how):
     "A training of two epochs of four steps each, in a process of its own, without pictures."
     settings = {"scenes": 16, "epochs": 2, "base_size": 32, "crop_size": 32, "device": "cpu"}
     words = json.dumps(settings | {"log_every": 2, "output_dir": str(folder)})
-    return subprocess.Popen([sys.executable, "-c", PROGRAM, words], **where)
+    return Python("-c", PROGRAM, words, **how)
 
 
 def test_a_terminal_shows_a_bar_with_rate_and_time_left(tmp_path):
     "Also in epochs of few steps, and in a terminal that does not report its size."
     pty = pytest.importorskip("pty")
     ours, its = pty.openpty()  # it reports 0 columns
-    started = begin_training(tmp_path / "run", stdout=its, stderr=its)
-    os.close(its)
+    started = begin_training(tmp_path / "run", outputs=(os.ttyname(its),) * 2)
+    os.read(ours, 1), os.close(its)  # it has opened the terminal
     parts = []
     with contextlib.suppress(OSError), contextlib.closing(os.fdopen(ours, "rb", 0)) as terminal:
         while part := terminal.read(4096):
@@ -253,9 +252,9 @@ def test_a_terminal_shows_a_bar_with_rate_and_time_left(tmp_path):
 
 def test_elsewhere_a_run_prints_its_settings_and_plain_lines(tmp_path):
     "What was written and what the preset added, in one place; every so often a step."
-    started = begin_training(tmp_path / "run", stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    text = started.communicate()[0].decode()
-    assert started.returncode == 0
+    started = begin_training(tmp_path / "run", outputs=(tmp_path / "said",) * 2)
+    assert started.wait() == 0
+    text = (tmp_path / "said").read_text()
     assert text.startswith("config  scenes = 16\n"), text
     for setting in ("preset = 'quick'", "epochs = 2", "base_size = 32", "device = 'cpu'"):
         assert f"\n        {setting}\n" in text

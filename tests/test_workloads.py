@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from conftest import in_two_processes, train_and_kill
+import warm
+from conftest import train_and_kill
 
 from mshnet.core import configure
 from mshnet.run import Folder, load
@@ -72,7 +73,7 @@ def test_a_prediction_does_not_depend_on_its_batch(runs, name):
 
 def test_two_processes_are_one(runs, tmp_path):
     "Losses and scores of all three tasks, up to rounding, in one start of torchrun."
-    done = in_two_processes(tmp_path, SCRIPT, tmp_path / "two")
+    done = warm.in_two_processes("-c", SCRIPT, tmp_path / "two")
     assert done.returncode == 0, done.stderr[-4000:]
     for name, run in runs.items():
         two = Folder(tmp_path / "two" / name)
