@@ -12,14 +12,7 @@ from PIL import Image
 
 from mshnet.analyse import signal_to_clutter, target_records
 from mshnet.cli import main
-from mshnet.compare import (
-    _tables,
-    by_size,
-    choice,
-    compare,
-    read_scored,
-    seed_groups,
-)
+from mshnet.compare import _tables, by_size, choice, compare, read_scored, seed_groups
 from mshnet.data import splits
 from mshnet.device import open_device
 from mshnet.evaluate import evaluate

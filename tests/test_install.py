@@ -37,24 +37,16 @@ def installed(tmp_path_factory):
     stale = folder / "clone" / "build" / "lib" / "mshnet" / "of_another_day.py"
     stale.parent.mkdir(parents=True)
     stale.touch()
-    out = run("make", "wheel", f"PYTHON={sys.executable}", cwd=folder / "clone")
+    out = run(
+        "make", "--no-print-directory", "wheel", f"PYTHON={sys.executable}", cwd=folder / "clone"
+    )
     wheel = folder / "clone" / out.splitlines()[-1]
     venv.create(folder / "env", with_pip=False)
     python = folder / "env" / ("Scripts" if sys.platform == "win32" else "bin") / "python"
     packages = run(python, "-c", "import site; print(site.getsitepackages()[0])", cwd=folder)
     names = link(needed(wheel), Path(packages.strip()))
-    pip = [
-        "-m",
-        "pip",
-        "--python",
-        python,
-        "install",
-        "-q",
-        "--no-deps",
-        "--ignore-installed",
-        wheel,
-    ]
-    run(sys.executable, *pip, cwd=folder)
+    options = ["-q", "--no-deps", "--ignore-installed"]
+    run(sys.executable, "-m", "pip", "--python", python, "install", *options, wheel, cwd=folder)
     return python, folder, names
 
 

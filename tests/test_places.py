@@ -26,15 +26,7 @@ from mshnet import fetch, places
 from mshnet.cli import main
 from mshnet.core import UserError
 from mshnet.data import FOLDERS, find_file, load
-from mshnet.fetch import (
-    KNOWN,
-    Published,
-    download,
-    find_dataset,
-    known,
-    pixel_digests,
-    unpack,
-)
+from mshnet.fetch import KNOWN, Published, download, find_dataset, known, pixel_digests, unpack
 from mshnet.places import COLAB, HERE, KAGGLE, Place, mount_drive
 from mshnet.recipe import Config
 from mshnet.session import take_along
