@@ -115,7 +115,6 @@ def train_two_steps(config: Config) -> int:  # bytes
     device, task = device_for(config), Detection(config)
     data = some(task.splits()["train"], 2 * config.batch_size, config.batch_size)
     train_on(task, fresh_state(task, device), data, device, config.warm_epoch + 1)
-    _synchronize(device)
     return _peak(device)
 
 
@@ -146,8 +145,7 @@ def bench(
     "Measure at batch_size and four times that; write bench.json into output_dir (or runs/bench)."
     if min(repeats, images) < 1:
         raise UserError(f"repeats={repeats}, images={images}: use whole numbers of at least 1")
-    named = Path(config.output_dir).expanduser()
-    folder = named if config.output_dir else run_folder(config).parent / "bench"
+    folder = run_folder(config) if config.output_dir else run_folder(config).with_name("bench")
     config = config.model_copy(update={"log_every": 1_000_000})  # no reading between steps
     device, task = device_for(config), Detection(config)
     parts, sizes = task.splits(), (config.batch_size, 4 * config.batch_size)

@@ -321,11 +321,9 @@ def _data_folder(command: str, folder: str, written: dict[str, Any]) -> str:
 # %% ../nbs/57_cli.ipynb #_note
 def _note(line: str) -> None:
     "Write a line to stderr at once, above a progress bar; nothing if the terminal is gone."
+    write: Any = sys.modules["tqdm"].tqdm.write if "tqdm" in sys.modules else print
     with contextlib.suppress(OSError):
-        if "tqdm" in sys.modules:
-            sys.modules["tqdm"].tqdm.write(f"{line}\n", file=sys.stderr, end="")
-        else:
-            print(f"{line}\n", file=sys.stderr, end="", flush=True)
+        write(f"{line}\n", file=sys.stderr, end="")
 
 
 def _which_weights(config: Settings) -> str:

@@ -19,14 +19,7 @@ import numpy as np
 
 from .core import UserError, one_line, quoted, settings_from
 from .metrics import fraction
-from mshnet.show import (
-    Details,
-    Record,
-    TargetRecord,
-    read_details,
-    read_scores_file,
-    shortened,
-)
+from .show import Details, Record, TargetRecord, read_details, read_scores_file, shortened
 from .task import wilson
 from .weights import settings_of_weights, weights_file
 
@@ -76,7 +69,7 @@ class Scored:
         if not (known := settings_of_weights(str(weights))):
             return {}
         config = settings_from(known)
-        return {k: getattr(config, k) for k in [*config.recipe_names(), "weight_path"]}
+        return {**config.recipe(), "weight_path": config.weight_path}
 
 
 def choice(
@@ -136,8 +129,11 @@ class Comparison:
     differs: dict[str, list[str]]  # the fields that differ: the value of each run
 
     def __str__(self) -> str:
-        "All tables, as Markdown."
-        return "\n\n".join(["# Comparison", *_tables(self)])
+        "All tables that are not empty, as Markdown."
+        tables = [_score_table(self.runs), _protocol_table(self)]
+        if all(run.task == "detect" for run in self.runs):
+            tables.append(_size_table(self.runs))
+        return "\n\n".join(["# Comparison", *filter(None, tables)])
 
     _repr_markdown_ = __str__
 
@@ -248,11 +244,3 @@ def _size_table(runs: Sequence[Scored]) -> str:
     without = ", ".join(run.name for run in runs if run.details.targets is None)
     note = f"without records of targets; score again by mshnet test: {without}" if without else ""
     return _table("By size", ["run", "area, pixels", "targets", "found", "Pd", "95%"], rows, note)
-
-
-def _tables(comparison: Comparison) -> list[str]:
-    "All tables that are not empty."
-    found = [_score_table(comparison.runs), _protocol_table(comparison)]
-    if all(run.task == "detect" for run in comparison.runs):
-        found.append(_size_table(comparison.runs))
-    return list(filter(None, found))

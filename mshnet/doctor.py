@@ -22,7 +22,7 @@ import torch
 
 from .core import Settings, UserError, counted, first_line, quoted
 from .device import USUAL_THREADS, Device, busy_cores, open_device, own_cores
-from .files import free_memory
+from .files import explain_failure, free_memory
 from .places import installed, run_folder, session_hours, site_of, where
 from .recipe import Config
 from .run import PACKAGES
@@ -148,24 +148,20 @@ def _build(checkup: _Checkup) -> _Finding:
     return "ok", f"{text}, {cuda}; NVIDIA GPUs: {gpus or 'none'}"
 
 # %% ../nbs/56_doctor.ipynb #_room
-def _room(folder: Path) -> tuple[float, str]:
-    "GB that are free for a folder, and why it cannot be written (or the nearest one above it)."
+def _room(folder: Path, name: str, todo: str) -> float:
+    "GB that are free for a folder (or the nearest one above it); UserError if it is not writable."
     folder = folder.resolve()
     there = next(p for p in (folder, *folder.parents) if os.path.exists(p))
-    try:
-        with tempfile.TemporaryFile(dir=there) as file:
-            file.write(b"written")
-    except OSError as error:
-        return 0.0, error.strerror or first_line(error)
-    return shutil.disk_usage(there).free / 2**30, ""
+    refused = explain_failure(f"{name} cannot be written", todo)
+    with refused, tempfile.TemporaryFile(dir=there) as file:
+        file.write(b"written")
+    return shutil.disk_usage(there).free / 2**30
 
 
 def _disk(checkup: _Checkup) -> _Finding:
     "Space where the run's folder will be, and whether it can be written; a run takes 200 MB."
     folder = run_folder(checkup.config)
-    free, reason = _room(folder)
-    if reason:
-        return "error", f"{folder} cannot be written ({reason}); use another --output-dir"
+    free = _room(folder, str(folder), "use another --output-dir")
     if free >= 1:
         return "ok", f"{free:.0f} GB free for {folder}"
     text = f"{free:.1f} GB free for {folder}; delete something or use --output-dir"
@@ -197,10 +193,7 @@ def _session(checkup: _Checkup) -> _Finding:
     if ends and site.hours > usual:
         return "warning", f"{time}; this place may end it before, use --max-hours {usual:g}"
     if site.mirror:
-        free, reason = _room(site.mirror)
-        if reason:
-            text = f"mirror_dir={str(site.mirror)!r} cannot be written ({reason}); use another"
-            return "error", text
+        free = _room(site.mirror, f"mirror_dir={str(site.mirror)!r}", "use another")
         return "ok", f"{time}; copies go to {site.mirror}: {free:.0f} GB free"
     if checkup.config.mirror_dir:  # it is not mounted
         wanted = site.note.removeprefix("mirror").strip()

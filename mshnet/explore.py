@@ -78,8 +78,10 @@ def explored(
     "An image at a threshold: image, truth, probability and verdict, whole and magnified."
     pred, mask, grey = view.prob > threshold, view.mask, view.image.mean(-1)
     what, centre = list(spots(view).items())[spot]
-    half = max(12, len(mask) // 16)
-    near = tuple(_window(c, n, half) for c, n in zip(centre, mask.shape, strict=True))
+    side = 2 * max(12, len(mask) // 16)
+    most = [max(length - side, 0) for length in mask.shape]  # the zoom stays inside the image
+    top, left = np.clip(np.subtract(centre, side // 2), 0, most)
+    near = np.s_[top : top + side, left : left + side]
     figure = Figure(figsize=(10, 6.2), layout=ConstrainedLayoutEngine(w_pad=0.1))  # for markers
     above, below = figure.subplots(2, 4)
     scale = {"vmin": 0, "vmax": 1}
@@ -87,11 +89,11 @@ def explored(
     for axes, (title, pixels, how) in zip(above, panes, strict=False):
         draw_panel(axes, pixels, title, **how)
     draw_judged(above[-1], grey, "hits, misses, false alarms", pred, mask, rule)
-    corner = near[1].start - 0.5, near[0].start - 0.5
+    corner = left - 0.5, top - 0.5
     for axes, (_, pixels, how) in zip(below, [*panes, panes[0]], strict=True):
         draw_panel(axes, pixels[near], "", **how)
     for axes in above:
-        axes.add_patch(Rectangle(corner, 2 * half, 2 * half, fill=False, edgecolor="#CC79A7"))
+        axes.add_patch(Rectangle(corner, side, side, fill=False, edgecolor="#CC79A7"))
     below[0].set_title(f"zoom, {what}", fontsize=9, loc="left")
     below[-1].set_title("found, missed, false pixels", fontsize=9)
     below[-1].imshow(_colours(pred, mask)[near])
@@ -108,12 +110,6 @@ def _colours(pred: np.ndarray, mask: np.ndarray) -> np.ndarray:  # [H,W,4] 0..1
     for pixels, sign in ((pred & mask, HIT), (mask & ~pred, MISS), (pred & ~mask, FALSE_ALARM)):
         colours[pixels] = (*to_rgb(sign["edgecolors"]), 0.65)
     return colours
-
-
-def _window(centre: int, length: int, half: int) -> slice:
-    "A window around a place, moved inside the image at an edge."
-    start = min(max(centre - half, 0), max(length - 2 * half, 0))
-    return slice(start, start + 2 * half)
 
 # %% ../nbs/51_explore.ipynb #_widget
 def _widget(

@@ -115,12 +115,7 @@ def _own_record(trained: Trained) -> dict[str, Any]:
     kept = {k: config[k] for k in recipe if k in config and not k.endswith("_list")}
     return trained.record | {"config": kept}
 
-# %% ../nbs/52_export.ipynb #_note_path
-def _note_path(path: Path) -> Path:
-    "The file of the note."
-    return path.with_name(f"{path.name}.json")
-
-
+# %% ../nbs/52_export.ipynb #_logits
 def _logits(trained: Trained, images: Tensor) -> Tensor:  # [B,1,H,W]
     "The logits of the network in PyTorch, in float32 on the CPU."
     with torch.no_grad():
@@ -305,7 +300,7 @@ def export(
             )
         if images:
             note["int8"] = _as_int8(draft, trained, images, str(int8))
-        write_json(_note_path(draft), {**note, "sha256": digest(draft)})
-        os.replace(draft, path)
-        os.replace(_note_path(draft), _note_path(path))
+        write_json(Path(f"{draft}.json"), {**note, "sha256": digest(draft)})
+        for written in sorted(Path(place).iterdir()):
+            os.replace(written, path.with_name(written.name))
     return path

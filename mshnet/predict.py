@@ -8,7 +8,6 @@ __all__ = ['TILE', 'EXAMPLE', 'Detections', 'detections', 'overlay', 'tiles_of',
 
 # %% ../nbs/53_predict.ipynb #c-import-contextlib
 import contextlib
-import csv
 import functools
 import io
 import itertools
@@ -271,10 +270,10 @@ def _pixels_in(image: Any) -> np.ndarray:  # [H,W] or [H,W,3] uint8
     if isinstance(image, Image.Image):
         return pixels_of(image)
     try:
-        values = _without_fractions(np.asarray(image))
+        values = np.asarray(image)
         if values.ndim not in (2, 3) or not values.size or values.dtype == np.int8:
             raise ValueError(values.shape)
-        picture = Image.fromarray(values)
+        picture = Image.fromarray(_without_fractions(values))
     except (TypeError, ValueError, IndexError):
         shape, kind = getattr(image, "shape", ""), getattr(image, "dtype", type(image).__name__)
         raise UserError(
@@ -286,7 +285,7 @@ def _pixels_in(image: Any) -> np.ndarray:  # [H,W] or [H,W,3] uint8
 
 def _without_fractions(values: np.ndarray) -> np.ndarray:
     "Bytes in place of floats that are bytes, or bytes divided by 255; other values as they are."
-    if values.dtype.kind != "f" or not values.size:
+    if values.dtype.kind != "f":
         return values
     low, high = values.min(), values.max()
     if 0 <= low <= high <= 1:
@@ -422,31 +421,29 @@ def _target(row: dict[str, Any], size: Sequence[int], **ids: int) -> str:
 
 def _write_tables(folder: Path, lines: Iterable[dict[str, Any]]) -> dict[str, Any]:  # counts
     "Write the tables and coco.json of all frames that are done."
-    texts = {name: io.StringIO() for name in _TABLES}
-    for text, columns in zip(texts.values(), _TABLES.values(), strict=True):
-        text.write(f"{columns}\n")
-    found, frames, skipped = (csv.writer(t, lineterminator="\n") for t in texts.values())
-    images, targets, errors = list[str](), list[str](), dict[str, str]()
+    tables: list[list[list[Any]]] = [[columns.split(",")] for columns in _TABLES.values()]
+    found, frames, skipped = tables
+    images, targets = list[str](), list[str]()
     for line in lines:
         file, number, size = line["stamp"][0], line["frame"], line["size"]
         if line["error"]:
-            errors[file] = line["error"]
-            skipped.writerow([file, number, line["error"]])
+            skipped.append([file, number, line["error"]])
             continue
         head = [file, number, line["name"]]
-        frames.writerow([*head, *size, len(line["objects"])])
+        frames.append([*head, *size, len(line["objects"])])
         image = {"id": len(images) + 1, "file_name": file, "frame": number}
         images.append(json.dumps({**image, "height": size[0], "width": size[1]}))
         for row in line["objects"]:
             values = (row.get(name) for name in ("area", "peak", "mean", "track"))
-            found.writerow([*head, row["object"], *row["centroid"], *row["box"], *values])
+            found.append([*head, row["object"], *row["centroid"], *row["box"], *values])
             targets.append(_target(row, size, id=len(targets) + 1, image_id=len(images)))
-    for name, text in texts.items():
-        write_atomic(folder / name, text.getvalue())
+    for name, rows in zip(_TABLES, tables, strict=True):
+        write_table(folder / name, rows)
     parts = {"images": ",\n".join(images), "annotations": ",\n".join(targets)}
     lists = "".join(f', "{part}": [\n{items}]' for part, items in parts.items())
     coco = f'{{"categories": [{{"id": 1, "name": "target"}}]{lists}}}\n'
     write_atomic(folder / "coco.json", coco)
+    errors = {file: error for file, _, error in skipped[1:]}
     return {"frames": len(images), "detections": len(targets), "skipped": errors}
 
 
@@ -455,8 +452,9 @@ class _Results:
 
     def __init__(self, folder: Path, files: Sequence[Path], record: dict[str, Any]) -> None:
         self.folder, self.record = folder, record  # the latter for summary.json
-        self.kinds, self.min_area = record["asked"]["save"], record["asked"]["min_area"]
-        self.names, self.began = _names(files), time.monotonic()
+        self.asked, self.began = record["asked"], time.monotonic()
+        self.names = _names(files)
+        self.records = {f: folder / _RECORDS / f"{name}.jsonl" for f, name in self.names.items()}
         self.stamps = {file: [_spelled(file), *(stamp(file) or ())[:2]] for file in files}
         kept = {file: names for file in files if (names := self._names_if_done(file))}
         self.left = [file for file in files if file not in kept]
@@ -466,23 +464,19 @@ class _Results:
         (folder / "frames.csv").touch()  # by which `find_inputs` knows the folder
         self._clean(kept)
 
-    def _record_of(self, file: Path) -> Path:
-        "The record of a file."
-        return self.folder / _RECORDS / f"{self.names[file]}.jsonl"
-
     def _names_if_done(self, file: Path) -> set[str]:
         "The names of a file's frames; none unless the file, as it is now, was predicted whole."
         names, line = set[str](), dict[str, Any](last=False)
-        for line in _read_record(self._record_of(file)):
+        for line in _read_record(self.records[file]):
             names.add(line["name"])
         done = line["last"] and not line["error"] and line["stamp"] == self.stamps[file]
         return names if done else set()
 
     def _clean(self, done: dict[Path, set[str]]) -> None:
         "Make the folders, and remove from them what does not belong to the finished files."
-        names, records = set().union(*done.values()), set(map(self._record_of, done))
+        names, records = set().union(*done.values()), {self.records[file] for file in done}
         with cannot_be_written(self.folder):
-            for kind in (_RECORDS, *self.kinds):
+            for kind in (_RECORDS, *self.asked["save"]):
                 (self.folder / kind).mkdir(parents=True, exist_ok=True)
                 for path in sorted((self.folder / kind).iterdir()):
                     kept = path in records if kind == _RECORDS else _spelled(path.stem) in names
@@ -491,7 +485,7 @@ class _Results:
 
     def lines(self) -> Iterator[dict[str, Any]]:
         "The lines of all frames that are done, in the order of the files."
-        return itertools.chain.from_iterable(_read_record(self._record_of(f)) for f in self.names)
+        return itertools.chain.from_iterable(map(_read_record, self.records.values()))
 
     def finish(self) -> Written:
         "Write the tables of all files, and report those that were skipped."
@@ -505,7 +499,7 @@ class _Results:
     def summarise(self, state: str) -> dict[str, Any]:
         "Write the tables and summary.json; the latter's content."
         counts = {"files": len(self.names), **_write_tables(self.folder, self.lines())}
-        if self.record["asked"]["tracks"]:
+        if self.asked["tracks"]:
             rows = list(confirmed_tracks(self.lines()))
             write_table(self.folder / "tracks.csv", [COLUMNS.split(","), *rows])
             counts["tracks"] = len(rows)
@@ -516,7 +510,7 @@ class _Results:
 
     def write(self, frame: Frame, prob: np.ndarray) -> int:
         "Write a frame's mask and overlay, then its line; return the number of detections."
-        found = detections(prob, self.record["threshold"], self.min_area)
+        found = detections(prob, self.record["threshold"], self.asked["min_area"])
         name = self.names[frame.file]
         if not frame.single:
             name = f"{name}_{frame.number:05d}"
@@ -529,7 +523,7 @@ class _Results:
             **{"stamp": self.stamps[frame.file], "frame": frame.number, "last": frame.last},
             **{"error": frame.error, "name": _spelled(name), "size": prob.shape, "objects": rows},
         }
-        record = self._record_of(frame.file)
+        record = self.records[frame.file]
         with cannot_be_written(record), open(record, "a" if frame.number else "w") as file:
             file.write(f"{json.dumps(line)}\n")
         return len(found)
@@ -537,7 +531,7 @@ class _Results:
     def _rows(self, frame: Frame, found: Detections) -> list[dict[str, Any]]:
         "The rows of a frame; in a clip, if asked, with the track of each."
         rows = list(found.rows())
-        if self.record["asked"]["tracks"] and not frame.single:
+        if self.asked["tracks"] and not frame.single:
             if not frame.number:
                 self.tracker = Tracker()
             for row, number in zip(rows, self.tracker.update(found.centroid), strict=True):
@@ -546,7 +540,7 @@ class _Results:
 
     def _draw(self, frame: Frame, name: str, found: Detections, rows: list[Any]) -> None:
         "Write the mask and the overlay of a frame."
-        for kind in self.kinds:
+        for kind in self.asked["save"]:
             mask, content = np.zeros(frame.pixels.shape[:2], np.uint8), io.BytesIO()
             mask[found.pixels] = 255
             image = overlay(frame.pixels, rows) if kind == "overlays" else Image.fromarray(mask)

@@ -73,6 +73,8 @@ from mshnet.weights import PRETRAINED, load_weights, read_file, weights_file
 
 # %%
 class Line(Task):
+    "Find the line y = 3x - 1."
+
     def splits(self, names=("train",)):
         return {"train": torch.linspace(-1, 1, 64)[:, None]}
 

@@ -49,14 +49,7 @@ from typing import Any
 
 import torch
 
-from mshnet.core import (
-    STOPPED,
-    TIME_OVER,
-    Settings,
-    UserError,
-    as_user_error,
-    counted,
-)
+from mshnet.core import STOPPED, TIME_OVER, Settings, UserError, as_user_error, counted
 from mshnet.device import (
     Device,
     best_device,

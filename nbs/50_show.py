@@ -19,7 +19,6 @@ show = import_module("mshnet.show")
 #| export
 import io
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -129,8 +128,7 @@ _CHINESE = [
     *("Noto Sans CJK SC", "Noto Sans CJK JP", "WenQuanYi Zen Hei", "Microsoft YaHei", "SimHei"),
     *("PingFang SC", "Hiragino Sans GB"),
 ]
-_INSTALLED = {font.name for font in font_manager.fontManager.ttflist}
-_FOUND = [name for name in _CHINESE if name in _INSTALLED][:1]
+_FOUND = [name for name in _CHINESE if name in font_manager.get_font_names()][:1]
 rcParams["font.family"] = [*rcParams["font.family"], *_FOUND]
 MONOSPACE = ["monospace", *_FOUND]
 if not _FOUND:
@@ -276,10 +274,8 @@ def read_scores_file(path: Path, kind: type[T]) -> T:
         return kind.model_validate(read_json(path))
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "the whole file"
-        raise UserError(
-            f"{path}: is not a valid file of scores ({where}: {first['msg']})"
-        ) from None
+        what = f"{'.'.join(map(str, first['loc'])) or 'the whole file'}: {first['msg']}"
+        raise UserError(f"{path}: is not a valid file of scores ({what})") from None
 
 
 def read_details(folder: Path) -> Details:
@@ -326,9 +322,9 @@ MISS: Sign = {"edgecolors": "#F0E442", "marker": "s", "label": "miss"}
 FALSE_ALARM: Sign = {"edgecolors": "#D55E00", "marker": "D", "label": "false alarm"}
 
 
-def _mark(axes: Axes, places: Sequence[Sequence[float]], sign: Sign) -> None:
-    "Draw an open marker around objects, given by row and column."
-    rows, cols = (np.array([p[k] for p in places]) for k in (0, 1))
+def _mark(axes: Axes, places: np.ndarray, sign: Sign) -> None:  # places: [N,2] row and column
+    "Draw an open marker around objects."
+    rows, cols = places.T
     if len(rows):  # matplotlib 3.10 draws one in the corner of the figure otherwise
         axes.scatter(cols, rows, s=90, facecolors="none", linewidths=1.6, clip_on=False, **sign)
 
@@ -351,11 +347,10 @@ def draw_judged(
     "Draw one image, with its hits, misses and false alarms marked."
     draw_panel(axes, image, title)
     targets, preds = objects(mask), objects(pred)
-    pairs = MATCH[rule](targets, preds)
-    hit, used = {t for t, _ in pairs}, {p for _, p in pairs}
-    _mark(axes, [targets.centroid[t] for t in hit], HIT)
-    _mark(axes, [c for t, c in enumerate(targets.centroid) if t not in hit], MISS)
-    _mark(axes, [c for p, c in enumerate(preds.centroid) if p not in used], FALSE_ALARM)
+    hit, used = np.array(MATCH[rule](targets, preds), int).reshape(-1, 2).T
+    _mark(axes, targets.centroid[hit], HIT)
+    _mark(axes, np.delete(targets.centroid, hit, 0), MISS)
+    _mark(axes, np.delete(preds.centroid, used, 0), FALSE_ALARM)
 
 
 def shortened(name: str, most: int = 26) -> str:
@@ -459,7 +454,7 @@ def samples(
         title = f"{shortened(split.names[i])}\n{image.shape[0]}x{image.shape[1]}"
         draw_panel(above, image, title)
         draw_panel(below, mask, "mask")
-        _mark(above, objects(mask > 0).centroid.tolist(), HIT)
+        _mark(above, objects(mask > 0).centroid, HIT)
     return save_picture(figure, folder / "figures" / "samples.png")
 
 

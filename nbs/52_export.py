@@ -181,11 +181,6 @@ print(f"{len(safetensors_bytes(trained)) / 1e6:.0f} MB: 4 bytes for each weight"
 
 # %%
 #| export
-def _note_path(path: Path) -> Path:
-    "The file of the note."
-    return path.with_name(f"{path.name}.json")
-
-
 def _logits(trained: Trained, images: Tensor) -> Tensor:  # [B,1,H,W]
     "The logits of the network in PyTorch, in float32 on the CPU."
     with torch.no_grad():
@@ -404,9 +399,9 @@ def export(
             )
         if images:
             note["int8"] = _as_int8(draft, trained, images, str(int8))
-        write_json(_note_path(draft), {**note, "sha256": digest(draft)})
-        os.replace(draft, path)
-        os.replace(_note_path(draft), _note_path(path))
+        write_json(Path(f"{draft}.json"), {**note, "sha256": digest(draft)})
+        for written in sorted(Path(place).iterdir()):
+            os.replace(written, path.with_name(written.name))
     return path
 
 # %% [markdown]

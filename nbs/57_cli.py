@@ -383,11 +383,9 @@ make_parser().prog, parse(["train", "sirst", "--lr", "0.1", "--ema=0.99"])
 #| export
 def _note(line: str) -> None:
     "Write a line to stderr at once, above a progress bar; nothing if the terminal is gone."
+    write: Any = sys.modules["tqdm"].tqdm.write if "tqdm" in sys.modules else print
     with contextlib.suppress(OSError):
-        if "tqdm" in sys.modules:
-            sys.modules["tqdm"].tqdm.write(f"{line}\n", file=sys.stderr, end="")
-        else:
-            print(f"{line}\n", file=sys.stderr, end="", flush=True)
+        write(f"{line}\n", file=sys.stderr, end="")
 
 
 def _which_weights(config: Settings) -> str:

@@ -28,6 +28,18 @@ def nothing_loaded():
         found.LOADED.clear()
 
 
+TINY = {"scenes": 8, "base_size": 32, "crop_size": 32, "batch_size": 4, "choose": "last"}
+TINY |= {"device": "cpu", "precision": "fp32", "epochs": 3, "warm_epoch": 0}
+TINY |= {"schedule": "constant"}  # then more epochs are the same run
+
+
+def tiny(folder="", **changes):
+    "The settings of a run that takes seconds."
+    from mshnet.recipe import Config
+
+    return Config(**{**TINY, "output_dir": str(folder), **changes})
+
+
 def data_folder(name: str) -> Path:
     "A folder of real data; without it the test is skipped."
     folder = SHARED / "data" / name

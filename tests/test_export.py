@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from conftest import tiny
 from PIL import Image
 
 from mshnet import export as exporting
@@ -17,12 +18,9 @@ from mshnet.core import UserError
 from mshnet.evaluate import Detector, evaluate
 from mshnet.export import TOLERANCE, export
 from mshnet.model import MSHNet
-from mshnet.recipe import Config
 from mshnet.task import Origin, Trained, trained_model
 from mshnet.train import train
 
-TINY = {"scenes": 8, "base_size": 32, "crop_size": 32, "batch_size": 4, "choose": "last"}
-TINY |= {"device": "cpu", "precision": "fp32", "epochs": 2, "warm_epoch": 0}
 for package in exporting.PACKAGES:
     pytest.importorskip(package)  # of the extra export
 
@@ -30,7 +28,7 @@ for package in exporting.PACKAGES:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     "A run of two epochs with all heads."
-    return train(Config(**TINY, output_dir=str(tmp_path_factory.mktemp("export") / "run")))
+    return train(tiny(tmp_path_factory.mktemp("export") / "run", epochs=2))
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +39,7 @@ def onnx_file(run):
 
 def read_note(path):
     "What it states."
-    return json.loads(exporting._note_path(path).read_text())
+    return json.loads(Path(f"{path}.json").read_text())
 
 
 def error_line(capsys):
@@ -93,12 +91,7 @@ def test_no_folder_of_its_maker_is_in_a_file(run, onnx_file, tmp_path):
     "Exporters write down where each line of code stands; settings name folders."
     tensors = export(run.folder / "best.pt", output=tmp_path / "a.safetensors")
     here = [str(Path(exporting.__file__).parent), str(run.folder.parent), "/torch/nn/"]
-    for path in (
-        onnx_file,
-        exporting._note_path(onnx_file),
-        tensors,
-        exporting._note_path(tensors),
-    ):
+    for path in (onnx_file, Path(f"{onnx_file}.json"), tensors, Path(f"{tensors}.json")):
         assert [word for word in here if word.encode() in path.read_bytes()] == []
     assert not {"output_dir", "dataset_dir", "train_list"} & read_note(onnx_file)["config"].keys()
 

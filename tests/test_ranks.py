@@ -107,9 +107,8 @@ def test_one_process_writes_and_speaks(seen):
 def test_weights_are_scored_by_both_with_the_numbers_of_the_run(seen):
     "By `mshnet test`; the line is printed once."
     folder = seen["out"] / "run"
-    done = in_two_processes(
-        "-m", "mshnet", "test", "--weight-path", folder / "best.pt", "--device", "cpu"
-    )
+    words = ["test", "--weight-path", folder / "best.pt", "--device=cpu"]
+    done = in_two_processes("-m", "mshnet", *words)
     assert done.returncode == 0, done.stderr
     line = Folder(folder).read_json("scores.json")["line"]
     assert done.stdout.splitlines().count(line) == 1

@@ -6,12 +6,13 @@ import subprocess
 import sys
 import threading
 import tracemalloc
+from functools import partial
 from types import SimpleNamespace
 
 import plain
 import pytest
 import torch
-from conftest import TOP, make_dataset
+from conftest import TOP, make_dataset, tiny
 from torch import nn
 
 from mshnet import run as run_module
@@ -36,14 +37,7 @@ from mshnet.run import load
 from mshnet.task import score_split
 from mshnet.train import train
 
-TINY = {"scenes": 8, "base_size": 32, "crop_size": 32, "batch_size": 4, "choose": "last"}
-TINY |= {"device": "cpu", "precision": "fp32", "epochs": 2, "warm_epoch": 0}
-TINY |= {"schedule": "constant"}  # then more epochs are the same run
-
-
-def tiny(folder="", **changes):
-    "A run that takes seconds."
-    return Config(**{**TINY, "output_dir": str(folder), **changes})
+tiny = partial(tiny, epochs=2)
 
 
 class OneLayer(Detection):

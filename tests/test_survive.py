@@ -23,7 +23,7 @@ from functools import cache, partial
 import numpy as np
 import pytest
 import torch
-from conftest import make_dataset
+from conftest import TINY, make_dataset, tiny
 from torch import nn
 from warm import Python
 
@@ -39,14 +39,7 @@ from mshnet.task import predictions, score_split
 from mshnet.train import Job, Losses, train, train_step
 from mshnet.weights import checksum
 
-TINY = {"scenes": 8, "base_size": 32, "crop_size": 32, "batch_size": 2, "choose": "last"}
-TINY |= {"device": "cpu", "precision": "fp32", "epochs": 3, "warm_epoch": 0}
-TINY |= {"schedule": "constant"}  # then more epochs are the same run
-
-
-def tiny(folder="", **changes):
-    "A run of three epochs of four steps."
-    return Config(**{**TINY, "output_dir": str(folder), **changes})
+tiny = partial(tiny, batch_size=2)  # epochs of four steps
 
 
 class Small(Detection):

@@ -10,27 +10,18 @@ import time
 
 import pytest
 import torch
+from conftest import TINY, tiny
 from torch.utils._python_dispatch import TorchDispatchMode
 from warm import Python
 
 import mshnet
-from mshnet.core import UserError
+from mshnet.core import UserError, configure
 from mshnet.detection import Detection
 from mshnet.device import open_device
 from mshnet.evaluate import evaluate
-from mshnet.recipe import Config
 from mshnet.run import State, load
 from mshnet.task import count_predictions, predictions, score_split
 from mshnet.train import Job, is_best, train, train_epoch
-
-TINY = {"scenes": 8, "base_size": 32, "crop_size": 32, "batch_size": 4, "choose": "last"}
-TINY |= {"device": "cpu", "precision": "fp32", "epochs": 3, "warm_epoch": 0}
-TINY |= {"schedule": "constant"}  # then more epochs are the same run
-
-
-def tiny(folder, **changes):
-    "A run of three epochs that takes seconds."
-    return Config(**{**TINY, "output_dir": str(folder), **changes})
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +101,7 @@ def test_an_epoch_without_a_score_is_no_best_epoch(tmp_path):
 
 def test_scoring_leaves_the_caller_free_to_train():
     "A scoring that was interrupted between two batches must not switch gradients off for good."
-    config = Config(**{**TINY, "num_workers": 0})
+    config = tiny(num_workers=0)
     task, device = Detection(config), open_device("cpu", "fp32")
     model = device.to_device(task.model())
     started = predictions(task, model, task.splits()["train"], device, "full")
@@ -121,7 +112,7 @@ def test_scoring_leaves_the_caller_free_to_train():
 
 def scoring(**changes):
     "All that a scoring of ten batches takes."
-    config = Config(**{**TINY, "scenes": 40, **changes})
+    config = tiny(scenes=40, **changes)
     task, device = Detection(config), open_device("cpu", "fp32")
     return task, device.to_device(task.model()), task.splits()["train"], device, "full"
 
@@ -193,12 +184,9 @@ def test_a_changed_recipe_is_refused_with_the_fields_that_differ(whole, change):
 
 def test_weights_of_the_warm_up_are_scored_with_its_single_head(tmp_path):
     "The fused head was never trained; the checkpoint says so, and scoring obeys."
+    changes = {"output_dir": str(tmp_path / "run"), "epochs": 1, "warm_epoch": 5}
     with pytest.warns(UserWarning, match="within the warm-up"):
-        from mshnet.core import configure
-
-        config = configure(
-            {**TINY, "output_dir": str(tmp_path / "run"), "epochs": 1, "warm_epoch": 5}
-        )
+        config = configure(TINY | changes)
     run = train(config)
     assert load(run.folder / "best.pt")["phase"] == "warm-up"
     task, device = Detection(config), open_device("cpu", "fp32")
@@ -210,7 +198,7 @@ def test_weights_of_the_warm_up_are_scored_with_its_single_head(tmp_path):
 
 def test_the_device_is_read_at_log_lines_and_at_the_end_only():
     "One read per step is what keeps an accelerator waiting in the official script."
-    config = Config(**{**TINY, "scenes": 20, "log_every": 2, "num_workers": 0})
+    config = tiny(scenes=20, log_every=2, num_workers=0)
     task, device = Detection(config), open_device("cpu", "fp32")
     model = device.to_device(task.model())
     train_epoch(Job(task, task.splits(), device), State(model, task.optimizer(model)), 0)
@@ -276,7 +264,7 @@ class NoDoubles(TorchDispatchMode):
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_no_float64_in_a_step_or_a_scoring(precision):
     "Apple's MPS has no float64: one such tensor and the run dies there."
-    config = Config(**{**TINY, "scenes": 4, "precision": precision, "num_workers": 0})
+    config = tiny(scenes=4, precision=precision, num_workers=0)
     task, device = Detection(config), open_device("cpu", precision)
     parts, model = task.splits(), device.to_device(task.model())
     state = State(model, task.optimizer(model))
@@ -288,7 +276,7 @@ def test_no_float64_in_a_step_or_a_scoring(precision):
 
 def test_bf16_computes_the_loss_in_float32():
     "d = ((P - T)/2)^2 passes 1e8, where bfloat16 has steps of half a million."
-    config = Config(**{**TINY, "precision": "bf16"})
+    config = tiny(precision="bf16")
     task, device = Detection(config), open_device("cpu", "bf16")
     parts, model = task.splits(), device.to_device(task.model())
     batch = task.batch(parts["train"], [0, 1, 2, 3], 0)
