@@ -52,14 +52,13 @@ from mshnet.show import (
 from mshnet.weights import folder_beside, settings_of_weights, weights_file
 
 # %% [markdown]
-# The pictures of `show` have a fixed selection. To find the reason for a score, we choose ourselves: this image, that target, a lower threshold. `explore` is a widget for that. Where nobody can move a slider it returns a still picture. For this page a tiny run will do:
+# The [figures of a run](50_show.ipynb) have a fixed selection. To find the reason for a score, we choose ourselves: this image, that target, a lower threshold. `explore` is a widget for that. Where nobody can move a slider it returns a still figure. For this page a tiny run will do, which begins with the pretrained weights:
 
 # %%
 #| output: false
 place = tempfile.TemporaryDirectory()
-config = Config(
-    scenes=16, base_size=64, crop_size=64, choose="last", device="cpu", epochs=4, warm_epoch=0
-)
+sizes = {"scenes": 16, "base_size": 64, "crop_size": 64}
+config = Config(**sizes, weight_path="pretrained", epochs=4, warm_epoch=0, device="cpu")
 run = train(config.model_copy(update={"output_dir": f"{place.name}/run"}))
 
 
