@@ -23,7 +23,7 @@ import torch
 from PIL import Image
 from scipy.ndimage import gaussian_filter
 from skimage.measure import label, regionprops_table
-from warm import Python, run
+from warm import Python
 
 import mshnet.predict
 import mshnet.session
@@ -799,7 +799,8 @@ def test_a_large_frame_takes_less_than_sixty_bytes_a_pixel(tmp_path, weights):
         p.predict_files(weights, folder / "a.png", output_dir=folder / "out", device="cpu")
         print(held() - before)
     """
-    done = run("-c", program, tmp_path, weights)
+    words = [sys.executable, "-c", program, str(tmp_path), str(weights)]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert 4_000 < int(done.stdout.splitlines()[-1]) < 60 * 4_000  # kilobytes
 

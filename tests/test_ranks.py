@@ -155,7 +155,7 @@ def test_a_signal_reaches_all_processes_and_nothing_is_lost(tmp_path):
     started = Python("-m", "mshnet", *words, f"--output-dir={tmp_path / 'run'}")
     folder = Folder(tmp_path / "run")
     for _ in range(9000):
-        if folder.history() or started.poll() is not None:
+        if folder.history() or started.returncode is not None:
             break
         time.sleep(0.1)
     started.send_signal(signal.SIGTERM)

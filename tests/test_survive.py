@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import errno
-import fcntl
 import json
 import os
 import pty
@@ -15,7 +14,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import termios
 import time
 import warnings
 from functools import cache, partial
@@ -25,7 +23,7 @@ import pytest
 import torch
 from conftest import TINY, make_dataset, tiny
 from torch import nn
-from warm import Python
+from warm import Python, own_terminal
 
 from mshnet import run as run_module
 from mshnet.cli import main
@@ -281,12 +279,6 @@ def test_a_signal_before_the_first_step_leaves_the_run_as_it_was(tmp_path, monke
     assert {p.name: p.read_bytes() for p in (tmp_path / "run").glob("*.*")} == before
 
 
-def controlled():
-    "The terminal of the output becomes that of this process."
-    os.setsid()
-    fcntl.ioctl(1, termios.TIOCSCTTY, 0)
-
-
 def test_a_run_whose_terminal_is_gone(tmp_path):
     "nohup: it finishes. A pipe that nobody reads: it finishes. Neither: it stops and is whole."
     told, tell = os.pipe()
@@ -296,7 +288,7 @@ def test_a_run_whose_terminal_is_gone(tmp_path):
     words = ["train", *FLAGS, f"--output-dir={tmp_path / 'pipe'}"]
     pipe = subprocess.Popen([sys.executable, "-m", "mshnet", *words], stdout=tell, stderr=tell)
     name = os.ttyname(terminal)
-    closed = start(tmp_path / "closed", "--epochs=400", first=controlled, outputs=(name, name))
+    closed = start(tmp_path / "closed", "--epochs=400", first=own_terminal, outputs=(name, name))
     os.close(tell), os.close(told), os.close(terminal)
     with ended(nohup, pipe, closed):
         until_it_trains(tmp_path / "nohup")
@@ -329,7 +321,7 @@ def test_two_runs_in_one_folder(tmp_path, capsys):
         assert main(words) == 2
         said = capsys.readouterr().err
         assert "another process works in this folder" in said and said.count("\n") == 1
-        assert first.poll() is None
+        assert first.returncode is None
         first.kill()
     done = Folder(folder).history()[-1]["epoch"] + 1
     config = Config(**QUICK | {"epochs": done + 1, "output_dir": str(folder)})

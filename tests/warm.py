@@ -33,6 +33,7 @@ def _begin(words: list[str], environ: dict[str, str], outputs: tuple, first: Cal
     os.environ.update(environ)
     os.chdir(os.environ["PWD"])
     sys.path[:0] = filter(None, environ.get("PYTHONPATH", "").split(os.pathsep))
+    sys.path.insert(0, str(Path(__file__).parent))  # before xla/, which has a conftest, too
     try:
         match words:
             case "-c", code, *_:
@@ -51,6 +52,15 @@ def _begin(words: list[str], environ: dict[str, str], outputs: tuple, first: Cal
                 getattr(sys, name).flush()
             except OSError:  # a terminal that is gone
                 setattr(sys, name, None)
+
+
+def own_terminal() -> None:
+    "As `first`: the terminal of the output becomes that of the process."
+    import fcntl
+    import termios
+
+    os.setsid()
+    fcntl.ioctl(1, termios.TIOCSCTTY, 0)
 
 
 class Python:
@@ -73,11 +83,8 @@ class Python:
     def returncode(self) -> int | None:
         return self._process.exitcode
 
-    def poll(self) -> int | None:
-        return self.returncode
-
     def send_signal(self, number: int) -> None:
-        if self.poll() is None:
+        if self.returncode is None:
             os.kill(self._process.pid, number)
 
     def kill(self) -> None:
