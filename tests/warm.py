@@ -1,7 +1,7 @@
 """Python processes that start in a moment: forked from one that has imported torch and the library.
 
-A new Python takes seconds to import them, which was half of the time of many tests. Tests of memory,
-imports, torchrun, or a pipe that nobody reads start a new Python.
+A new Python takes seconds to import them, which was half of the time of many tests. Tests of
+memory, imports, torchrun, or a pipe that nobody reads start a new Python.
 """
 
 import atexit
