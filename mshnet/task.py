@@ -56,7 +56,7 @@ from .weights import PRETRAINED, load_weights, read_file, weights_file
 class Task(ABC):
     """A problem to train on. A subclass writes splits, batch, model, loss, predict and tally.
 
-    `epoch` is the number of a training epoch; None stands for a scoring. A batch is a named
+    `epoch` is the number of a training epoch; None stands for an evaluation. A batch is a named
     tuple of tensors that share their first dimension.
     """
 

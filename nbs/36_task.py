@@ -111,14 +111,14 @@ print(f"y = {model.weight.item():.2f}x {model.bias.item():+.2f}")
 # %% [markdown]
 # ## The class `Task`
 #
-# A subclass writes six methods: `splits`, `batch`, `model`, `loss`, `predict` and `tally`. All others have a default. A sample takes its random numbers from `rng`, on the host, and every scoring draws the same ones.
+# A subclass writes six methods: `splits`, `batch`, `model`, `loss`, `predict` and `tally`. All others have a default. A sample takes its random numbers from `rng`, on the host, and every evaluation uses the same ones.
 
 # %%
 #| export
 class Task(ABC):
     """A problem to train on. A subclass writes splits, batch, model, loss, predict and tally.
 
-    `epoch` is the number of a training epoch; None stands for a scoring. A batch is a named
+    `epoch` is the number of a training epoch; None stands for an evaluation. A batch is a named
     tuple of tensors that share their first dimension.
     """
 
@@ -755,15 +755,15 @@ test_close([rates[0], max(rates), rates[-1]], [config.lr / 20, config.lr, 1e-5],
 # %% [markdown]
 # ## Questions
 #
-# 1. A training list has 10 samples, and the batch size is 4. How many batches has an epoch, and how many a scoring?
+# 1. A training list has 10 samples, and the batch size is 4. How many batches has an epoch, and how many an evaluation?
 #    <details><summary>Answer</summary>
 #
-#    An epoch has two, and two samples are dropped, different ones in each epoch. A scoring has three. The last one holds two samples and two rows of -1, which are padding.
+#    An epoch has two, and two samples are dropped, different ones in each epoch. An evaluation has three. The last one holds two samples and two rows of -1, which are padding.
 #    </details>
-# 2. The random numbers of a sample depend on the epoch in training, but not in a scoring. Why?
+# 2. The random numbers of a sample depend on the epoch in training, but not in an evaluation. Why?
 #    <details><summary>Answer</summary>
 #
-#    In training each epoch should show a new variant of the sample. In a scoring only the weights should differ. Otherwise two scores of the same weights would differ, and epochs could not be compared.
+#    In training each epoch should show a new variant of the sample. In an evaluation only the weights should differ. Otherwise two scores of the same weights would differ, and epochs could not be compared.
 #    </details>
 # 3. One detector finds 40 of 50 targets, a second one finds 39. Is the first one better?
 #    <details><summary>Answer</summary>

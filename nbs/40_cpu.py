@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Faster attention on a CPU
 #
-# > Attentions, upsampling and 3x3 kernels with hand-written backward passes: the same results in less time.
+# > Attentions, upsampling and 3x3 kernels with hand-written backward passes: the same outputs in less time.
 #
-# A block of MSHNet ends with `relu(sa * (ca * y) + shortcut)`. On a CPU these three lines of the [network](00_model.ipynb) page are surprisingly slow. The passes of this page take 0.44 of their time in float32 on a CPU without AVX-512, and 0.67 in bfloat16 on a CPU that has it; a step of training takes 0.79 of its time on the former ([measured](../experiments/speed.md)). The result is the same.
+# A block of MSHNet ends with `relu(sa * (ca * y) + shortcut)`. On a CPU these three lines of the [network](00_model.ipynb) page are surprisingly slow. The passes of this page take 0.44 of their time in float32 on a CPU without AVX-512, and 0.67 in bfloat16 on a CPU that has it; a step of training takes 0.79 of its time on the former ([measured](../experiments/speed.md)). The output is the same, up to rounding. Gradients differ only where several pixels of a channel have the same maximum.
 #
 # The reason is memory. Convolutions are fastest if the channels of a pixel lie together (*channels-last*). But PyTorch's sums and maxima over the channels of an image are slow in this layout, and gradients in different layouts are copied again and again. We therefore compute the same sums on a matrix with one row of channels for each pixel, forward and backward. On a GPU or a TPU the three lines stay.
 #

@@ -160,7 +160,7 @@ save_picture(explored(view), run.folder / "figures" / "explored.png")
 # %% [markdown]
 # ## The widget
 #
-# The user chooses image, spot and threshold, and the picture follows. (The arrow keys walk through a chosen list.) A picture takes half a second, so the slider draws only when it is released. We show the test images of the weights' training. Each is predicted when it is first shown, as it is scored. The worst come first, by the run's own scoring; weights outside a run have the order of the list.
+# The user chooses image, spot and threshold, and the figure follows. (The arrow keys walk through a chosen list.) A figure takes half a second, so the slider draws only when it is released. The widget shows the test images of the data set that the weights were trained on. It predicts an image when it is first shown, as the score does. Images with the lowest IoU come first. For weights outside a run folder the order is that of the list.
 
 # %%
 #| export

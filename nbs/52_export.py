@@ -145,7 +145,7 @@ def _expect_packages() -> None:
 # %% [markdown]
 # ## safetensors
 #
-# **safetensors** (`safetensors_bytes`) holds the weights alone, for this library and for others that have the network. `mshnet test` and `--weight-path` read it like a checkpoint. Its header therefore holds the record of a checkpoint: phase, epoch, settings without those of a machine, the digests of its training images, a checksum.
+# **safetensors** (`safetensors_bytes`) contains only the weights, for this library and for others that have the network. `mshnet test` and `--weight-path` read it like a checkpoint. Its header therefore holds the record of a checkpoint: phase, epoch, settings without those of a machine, the digests of its training images, a checksum.
 
 # %%
 #| export
@@ -274,7 +274,7 @@ def _read_back(
 #
 # `--int8 DIR` writes the convolutions in 8-bit integers. The file is a quarter as large, and on a CPU [OpenVINO runs it in about half the time](../results/predict-large). The input of a convolution is then rounded to 256 levels, so its range must be known. onnxruntime measures the ranges on up to 64 images of DIR, or their middle 512x512 pixels. They should look like those of your camera, and DIR should hold no masks.
 #
-# Now the logits differ by more than rounding, so we compare what is detected in these images: with PyTorch's detections as ground truth, Pd must be at least 0.9 and IoU 0.7. The note keeps this agreement. It is no score: these images may have any targets.
+# Now the logits differ by more than rounding, so we compare what is detected in these images: with PyTorch's detections as ground truth, Pd must be at least 0.9 and IoU 0.7. The note keeps this agreement. This is not a score, because the images need no masks.
 
 # %%
 #| export

@@ -133,7 +133,7 @@ _OPTIONS: dict[str, dict[str, tuple[type, str]]] = {  # a bool is a switch
         ),
         "min_area": (int, "drop detections of fewer than N pixels (default 1)"),
         "tracks": (bool, "link detections over a clip: tracks.csv (pip install av trackpy)"),
-        "save": (str, "masks, overlays or none (default masks,overlays)"),
+        "save": (str, "what to write: masks, overlays, both (default) or none"),
     },
 }
 _EXAMPLES = """\
@@ -175,7 +175,7 @@ _TEXTS = {  # of settings that each command uses in its own way
 }
 _PRESETS = {  # of detection
     "paper": "the original recipe: 400 epochs, Adagrad, SLS loss, crops of 256",
-    "quick": "a trial: 9 epochs at 128x128 pixels; the default without a data set",
+    "quick": "a trial: 9 epochs at 128x128 pixels; used without a data set",
 }
 
 

@@ -16,7 +16,7 @@
 # | middle: the top of a mast | 170, 28 | 37 | 0.96 | false alarm |
 # | right: a bird | 154, 108 | - | - | missed |
 #
-# These are real frames of 320x256 pixels, from clips that the weights were not trained on. In 16 such frames they find 13 of 15 targets and raise 3 false alarms ([all frames](../results/pretrained/frames.json)). Source: Svanström, Alonso-Fernandez and Englund, Data in Brief 2021 ([Zenodo 5500576](https://zenodo.org/records/5500576), CC0).
+# These are real frames of 320x256 pixels, from clips that the weights were not trained on. In 16 such frames, from every tenth clip, the weights find 13 of 15 targets and raise 3 false alarms ([all frames](../results/pretrained/frames.json)). Source: Svanström, Alonso-Fernandez and Englund, Data in Brief 2021 ([Zenodo 5500576](https://zenodo.org/records/5500576), CC0).
 #
 # ## Start here
 #
@@ -44,7 +44,7 @@
 # ```python
 # import mshnet
 #
-# mshnet.find_targets("frame.png").show()  # the marked image; find_targets() takes an example
+# mshnet.find_targets("frame.png").show()  # the marked image; find_targets() uses an example
 # mshnet.detect("frame.png")               # a list of dicts: centroid, box, area, peak, ...
 # ```
 #
@@ -105,11 +105,11 @@
 # | as published in the paper, NUDT-SIRST | 400 | - | 0.8055 | - | - | - | - | - |
 # | `quick`, synthetic scenes | 9 | 0, 1, 2, 3, 4 | 0.835 | 0.825 | 0.844 | 0.983 | 5.1 | 0 of 5 |
 #
-# - **Protocol:** images of 256x256 pixels (`quick`: 128x128), the last epoch, no seed left out, threshold 0.5, [exact matching](guides/scores.ipynb).
+# - **Protocol of our rows:** images of 256x256 pixels (`quick`: 128x128), the last epoch, no seed left out, threshold 0.5, [exact matching](guides/scores.ipynb).
 # - **Splits:** NUAA-SIRST has 213 training and 214 test images, NUDT-SIRST 663 and 664. In NUDT-SIRST, 43 test images are near-duplicates of training images. Without these 43 images the mean IoU is 0.817 (`steady`) and 0.408 (`paper`).
 # - **`steady`** is the default recipe. We chose it on held-out training images. Three earlier versions were also evaluated on the NUAA-SIRST test list, so its score there may be slightly too high. The NUAA-SIRST row used `--crop native`, then the default. Today's default has no NUAA-SIRST run.
 # - **`paper`** is the original recipe. These runs used a CPU, so we trained for 60 epochs; the paper trains for 400.
-# - **Equal to the [official code](https://github.com/Lliu666/MSHNet):** with `--preset paper` and `--rule reference`, network, loss, transforms and metrics give the official numbers. Counts are equal; other numbers differ only by float32 rounding ([tests](../tests/test_golden.py)). The defaults [differ](guides/from_official.ipynb).
+# - **Equal to the [official code](https://github.com/Lliu666/MSHNet):** with `--preset paper` and `--rule reference`, network, loss, transforms and metrics give the official numbers. All counts are equal; other numbers differ only by float32 rounding ([tests](../tests/test_golden.py)). The defaults [differ](guides/from_official.ipynb).
 #
 # [All results](guides/results.ipynb), [every seed](../results/SCORES.md).
 #
@@ -118,7 +118,7 @@
 # | | install, predict | train | resume | speed |
 # |---|---|---|---|---|
 # | Linux on x86-64, CPU | tested | tested | tested | [measured](guides/devices.ipynb) |
-# | one NVIDIA H200 (torch 2.11) | predict ran | ran: bf16; fp32 and fp16 for 1 and 2 epochs; Ctrl-C | never run | not measured |
+# | one NVIDIA H200 (torch 2.11) | predict ran | ran: in bf16; 1 epoch in fp32, 2 in fp16; stopped by Ctrl-C | never run | not measured |
 # | several GPUs | never run | simulated: two CPU processes | simulated | not measured |
 # | TPU | simulated: XLA on a CPU | simulated: 1 and 8 virtual devices | simulated | not measured |
 # | Apple chip, macOS, Windows | never run | never run | never run | not measured |

@@ -16,7 +16,7 @@
 # | 中：杆顶 | 170, 28 | 37 | 0.96 | 虚警 |
 # | 右：鸟 | 154, 108 | - | - | 漏检 |
 #
-# 这些是 320x256 像素的真实图像，所属的视频没有用于训练权重。在 16 幅这样的图像上，共检出 15 个目标中的 13 个，有 3 个虚警（[全部结果](../results/pretrained/frames.json)）。来源：Svanström、Alonso-Fernandez、Englund，Data in Brief 2021（[Zenodo 5500576](https://zenodo.org/records/5500576)，CC0）。
+# 这些是 320x256 像素的真实图像，所属的视频没有用于训练权重。我们预测了 16 幅这样的图像（每十段视频取一段，用其中间一帧），检出 15 个目标中的 13 个，有 3 个虚警（[全部结果](../results/pretrained/frames.json)）。来源：Svanström、Alonso-Fernandez、Englund，Data in Brief 2021（[Zenodo 5500576](https://zenodo.org/records/5500576)，CC0）。
 #
 # ## 从这里开始
 #
@@ -105,7 +105,7 @@
 # | 论文发表的数值，NUDT-SIRST | 400 | - | 0.8055 | - | - | - | - | - |
 # | `quick`，合成场景 | 9 | 0, 1, 2, 3, 4 | 0.835 | 0.825 | 0.844 | 0.983 | 5.1 | 0/5 |
 #
-# - **评测协议：** 256x256 像素（`quick` 为 128x128），最后一个 epoch，不剔除任何种子，阈值 0.5，[最优匹配](guides/scores.ipynb)。
+# - **我们各行的评测协议：** 256x256 像素（`quick` 为 128x128），最后一个 epoch，不剔除任何种子，阈值 0.5，[最优匹配](guides/scores.ipynb)。
 # - **划分：** NUAA-SIRST 有 213 幅训练图像和 214 幅测试图像，NUDT-SIRST 有 663 和 664 幅。NUDT-SIRST 有 43 幅测试图像与训练图像几乎相同。去掉它们，平均 IoU 为 0.817（`steady`）和 0.408（`paper`）。
 # - **`steady`** 是默认的训练方案，在留出的训练图像上选定。但是它的三个早期版本也在 NUAA-SIRST 的测试列表上评测过，所以那个分数可能略高。NUAA-SIRST 一行用的是 `--crop native`，即当时的默认值；现在的默认值没有在那里训练过。
 # - **`paper`** 是论文的训练方案。这些训练在 CPU 上进行，所以只有 60 个 epoch；论文训练 400 个。
@@ -118,7 +118,7 @@
 # | | 安装、预测 | 训练 | 继续训练 | 速度 |
 # |---|---|---|---|---|
 # | x86-64 上的 Linux，CPU | 已测试 | 已测试 | 已测试 | [已测量](guides/devices.ipynb) |
-# | 一块 NVIDIA H200（torch 2.11） | 预测已运行 | 已运行：bf16；fp32 和 fp16 各 1 和 2 个 epoch；Ctrl-C | 未运行 | 未测量 |
+# | 一块 NVIDIA H200（torch 2.11） | 预测已运行 | 已运行：bf16；fp32 1 个 epoch，fp16 2 个；用 Ctrl-C 停止 | 未运行 | 未测量 |
 # | 多块 GPU | 未运行 | 已模拟：两个 CPU 进程 | 已模拟 | 未测量 |
 # | TPU | 已模拟：CPU 上的 XLA | 已模拟：1 个和 8 个虚拟设备 | 已模拟 | 未测量 |
 # | Apple 芯片、macOS、Windows | 未运行 | 未运行 | 未运行 | 未测量 |

@@ -65,6 +65,9 @@ for seed in range(3):
 #
 # detector = Detector("pretrained")
 # for frame in frames_of(Path("clip.mp4")):
+#     if frame.error:  # a damaged video
+#         print(frame.error)
+#         break
 #     found = detections(predict_frame(detector, frame.pixels), detector.threshold)
 #     print(frame.number, len(found))
 # ```
@@ -88,11 +91,11 @@ for seed in range(3):
 #
 # 1. Pad the frame at the right and below to multiples of 16, by its mirror image without the edge pixel (numpy calls this mode `reflect`).
 # 2. Run the session, and cut the padding off the result.
-# 3. Only for the pretrained weights (`multiscale` is `[a, b, c]` in `mshnet.onnx.json`): also predict the frame at half its size (means of 2x2 pixels). Limit the logits of both predictions to ±13.8, and upsample those at half size by two (bilinear). The probability is sigmoid(a * full + b * half + c).
+# 3. Only for the pretrained weights (`multiscale` is `[a, b, c]` in `mshnet.onnx.json`): also halve the frame itself, before padding (means of 2x2 pixels), and predict it by steps 1 and 2. Limit the logits of both predictions to ±13.8, and upsample those at half size by two (bilinear). The probability is sigmoid(a * full + b * half + c).
 # 4. Keep the pixels whose probability is above the `threshold` of `mshnet.onnx.json`.
 # 5. Join kept pixels that touch, also at a corner (8-connected), to objects.
 #
-# A frame with a side above 1,024 pixels is predicted in overlapping tiles by `mshnet predict`. If the memory allows, give the whole frame to the session.
+# A frame with a side above 1,024 pixels is predicted in overlapping tiles by `mshnet predict`. If the memory allows, give the whole frame to the session. Near the borders of tiles the detections may then differ.
 #
 # ### Python without PyTorch
 #
@@ -185,7 +188,7 @@ for seed in range(3):
 # | **OpenVINO, 8-bit** | 0.55 | 0.401 | 0.776 | 21.7 |
 # | onnxruntime, 8-bit | 0.89 | 0.384 | 0.763 | 21.1 |
 #
-# The CPU had no instructions for 8-bit integers (AVX2). Newer ones were not measured. The differences in Pd are three targets of 156, so they may be chance.
+# This CPU has AVX2, but no instructions for 8-bit integers (VNNI). CPUs with them were not measured. The differences in Pd are three targets of 156, so they may be chance.
 #
 # ## How fast is it?
 #
@@ -199,7 +202,7 @@ for seed in range(3):
 #
 # ## An archive of 100,000 frames
 #
-# Measured on 27 frames and scaled to 100,000, on two CPU cores without AVX-512 ([folder](../../results/predict-large)): frames of 320x256 pixels in float32, with the pretrained weights, which predict each frame at full and at half size. This is slower than the 32 ms above (3 frames a second against 31), which are for bfloat16 on two other cores and without `multiscale`.
+# Measured on 27 frames and scaled to 100,000, on two CPU cores without AVX-512 ([folder](../../results/predict-large)): frames of 320x256 pixels in float32, with the pretrained weights, which predict each frame at full and at half size. The 32 ms above (31 frames a second) are for bfloat16 on two other cores, and for weights that predict at one size.
 #
 # | how | frames a second | 100,000 frames (scaled) |
 # |---|---|---|

@@ -10,8 +10,8 @@
 # |---|---|---|
 # | only a browser | [Colab and Kaggle](cloud.ipynb) | only on a CPU |
 # | a CPU, for a trial | [the first run](first_run.ipynb), on synthetic scenes | yes, on 2 cores |
-# | a CPU core and ten minutes | add `--batch-size 16 --lr 0.002 --epochs 60 --eval-every 60` | yes: test IoU 0.69 to 0.70 ([results](results.ipynb)) |
-# | a CPU core and a good hour | add `--eval-every 200` (200 epochs of the default recipe) | yes |
+# | a CPU core and ten minutes | add `--crop native --batch-size 16 --lr 0.002 --epochs 60 --eval-every 60` | yes: test IoU 0.69 to 0.70 ([results](results.ipynb)) |
+# | a CPU core and a good hour | add `--crop native --eval-every 200` (200 epochs of `steady`) | yes |
 # | two CPU cores and 3 to 4 hours | add `--preset paper --precision auto` (400 epochs of the paper's recipe) | 3 h 12 min, projected from measured steps |
 # | an NVIDIA GPU | add nothing, or `--preset a100` for batches of 16 | on one H200; no time was measured |
 # | two or more NVIDIA GPUs | add `--num-devices 2` for two: each batch is split across them | only with processes on a CPU |
@@ -71,9 +71,9 @@ for file in files:
 #
 # ## Compared with a plain script
 #
-# The table compares this library with [a plain PyTorch script](../../results/baseline/plain.py) in float32, with the paper's recipe, on NUAA-SIRST at 256x256 and 2 CPU cores ([folder](../../results/bench-cpu)). Both were first checked to give equal losses and counts. Times are medians of five repetitions, measured alternately:
+# The table compares this library in bf16 (`--precision auto`) with [a plain PyTorch script](../../results/baseline/plain.py) in float32. A part of each ratio is therefore the precision. Both use the paper's recipe, on NUAA-SIRST at 256x256 and 2 CPU cores ([folder](../../results/bench-cpu)). Both were first checked, in float32, to give equal losses and counts. Times are medians of five repetitions, measured alternately:
 #
-# | | this library, ms per image | plain script, ms per image | ratio |
+# | | this library (bf16), ms per image | plain script (float32), ms per image | ratio |
 # |---|---|---|---|
 # | training, batch 4 | 104 | 241 | 2.3 |
 # | training, batch 16 | 107 | 682 | 6.4 |

@@ -74,6 +74,8 @@
 # | `summary.json` | the settings of this prediction |
 # | `records/` | which files are finished; the same command skips them |
 #
+# An overlay of a different frame, with eight detections:
+#
 # ![A part of a synthetic frame with eight detections marked, each with a number and a probability](../../results/predict-large/part.png)
 #
 # If you have no image, call `find_targets` without an argument. It then uses a real frame, a drone above clouds:
@@ -133,7 +135,7 @@ find_targets()
 # mshnet bench --dataset-dir data/NUAA-SIRST
 # ```
 #
-# The row `train, batch 4` has the time per training image, the row `score, batch 4` the time per test image. Time of the run = 200 epochs x number of training images x time in the row `train, batch 4`. Each evaluation adds `score` times the number of test images. With `--eval-every 200` there is only one evaluation. [Devices, speed, memory](devices.ipynb) has measured times.
+# The row `train, batch 4` has the time per training image, the row `score, batch 4` the time per test image. Time of the run = 200 epochs x number of training images x time in the row `train, batch 4`. By default every epoch ends with an evaluation, so add 200 epochs x number of test images x time in the row `score, batch 4`. With `--eval-every 200` add it once. [Devices, speed, memory](devices.ipynb) has measured times.
 #
 # ## 8. The real run
 #

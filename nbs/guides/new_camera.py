@@ -16,7 +16,7 @@
 #
 # | what you see | cause | what to do |
 # |---|---|---|
-# | nothing | the targets look different: cold instead of hot, more than about 20 pixels across, or blurred | cold: invert the images (255 - value); large: resize the frames to half their size before you predict; otherwise fine-tune |
+# | nothing | the targets look different: cold instead of hot, more than about 20 pixels across, or blurred | cold: invert the images (255 - value); large: resize the frames to half their size before you predict (the pretrained weights then see them at a half and at a quarter); otherwise fine-tune |
 # | targets that the default threshold misses | the threshold is too high | `--threshold 0.2` |
 # | single bright pixels everywhere | sensor noise or hot pixels | `--min-area 3` drops detections of fewer than 3 pixels; it is better to correct the sensor |
 # | detections on lamps, roofs, edges of clouds | they look like targets; one frame is not enough to tell them apart | collect such frames and retrain (see below) |
@@ -76,7 +76,7 @@ for name, pixels in (("good frame", frame), ("hot pixel", bad)):
 # mshnet test --weight-path pretrained --dataset-dir data/mycamera
 # ```
 #
-# Training prints the scores of the new weights, the second command those of the old ones, both at one image size. (`mshnet predict` uses the pretrained weights at two sizes, so also compare the detections.) [Your own images](own_images.ipynb) has more on fine-tuning. Frames without targets need no other `--target-share`: it acts only on images with targets.
+# Training prints the scores of the new weights, the second command those of the old ones, both at one image size. `mshnet predict` uses the pretrained weights at two sizes, but the new ones at one. So also compare the detections of both in some frames. [Your own images](own_images.ipynb) has more on fine-tuning. Frames without targets need no other `--target-share`: it acts only on images with targets.
 #
 # ## When there is video
 #

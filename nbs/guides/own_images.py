@@ -148,6 +148,7 @@ for column, (image, mask) in zip(panels.T, pairs[1:4], strict=True):
 # - **Learning rate:** start below the default of 0.001, so that the first steps do not destroy what the weights have learnt. The best value depends on your images: try two on held-out training images (`--choose val`).
 # - **Epochs:** an epoch of 40 images is only ten steps, so train for dozens of epochs.
 # - **Several cameras:** add `--augment robust`, so that the weights remain useful for other cameras.
+# - **Sizes:** the fine-tuned weights predict at one size. `mshnet predict` with the pretrained weights uses two, which finds more targets on a new camera. Compare both with `mshnet predict` on your own frames before you replace the pretrained weights.
 # - **Your own run as the start:** `--weight-path runs/NAME`. [Published weights](from_official.ipynb) of MSHNet work, too.
 #
 # ## 8. Use the weights

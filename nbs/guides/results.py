@@ -15,12 +15,12 @@
 # | recipe | epochs | IoU of seeds 0, 1, 2 | mean IoU | mean Pd | mean Fa | collapsed |
 # |---|---|---|---|---|---|---|
 # | `steady` with `--crop native` ([runs](../../results/nuaa-sirst-steady)) | 200 | 0.711, 0.740, 0.735 | 0.729 | 0.940 | 15.4 | 0 of 3 |
-# | preset `tpu`: batch 16, learning rate 0.002 ([runs](../../results/nuaa-sirst-tpu-60)) | 60 | 0.696, 0.696, 0.688 | 0.693 | 0.918 | 19.5 | 0 of 3 |
+# | preset `tpu` with `--crop native`: batch 16, learning rate 0.002 ([runs](../../results/nuaa-sirst-tpu-60)) | 60 | 0.696, 0.696, 0.688 | 0.693 | 0.918 | 19.5 | 0 of 3 |
 # | `paper` ([runs](../../results/nuaa-sirst-paper-60)) | 60 | 0.001, 0.475, 0.399 | 0.291 | 0.922 | 413.8 | 1 of 3 |
 # | `paper --fusion-start full_size --join-rate 0.1 --head-bias -4` ([runs](../../results/nuaa-sirst-remedy-bias)) | 30 | 0.554, 0.650, 0.431 | 0.545 | 0.911 | 170.2 | 0 of 3 |
 # | an earlier default: scaled crops, no occluders (`nuaa-sirst-flips`) | 200 | 0.703, 0.730, 0.739 | - | - | - | 0 of 3 |
 #
-# - **Crops:** these runs of `steady` used `--crop native`, the default at that time. Today's default cuts crops from the image at the size at which it is evaluated. On NUAA-SIRST the two differ, and today's default was not run there.
+# - **Crops:** these runs of `steady` and `tpu` used `--crop native`, the default at that time. Today's default cuts crops from the image at the size at which it is evaluated. On NUAA-SIRST the two differ, and today's default was not run there.
 # - **How the recipe was chosen:** on held-out parts of the training lists. But three earlier versions were also evaluated on this test list ([log](../../experiments/steady.md)), so its score may be slightly too high.
 # - **A bug, and a higher score.** An earlier version pasted copies of targets into the crops without labels (now fixed). With this bug the three seeds had IoU 0.744, 0.738 and 0.750 (`nuaa-sirst-copies`). The difference may be chance.
 # - **Few epochs:** after four epochs the test IoU of `steady` is 0.593, 0.511 and 0.465 (`nuaa-sirst-four-epochs`), and that of the earlier default without occluders 0.519, 0.572 and 0.585 (`nuaa-sirst-flips-four-epochs`).
