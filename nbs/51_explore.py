@@ -2,6 +2,8 @@
 # # A widget for test images
 #
 # > A widget for a notebook: walk through the images of a run, the worst first, and move the threshold.
+#
+# ![The widget: an image, its ground truth, its probability and what was found, whole and magnified, above a slider for the threshold](images/explore.png)
 
 # %%
 #| default_exp explore
@@ -63,7 +65,7 @@ run = train(config.model_copy(update={"output_dir": f"{place.name}/run"}))
 
 
 # %% [markdown]
-# ## One image
+# ## The machinery: one image
 #
 # `describe` puts an image at a threshold into words, with the usual score line of this image alone. `spots` names what deserves a close look: each target, and the highest probability elsewhere.
 
@@ -240,6 +242,3 @@ def explore(
 # %%
 print("widgets" if movable() else "a still picture")
 explore(run.folder, threshold=0.3)
-
-# %%
-place.cleanup()
