@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Tracks: targets in a clip
 #
-# > In a clip a target moves on, and a false alarm flickers. Detections that follow each other are a track.
+# > Detections that follow each other in a clip are a track. A false alarm that flickers becomes none.
 #
-# A detector looks at each frame of a clip by itself. What it takes for a target by mistake, such as a sparkling roof or noise, is seldom there again a moment later. A target is. So time helps to tell them apart.
+# A detector looks at each frame of a clip by itself. What it takes for a target by mistake, such as a sparkling roof or noise, is often not there a moment later. A target is. So time can tell them apart. It cannot where alarms stay: on 16 clips of a drone camera, tracks left 367 of 393 alarms a minute, and Pd fell from 0.830 to 0.812 ([numbers](../results/pretrained/tracks.json)).
 #
 # We link each detection with one of the frame before, at most `reach` pixels away, so that all distances together are as small as possible (Crocker and Grier, 1996). A target that is missed in up to `memory` frames continues its track. A track is **confirmed** once it has `hits` detections among the last `among` frames. The package [trackpy](https://soft-matter.github.io/trackpy) does the linking; `pip install trackpy` installs it.
 
