@@ -519,10 +519,8 @@ class _Results:
             self._draw(frame, name, found, rows)
         for row, runs in zip(rows, found.runs(prob.shape), strict=True):
             row["runs"] = runs
-        line = {
-            **{"stamp": self.stamps[frame.file], "frame": frame.number, "last": frame.last},
-            **{"error": frame.error, "name": _spelled(name), "size": prob.shape, "objects": rows},
-        }
+        line = {"stamp": self.stamps[frame.file], "frame": frame.number, "last": frame.last}
+        line |= {"error": frame.error, "name": _spelled(name), "size": prob.shape, "objects": rows}
         record = self.records[frame.file]
         with cannot_be_written(record), open(record, "a" if frame.number else "w") as file:
             file.write(f"{json.dumps(line)}\n")

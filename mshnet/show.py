@@ -68,7 +68,8 @@ _CHINESE = [
     *("Noto Sans CJK SC", "Noto Sans CJK JP", "WenQuanYi Zen Hei", "Microsoft YaHei", "SimHei"),
     *("PingFang SC", "Hiragino Sans GB"),
 ]
-_FOUND = [name for name in _CHINESE if name in font_manager.get_font_names()][:1]
+_INSTALLED = font_manager.get_font_names()
+_FOUND = [name for name in _CHINESE if name in _INSTALLED][:1]
 rcParams["font.family"] = [*rcParams["font.family"], *_FOUND]
 MONOSPACE = ["monospace", *_FOUND]
 if not _FOUND:

@@ -14,6 +14,7 @@ import os
 import pickle
 import re
 import struct
+import subprocess
 import sys
 import tempfile
 import traceback
@@ -29,7 +30,6 @@ from typing import Any, NamedTuple
 import hypothesis
 import numpy as np
 import torch
-import warm
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from PIL import Image
@@ -517,7 +517,8 @@ READERS = {
 
 def run(name: str, examples: int = EXAMPLES, seed: int | None = None) -> dict[str, Any]:
     "Try one reader in a process of its own; a crash or a hang of that one is a failure."
-    done = warm.run(__file__, "--one", name, examples, seed or "")
+    words = [sys.executable, __file__, "--one", name, str(examples), str(seed or "")]
+    done = subprocess.run(words, capture_output=True, text=True)
     last = done.stdout.strip().splitlines()[-1:] or [""]
     if last[0].startswith("{"):
         return json.loads(last[0])

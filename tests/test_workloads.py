@@ -72,7 +72,7 @@ def test_a_prediction_does_not_depend_on_its_batch(runs, name):
 
 
 def test_two_processes_are_one(runs, tmp_path):
-    "Losses and scores of all three tasks, up to rounding, in one start of torchrun."
+    "Losses and scores of all three tasks, up to rounding, in one start of both."
     done = warm.in_two_processes("-c", SCRIPT, tmp_path / "two")
     assert done.returncode == 0, done.stderr[-4000:]
     for name, run in runs.items():

@@ -52,7 +52,7 @@ from mshnet.weights import read_file
 # %% [markdown]
 # ## Voltages of one size
 #
-# A pair beside the driven one has thirty times the voltage of the pair opposite. A network needs inputs of one size, so each value is normalised by its mean and standard deviation over the training set. Turning a tank must not change this normalisation. So values of the same distance between the driven and the sensed pair share one mean and one deviation; by the symmetry of the tank they are equal anyway.
+# Inclusions change the voltage of a pair beside the driven one four times as much as that of the pair opposite. A network needs inputs of one size, so each value is normalised by its mean and standard deviation over the training set. Turning a tank must not change this normalisation. So values of the same distance between the driven and the sensed pair share one mean and one deviation; by the symmetry of the tank they are equal anyway.
 #
 # Simulated voltages are normalised by their own statistics, recorded ones by those that were published with them. This corrects differences between the simulators, and needs no true image of a recorded tank.
 

@@ -21,7 +21,7 @@
 #
 # ## 2. Open it
 #
-# {{published: Click its badge: the first cell installs the library from GitHub. If you changed the library, open your own copy instead, with a wheel. }}Two files are needed without the badge: the notebook, and a wheel, which is the whole library in one file. Make the wheel on your own machine, in the folder of this project:
+# {{published: Click its badge: the first cell installs the library from GitHub. The rest of this step is for a library that you have changed. }}You need two files: the notebook, and a wheel, which is the whole library in one file. Make the wheel on your own machine, in the folder of this project:
 #
 # ```bash
 # make wheel    # without make: python -m pip wheel --no-deps --wheel-dir dist .

@@ -21,7 +21,7 @@
 #
 # ## 2. 打开它
 #
-# {{published: 点击它的徽章：第一个单元格从 GitHub 安装本库。如果你修改过本库，请打开自己的副本。}}需要两个文件：notebook 和一个 wheel，后者就是整个库。在自己的机器上，在本项目的文件夹中生成 wheel：
+# {{published: 点击它的徽章：第一个单元格从 GitHub 安装本库。本步骤的其余部分适用于你修改过本库的情形。}}需要两个文件：notebook 和一个 wheel，后者就是整个库。在自己的机器上，在本项目的文件夹中生成 wheel：
 #
 # ```bash
 # make wheel    # 没有 make 时：python -m pip wheel --no-deps --wheel-dir dist .
