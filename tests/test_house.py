@@ -118,16 +118,18 @@ ENGINE |= {f"mshnet.{name}" for name in ("run", "session", "task", "train")}  # 
 def upward_imports(name, cells, homes):
     """Imports that are relative, of the same or a higher number, or of a workload's folder.
 
-    A workload imports its own lower numbers and the engine.
+    A workload imports its own lower numbers and the engine. A lesson imports what it shows, too.
     """
     folder, number = home(name)
     bad = []
-    for module in imported(nodes_of(code(cells))):
+    lessons = imported(nodes_of(code(cells, export=False)))
+    exports = imported(nodes_of(code(cells, export=True)))
+    for module in sorted(lessons | exports):
         parts = module.split(".")
         dotted = (".".join(parts[:n]) for n in range(len(parts), 0, -1))
         found = next((m for m in dotted if m in homes), "")
         there, height = homes.get(found, ("", -1))
-        inside = there == folder and (height >= number or not parts[0])
+        inside = there == folder and height >= number + (module not in exports)
         outside = there != folder and (there or found not in ENGINE)
         if module.startswith(".") or inside or (found and outside):
             bad.append(f"{name}: {module}")
@@ -277,15 +279,21 @@ def test_imports_point_to_lower_numbers():
     "Readers go from the first notebook to the last; so does the library."
     where = {"mshnet.a": ("", 0), "mshnet.b": ("", 1), "mshnet.c": ("", 2)}
     where |= {"mshnet.core": ("", 0), "mshnet.x.a": ("x", 0), "mshnet.x.b": ("x", 1)}
+
+    def bad(name, line, export=True):
+        text = f"# %%\n{'#| export' * export}\ndef f():\n    {line}\n"
+        return upward_imports(name, cells(text), where)
+
     lines = ["from mshnet.b import x", "import mshnet.c", "from mshnet import c"]
     for line in [*lines, "from .a import x", "from mshnet.x.a import y", "from mshnet.x import a"]:
-        assert upward_imports("01_b", cells(f"# %%\ndef f():\n    {line}\n"), where), line
-    assert not upward_imports("01_b", cells("# %%\nfrom mshnet.a import x\n"), where)
+        assert bad("01_b", line), line
+        assert bool(bad("01_b", line, export=False)) == ("mshnet.b" not in line), line
+    assert not bad("01_b", "from mshnet.a import x")
     for line in ("from mshnet.x.a import y", "from mshnet.core import x"):
-        assert not upward_imports("x/01_b", cells(f"# %%\n{line}\n"), where), line
-        assert line.endswith(" x") or upward_imports("y/01_b", cells(f"# %%\n{line}\n"), where)
+        assert not bad("x/01_b", line), line
+        assert line.endswith(" x") or bad("y/01_b", line)
     for line in ("from mshnet.a import x", "from mshnet.x.b import y", "import mshnet.x.b"):
-        assert upward_imports("x/01_b", cells(f"# %%\n{line}\n"), where), line
+        assert bad("x/01_b", line), line
     assert len(homes(suite())) == len(suite()) > 0  # a notebook without a module would escape
     assert everywhere(upward_imports, homes(suite())) == []
 
