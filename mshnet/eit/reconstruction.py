@@ -54,10 +54,7 @@ class Eit(Task):
     "Electrical impedance tomography."
 
     better = ("cc", 1)
-
-    def __init__(self, config: EitConfig) -> None:
-        super().__init__(config)
-        self.train: Any = None  # the training data, to which the guesses are fitted
+    train: Any = None  # the training data, to which the guesses are fitted
 
     def splits(self, names: Sequence[str] = ("train", "test")) -> dict[str, Any]:
         "Simulated tanks, or those of a folder; val where the epoch is chosen on it."
@@ -167,9 +164,6 @@ class Eit(Task):
         return super().protocol(data, scores) | {"size": self.config.size}
 
 # %% ../../nbs/eit/06_reconstruction.ipynb #_fit_guesses
-_PENALTIES = (0.01, 1.0, 0.0003)  # of a normalised voltage's variance
-
-
 def _fit_guesses(data: Any, config: EitConfig) -> Tensor:  # [hints, size * size, 256]
     "Matrices from the map of the voltages to images, by ridge regression."
     count = min(len(data), 8192)
@@ -185,7 +179,7 @@ def _fit_guesses(data: Any, config: EitConfig) -> Tensor:  # [hints, size * size
             square, product = square + x.T @ x, product + x.T @ images.flatten(1).double()
     made = [
         torch.linalg.solve(square + penalty * turns * count * torch.eye(256).double(), product)
-        for penalty in _PENALTIES[: config.hints]
+        for penalty in (0.01, 1.0, 0.0003)[: config.hints]  # of a normalised voltage's variance
     ]
     return torch.stack(made).mT.float().contiguous()
 

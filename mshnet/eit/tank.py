@@ -67,7 +67,11 @@ class Tank:
     "A mesh, prepared to be solved for many conductivities."
 
     def __init__(self, mesh: Mesh) -> None:
-        self.mesh, self.conductances = mesh, _conductances(mesh)
+        self.mesh = mesh
+        corner = mesh.nodes[mesh.triangles]  # [E,3,2]
+        side = corner.roll(-1, 1) - corner.roll(-2, 1)  # opposite to each corner
+        area = (side[:, 0, 0] * side[:, 1, 1] - side[:, 0, 1] * side[:, 1, 0]).abs() / 2
+        self.conductances = side @ side.mT / (4 * area[:, None, None])  # [E,3,3] at conductivity 1
         corners, joined = mesh.triangles, mesh.electrodes  # K has a value for each pair of these
         rows = corners.repeat_interleave(3, 1).flatten(), joined.repeat_interleave(ELECTRODES)
         columns = corners.repeat(1, 3).flatten(), joined.repeat(ELECTRODES)
@@ -91,18 +95,7 @@ class Tank:
         u = self.potentials(conductivity)[:, self.mesh.electrodes]
         return pairs((u.roll(-1, 1) - u).mT)
 
-
-def _conductances(mesh: Mesh) -> Tensor:
-    "Conductances between the corners of each triangle at conductivity 1, [E,3,3]."
-    corner = mesh.nodes[mesh.triangles]  # [E,3,2]
-    side = corner.roll(-1, 1) - corner.roll(-2, 1)  # opposite to each corner
-    area = (side[:, 0, 0] * side[:, 1, 1] - side[:, 0, 1] * side[:, 1, 0]).abs() / 2
-    return side @ side.mT / (4 * area[:, None, None])
-
 # %% ../../nbs/eit/00_tank.ipynb #draw_shapes
-_EDGE = 0.02  # half of the width over which an inclusion fades out in a mesh
-
-
 def draw_shapes(rng: np.random.Generator) -> np.ndarray:  # [3,7]
     """One to three inclusions at random places in the tank, apart from each other and the wall.
 
@@ -122,12 +115,8 @@ def draw_shapes(rng: np.random.Generator) -> np.ndarray:  # [3,7]
     return np.array(shapes + [[0, 0, 0, 0, 1, 32, 0]] * (3 - len(shapes)))
 
 
-def _render(
-    shapes: Tensor,  # [N,3,7] as draw_shapes returns them
-    points: Tensor,  # [P,2] row and column
-    edge: float,  # half of the width over which an inclusion fades out
-) -> Tensor:  # [N,P] change of the conductivity, -1 to 1
-    "Draw inclusions at the given points."
+def _render(shapes: Tensor, points: Tensor, edge: float) -> Tensor:  # [N,3,7], [P,2] -> [N,P]
+    "The change of conductivity at points, -1 to 1; inclusions fade out over twice `edge`."
     row, col, radius, angle, stretch, corners, change = shapes.to(points.dtype)[..., None].unbind(2)
     down, right = points[:, 0] - row, points[:, 1] - col
     cos, sin = angle.cos(), angle.sin()
@@ -164,7 +153,7 @@ def standard_tank(fine: bool = False) -> tuple[Tank, Tensor, Tensor]:  # points 
 def measure(shapes: Tensor, fine: bool = False) -> Tensor:  # [N,3,7] -> [N,208] float64
     "Voltages of tanks with these inclusions minus those of plain water, without noise."
     tank, points, water = standard_tank(fine)
-    drawn = (conductivity(_render(part, points, _EDGE)) for part in shapes.split(32))
+    drawn = (conductivity(_render(part, points, edge=0.02)) for part in shapes.split(32))
     return torch.cat([tank.voltages(x.unflatten(1, (-1, 4)).mean(2)) for x in drawn]) - water
 
 
@@ -256,5 +245,4 @@ def orientation(voltages: Tensor, images: Tensor) -> Tensor:  # [N,208], [N,H,H]
 def correlation(a: Tensor, b: Tensor) -> Tensor:  # [...,P] -> [...] -1 to 1
     "Pearson's correlation over the last axis; NaN where one of both is constant."
     a, b = a - a.mean(-1, keepdim=True), b - b.mean(-1, keepdim=True)
-    size = a.norm(dim=-1) * b.norm(dim=-1)
-    return torch.where(size > 0, (a * b).sum(-1) / size, torch.nan)
+    return (a * b).sum(-1) / (a.norm(dim=-1) * b.norm(dim=-1))

@@ -290,7 +290,6 @@ def check_orientation(voltages: Tensor, images: Tensor, where: object) -> None:
         )
 
 # %% ../../nbs/eit/02_tanks.ipynb #open_folder
-_CHECKED = 32  # samples of a split that are compared with physics
 _SEEDS = {"val": 2**31, "test": 2**31 + 1}  # of 64 simulated tanks; of training it is the run's
 
 
@@ -313,8 +312,8 @@ def open_folder(folder: Path, part: str, size: int) -> FolderTanks:
 
 
 def _a_few(tanks: FolderTanks) -> list[Tensor]:  # voltages [N,208], images [N,S,S]
-    "Samples at even steps of a split."
-    pairs = [tanks.pair(i) for i in range(0, len(tanks), -(-len(tanks) // _CHECKED))]
+    "Up to 32 samples at even steps of a split, to compare with physics."
+    pairs = [tanks.pair(i) for i in range(0, len(tanks), -(-len(tanks) // 32))]
     return [torch.stack(x) for x in zip(*pairs, strict=True)]
 
 
@@ -329,10 +328,7 @@ def _stats_of(folder: Path, part: str) -> Stats:
 
 
 def load_tanks(config: Any, names: Sequence[str]) -> dict[str, SimulatedTanks | FolderTanks]:
-    """The splits of a run: those of its folder, or simulated ones.
-
-    Real tanks are for the test only; training tanks are simulated if the folder has none.
-    """
+    "The splits of a run: those of its folder, or simulated ones; real tanks are for the test only."
     folder, real = Path(config.dataset_dir).expanduser(), config.data != "simulated"
     if real and not config.dataset_dir:
         raise UserError(
@@ -341,10 +337,9 @@ def load_tanks(config: Any, names: Sequence[str]) -> dict[str, SimulatedTanks | 
     simulated = not config.dataset_dir or (real and not (folder / PARTS["train"]).is_dir())
     found = dict[str, SimulatedTanks | FolderTanks]()
     for name in names:
-        if name == "test" and real:
-            found[name] = open_folder(folder, config.data, config.size)
-        elif not simulated:
-            found[name] = open_folder(folder, name, config.size)
+        recorded = real and name == "test"
+        if recorded or not simulated:
+            found[name] = open_folder(folder, config.data if recorded else name, config.size)
         else:
             count = min(64, config.tanks) if name in _SEEDS else config.tanks
             how = {"noise": config.noise, "gains": config.gains, "fine": name in _SEEDS}
@@ -417,9 +412,6 @@ def _table(path: Path) -> np.ndarray:  # [rows,numbers]
         raise UserError(f"{path}: not a table of numbers ({first_line(error)})") from None
 
 # %% ../../nbs/eit/02_tanks.ipynb #write_tanks
-_SIZE = 128  # of a published image
-
-
 def write_tanks(
     folder: Path,
     counts: dict[str, int],  # samples of each split: train, val, test
@@ -432,7 +424,7 @@ def write_tanks(
     for part, first in bar(blocks, len(blocks), "write"):
         make_folder(folder / PARTS[part])
         count, fine = min(32, counts[part] - first), part != "train"
-        made = simulate(count, _SEEDS.get(part, seed), _SIZE, fine, first=first, **how)
+        made = simulate(count, _SEEDS.get(part, seed), 128, fine, first=first, **how)
         training += [] if fine else [made[0]]
         for row, (ys, xs) in enumerate(zip(*made, strict=True), first):
             write_arrays(folder / PARTS[part] / f"{row:06d}.npz", ys=ys[:, None], xs=xs)

@@ -126,7 +126,11 @@ class Tank:
     "A mesh, prepared to be solved for many conductivities."
 
     def __init__(self, mesh: Mesh) -> None:
-        self.mesh, self.conductances = mesh, _conductances(mesh)
+        self.mesh = mesh
+        corner = mesh.nodes[mesh.triangles]  # [E,3,2]
+        side = corner.roll(-1, 1) - corner.roll(-2, 1)  # opposite to each corner
+        area = (side[:, 0, 0] * side[:, 1, 1] - side[:, 0, 1] * side[:, 1, 0]).abs() / 2
+        self.conductances = side @ side.mT / (4 * area[:, None, None])  # [E,3,3] at conductivity 1
         corners, joined = mesh.triangles, mesh.electrodes  # K has a value for each pair of these
         rows = corners.repeat_interleave(3, 1).flatten(), joined.repeat_interleave(ELECTRODES)
         columns = corners.repeat(1, 3).flatten(), joined.repeat(ELECTRODES)
@@ -151,14 +155,6 @@ class Tank:
         return pairs((u.roll(-1, 1) - u).mT)
 
 
-def _conductances(mesh: Mesh) -> Tensor:
-    "Conductances between the corners of each triangle at conductivity 1, [E,3,3]."
-    corner = mesh.nodes[mesh.triangles]  # [E,3,2]
-    side = corner.roll(-1, 1) - corner.roll(-2, 1)  # opposite to each corner
-    area = (side[:, 0, 0] * side[:, 1, 1] - side[:, 0, 1] * side[:, 1, 0]).abs() / 2
-    return side @ side.mT / (4 * area[:, None, None])
-
-
 # %%
 mesh: Mesh = ring_mesh()
 rows, cols = mesh.nodes.T
@@ -172,6 +168,7 @@ plt.plot(cols[:64], rows[:64], "k", lw=0.5)
 plt.plot(cols[mesh.electrodes], rows[mesh.electrodes], "o")
 plt.gca().set(aspect="equal", ylim=(1.05, -1.05));
 
+
 # %% [markdown]
 # The mesh is grey, the electrodes are dots. Each coloured line joins points of equal potential. From one line to the next the potential grows by a third, and still most lines lie around the two electrodes that carry the current. An object there changes the voltages much more than one in the middle. This is why reconstructions are sharp at the wall and blurred in the centre, by any method.
 #
@@ -181,9 +178,6 @@ plt.gca().set(aspect="equal", ylim=(1.05, -1.05));
 
 # %%
 #| export
-_EDGE = 0.02  # half of the width over which an inclusion fades out in a mesh
-
-
 def draw_shapes(rng: np.random.Generator) -> np.ndarray:  # [3,7]
     """One to three inclusions at random places in the tank, apart from each other and the wall.
 
@@ -203,12 +197,8 @@ def draw_shapes(rng: np.random.Generator) -> np.ndarray:  # [3,7]
     return np.array(shapes + [[0, 0, 0, 0, 1, 32, 0]] * (3 - len(shapes)))
 
 
-def _render(
-    shapes: Tensor,  # [N,3,7] as draw_shapes returns them
-    points: Tensor,  # [P,2] row and column
-    edge: float,  # half of the width over which an inclusion fades out
-) -> Tensor:  # [N,P] change of the conductivity, -1 to 1
-    "Draw inclusions at the given points."
+def _render(shapes: Tensor, points: Tensor, edge: float) -> Tensor:  # [N,3,7], [P,2] -> [N,P]
+    "The change of conductivity at points, -1 to 1; inclusions fade out over twice `edge`."
     row, col, radius, angle, stretch, corners, change = shapes.to(points.dtype)[..., None].unbind(2)
     down, right = points[:, 0] - row, points[:, 1] - col
     cos, sin = angle.cos(), angle.sin()
@@ -230,10 +220,9 @@ def render_images(shapes: Tensor, size: int) -> Tensor:  # [N,3,7] -> [N,size,si
 # %%
 shapes = torch.tensor(np.stack([draw_shapes(np.random.default_rng(seed)) for seed in range(8)]))
 images = render_images(shapes, 128)
-figure, axes = plt.subplots(1, 8, figsize=(12, 1.6))
-for axis, image in zip(axes, images, strict=True):
-    axis.imshow(image, cmap="RdBu_r", vmin=-1, vmax=1)
-    axis.axis("off")
+plt.figure(figsize=(12, 1.6))
+plt.imshow(torch.cat([*images], 1), cmap="RdBu_r", vmin=-1, vmax=1)
+plt.axis("off");
 
 
 # %% [markdown]
@@ -259,7 +248,7 @@ def standard_tank(fine: bool = False) -> tuple[Tank, Tensor, Tensor]:  # points 
 def measure(shapes: Tensor, fine: bool = False) -> Tensor:  # [N,3,7] -> [N,208] float64
     "Voltages of tanks with these inclusions minus those of plain water, without noise."
     tank, points, water = standard_tank(fine)
-    drawn = (conductivity(_render(part, points, _EDGE)) for part in shapes.split(32))
+    drawn = (conductivity(_render(part, points, edge=0.02)) for part in shapes.split(32))
     return torch.cat([tank.voltages(x.unflatten(1, (-1, 4)).mean(2)) for x in drawn]) - water
 
 
@@ -282,14 +271,13 @@ def measure_images(images: Tensor) -> Tensor:  # [N,H,H], -1 to 1 -> [N,208] flo
 # %%
 voltages = measure(shapes)
 print((measure_images(images) - voltages).norm() / voltages.norm())  # as images, finer mesh
-change, figure = conductivity(triangle_means(images[:1].double()))[0], plt.figure(figsize=(7, 3))
-axes = figure.subplots(1, 2)
+change = conductivity(triangle_means(images[:1].double()))[0]
+figure, axes = plt.subplots(1, 2, figsize=(7, 3), layout="constrained")
 axes[0].tripcolor(cols, rows, standard_tank()[0].mesh.triangles, change, cmap="viridis")
 axes[0].set(ylim=(1, -1), aspect="equal", title="conductivity of the triangles")
 shown = axes[1].imshow(tank_map(voltages)[0], cmap="PuOr", vmin=-0.015, vmax=0.015)
 axes[1].set(xlabel="sensed pair", ylabel="driven pair")
-plt.colorbar(shown)
-plt.tight_layout()
+figure.colorbar(shown);
 
 # %% [markdown]
 # ## The machinery: simulated samples
@@ -397,8 +385,7 @@ def orientation(voltages: Tensor, images: Tensor) -> Tensor:  # [N,208], [N,H,H]
 def correlation(a: Tensor, b: Tensor) -> Tensor:  # [...,P] -> [...] -1 to 1
     "Pearson's correlation over the last axis; NaN where one of both is constant."
     a, b = a - a.mean(-1, keepdim=True), b - b.mean(-1, keepdim=True)
-    size = a.norm(dim=-1) * b.norm(dim=-1)
-    return torch.where(size > 0, (a * b).sum(-1) / size, torch.nan)
+    return (a * b).sum(-1) / (a.norm(dim=-1) * b.norm(dim=-1))
 
 
 # %%
