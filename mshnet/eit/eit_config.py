@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['EitConfig']
 
-# %% ../../nbs/eit/01_eit_config.ipynb #c-from-collections-abc-import-mapping
+# %% ../../nbs/eit/01_eit_config.ipynb #_EitFields
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 
 from ..core import Settings
 
-# %% ../../nbs/eit/01_eit_config.ipynb #_EitFields
+
 class _EitFields(BaseModel):
     "Recipe settings of the tanks, the network and the diffusion."
 

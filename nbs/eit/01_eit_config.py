@@ -20,8 +20,6 @@ from pydantic import BaseModel, Field
 from mshnet.core import Settings
 
 
-# %%
-#| export
 class _EitFields(BaseModel):
     "Recipe settings of the tanks, the network and the diffusion."
 

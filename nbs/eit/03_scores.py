@@ -9,12 +9,6 @@
 #| default_exp eit.scores
 
 # %%
-#| hide
-import matplotlib.pyplot as plt
-
-from mshnet.eit.tanks import simulated_tanks
-
-# %%
 #| export
 from functools import cache
 
@@ -71,6 +65,10 @@ def _dice(found: Tensor, true: Tensor) -> Tensor:
 # A tank and three images of it: blurred, turned by one electrode, and zeros (plain water), which have no CC. CC and RMSE are above each image:
 
 # %%
+import matplotlib.pyplot as plt
+
+from mshnet.eit.tanks import simulated_tanks
+
 tanks = simulated_tanks("test", 1, seed=5, size=32, fine=True)
 truth, turned = tanks.pair(0)[1], tanks.pair(0, 1)[1]
 blurred = torch.nn.functional.avg_pool2d(truth[None, None], 7, 1, 3)[0, 0]

@@ -61,7 +61,6 @@ for axis, time in zip(axes, (0, 99, 199, 399, 699, 999), strict=True):
     axis.imshow(noisy[0, 0], cmap="RdBu", vmin=-2, vmax=2)
     axis.set_title(f"time {time}\n{kept_share()[time]:.0%} is kept", size=8)
     axis.axis("off")
-plt.show()
 
 
 # %% [markdown]
@@ -121,7 +120,6 @@ for axis, x, title in zip(axes, [*draws[:6], draws.mean(0), draws.std(0)], title
     axis.imshow(x[0], cmap="RdBu", vmin=-1, vmax=1)
     axis.set_title(title, size=8)
     axis.axis("off")
-plt.show()
 print(times(10))
 print(f"{(decided > 0.5).float().mean():.2f} of the samples have the square on the right")
 
