@@ -77,10 +77,9 @@ class EitConfig(Settings, _EitFields):
 
     def unused(self, written: Mapping[str, Any]) -> list[str]:
         "Settings without effect."
-        lines = super().unused(written)
-        drawn = self.dataset_dir and self.data == "simulated"  # real tanks are for the test only
-        simulated = [name for name in ("tanks", "noise", "gains") if name in written and drawn]
-        lines += [f"{name} is not used with a dataset_dir" for name in simulated]
+        whole = self.dataset_dir and self.data == "simulated"  # real tanks are for the test only
+        names = [n for n in ("tanks", "noise", "gains") if n in written and whole]
+        lines = super().unused(written) + [f"{n} is not used with a dataset_dir" for n in names]
         if "on_bad_image" in written:
             lines.append("on_bad_image is not used by task eit: a damaged file ends the run")
         return lines

@@ -246,7 +246,7 @@ def _predict_tanks(
     line = f"{counted(len(found), 'tank')} of {counted(len(read), 'file')}"
     return Written(folder, line, len(files) - len(read))
 
-# %% ../../nbs/eit/06_reconstruction.ipynb #draw_tank
+
 def draw_tank(
     title: str,
     drawn: Tensor,  # [samples,S,S]

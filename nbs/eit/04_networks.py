@@ -239,9 +239,9 @@ class DiT(nn.Module):
             return DiTBlock(width, Attention(width, heads))
 
         self.pos_embed = nn.Parameter(positions(grid, width), requires_grad=False)
-        project = nn.Conv2d(1 + hints, width, patch, patch)
+        patches = nn.Conv2d(1 + hints, width, patch, patch)
+        self.x_embedder = nn.Sequential(OrderedDict(proj=patches))
         mlp = nn.Sequential(nn.Linear(256, width), nn.SiLU(), nn.Linear(width, width))
-        self.x_embedder = nn.Sequential(OrderedDict(proj=project))
         self.t_embedder = nn.Sequential(OrderedDict(mlp=mlp))
         self.blocks: Any = nn.Module()
         for name in ("swinIn1", "swinIn2", "swinOut1", "swinOut2"):

@@ -9,10 +9,6 @@
 #| default_exp eit.diffusion
 
 # %%
-#| hide
-import matplotlib.pyplot as plt
-
-# %%
 #| export
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -53,6 +49,8 @@ def mix(image: Tensor, noise: Tensor, amounts: Tensor) -> Tensor:  # [B,1,S,S] t
 
 
 # %%
+import matplotlib.pyplot as plt
+
 image, noise = torch.zeros(1, 1, 32, 32), torch.randn(1, 1, 32, 32)
 image[:, :, 8:16, 12:20] = 1
 figure, axes = plt.subplots(1, 6, figsize=(8, 1.8), layout="constrained")

@@ -294,8 +294,6 @@ def _predict_tanks(
     return Written(folder, line, len(files) - len(read))
 
 
-# %%
-#| export
 def draw_tank(
     title: str,
     drawn: Tensor,  # [samples,S,S]
