@@ -9,12 +9,6 @@
 #| default_exp events.simulator
 
 # %%
-#| hide
-import matplotlib.pyplot as plt
-
-from mshnet.events.recordings import bin_events
-
-# %%
 #| export
 from collections.abc import Iterator
 from functools import lru_cache
@@ -77,6 +71,8 @@ def draw_digit(digit: int, rng: np.random.Generator) -> np.ndarray:  # [SIDE,SID
 
 
 # %%
+import matplotlib.pyplot as plt
+
 figure, axes = plt.subplots(2, 10, figsize=(10, 2.2))
 for i, axis in enumerate(axes.flat):
     axis.imshow(draw_digit(i % 10, np.random.default_rng(i)), cmap="gray")
@@ -91,14 +87,9 @@ for i, axis in enumerate(axes.flat):
 #| export
 _THRESHOLD, _DARK = 0.25, 0.2  # of the logarithm; brightness of black
 _HOT, _JITTER = 2, 500.0  # pixels that report all the time; microseconds by which times vary
+_TOGETHER = 100  # recordings that are simulated at once
 _MOVES, _DURATION = 24, 300_000  # steps of one turn; microseconds of a recording
 _CORNERS = np.array([[-1.5, 0], [1.5, 1.5], [1.5, -1.5], [-1.5, 0]])  # x, y in pixels
-
-
-def _path() -> np.ndarray:  # [1 + 3 * _MOVES,2]
-    "Where the digit is in each step."
-    parts = [np.linspace(start, end, _MOVES, endpoint=False) for start, end in pairwise(_CORNERS)]
-    return np.concatenate([*parts, _CORNERS[-1:]])
 
 
 def _moved(images: np.ndarray, by: np.ndarray) -> np.ndarray:  # [N,H,W]; x, y
@@ -112,19 +103,18 @@ def _moved(images: np.ndarray, by: np.ndarray) -> np.ndarray:  # [N,H,W]; x, y
 
 def _reports(images: np.ndarray, rng: np.random.Generator) -> np.ndarray:  # [E,5]
     "Events of all images: image, time, x, y, polarity; not in order."
-    kept, found, path = np.zeros(0), [], _path()
+    moves = [np.linspace(start, end, _MOVES, endpoint=False) for start, end in pairwise(_CORNERS)]
+    path = np.concatenate([*moves, _CORNERS[-1:]])  # where the digit is in each step
+    kept, found = np.log(_moved(images, path[0]) + _DARK), []
     step = _DURATION / (len(path) - 1)
-    for i, place in enumerate(path):
+    for i, place in enumerate(path[1:]):
         light = np.log(_moved(images, place) + _DARK)
-        if not i:
-            kept = light
-            continue
         change = np.trunc((light - kept) / _THRESHOLD).astype(int)
         kept = kept + change * _THRESHOLD
         where = np.nonzero(change)
         counts = change[where]
         image, y, x, p = (np.repeat(v, np.abs(counts)) for v in (*where, counts > 0))
-        time = (i - 1 + rng.random(len(image))) * step
+        time = (i + rng.random(len(image))) * step
         found.append(np.stack([image, time, x, y, p], 1))
     return np.concatenate(found)
 
@@ -139,9 +129,6 @@ def _faults(count: int, noise: float, rng: np.random.Generator) -> np.ndarray:  
     image, xy = np.concatenate([image, each]), np.concatenate([xy, hot.reshape(-1, 2)])
     time, p = rng.random(len(image)) * _DURATION, rng.integers(0, 2, len(image))
     return np.concatenate([np.stack([image, time], 1), xy, p[:, None]], 1)
-
-
-_TOGETHER = 100  # recordings that are simulated at once
 
 
 def _together(start: int, count: int, seed: int, noise: float) -> Iterator[Recording]:
@@ -170,6 +157,8 @@ def simulate(count: int, seed: int, noise: float = 0.5) -> list[Recording]:
 # Three bins of a recording, ON events red and OFF events blue. In each of the three movements a different side of the strokes reports. The last line has the number of events of ten recordings:
 
 # %%
+from mshnet.events.recordings import bin_events
+
 recordings = simulate(20, seed=0)
 frames = bin_events(recordings[5], 10).astype(int)
 figure, axes = plt.subplots(1, 3, figsize=(7, 2.4))
