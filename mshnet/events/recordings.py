@@ -157,19 +157,8 @@ def _read_aedat(path: Path) -> Columns:
     address, time = words[::2].astype(np.int64), words[1::2].astype(np.int64)
     return 127 - (address >> 8 & 127), 127 - (address >> 1 & 127), time, 1 - (address & 1)
 
-# %% ../../nbs/events/00_recordings.ipynb #_check_unit
+# %% ../../nbs/events/00_recordings.ipynb #_read_arrays
 _MANY, _SHORT, _LONG = 100, 20_000, 100_000_000  # events; microseconds
-
-
-def _check_unit(t: np.ndarray, path: Path) -> None:
-    "Raise UserError if times cannot be microseconds."
-    span = int(t[-1]) - int(t[0]) if len(t) >= _MANY else _SHORT
-    if (t != t.astype(np.int64)).any() or not _SHORT <= span <= _LONG:
-        raise UserError(
-            f"{path}: {len(t)} events at times from {t[0]:g} to {t[-1]:g}, which cannot be whole "
-            "microseconds; multiply seconds by 1,000,000 or milliseconds by 1,000, divide "
-            "nanoseconds by 1,000"
-        )
 
 
 def _read_arrays(path: Path) -> Columns:
@@ -182,9 +171,15 @@ def _read_arrays(path: Path) -> Columns:
     with found as file:
         if missing := [name for name in "xytp" if name not in file]:
             raise ValueError(f"it holds no array {missing[0]!r}, but {', '.join(file)}")
-        columns = file["x"], file["y"], file["t"], file["p"]
-    _check_unit(columns[2], path)
-    return columns
+        x, y, t, p = (file[name] for name in "xytp")
+    span = int(t[-1]) - int(t[0]) if len(t) >= _MANY else _SHORT
+    if (t != t.astype(np.int64)).any() or not _SHORT <= span <= _LONG:
+        raise UserError(
+            f"{path}: {len(t)} events at times from {t[0]:g} to {t[-1]:g}, which cannot be whole "
+            "microseconds; multiply seconds by 1,000,000 or milliseconds by 1,000, divide "
+            "nanoseconds by 1,000"
+        )
+    return x, y, t, p
 
 
 _READERS: dict[str, Callable[[Path], Columns]] = {
@@ -266,13 +261,8 @@ def _find_things(root: Path, dataset: str) -> dict[str, list[_Entry]]:
     "Folders of classes, of which a tenth is held out for the test."
     found = _in_classes(root, dataset)
     held = hold_out([entry.label for entry in found], 0.1, seed=42)
-    return {
-        part: [entry for entry, h in zip(found, held, strict=True) if h == (part == "test")]
-        for part in ("train", "test")
-    }
-
-
-_TONIC = {"nmnist": "NMNIST", "dvsgesture": "DVSGesture", "cifar10dvs": "CIFAR10DVS"}
+    pairs = list(zip(found, held, strict=True))
+    return {"train": [e for e, out in pairs if not out], "test": [e for e, out in pairs if out]}
 
 
 def find_recordings(folder: Path, dataset: str) -> dict[str, list[_Entry]]:  # train and test
@@ -280,7 +270,8 @@ def find_recordings(folder: Path, dataset: str) -> dict[str, list[_Entry]]:  # t
     if not folder.is_dir():
         raise UserError(f"{folder}: there is no such folder")
     own = {"dvsgesture": _find_gestures, "cifar10dvs": _find_things}.get(dataset, _find_folders)
-    name = _TONIC.get(dataset, dataset)
+    tonic = {"nmnist": "NMNIST", "dvsgesture": "DVSGesture", "cifar10dvs": "CIFAR10DVS"}
+    name = tonic.get(dataset, dataset)
     for root in (folder, folder / name, folder / name / name, folder / dataset):
         for find in (_find_folders, own):
             found = find(root, dataset)
@@ -361,9 +352,8 @@ def read_frames(
         raise UserError(f"there are no recordings for {name}; use a data set that has them")
     gone = ("", "", "")  # a file that is not there is reported when it is read
     stamps = [(entry, stamp(entry.path) or gone) for entry in entries]
-    file = (
-        cache / f"{_mark(how, *(f'{e.name} {e.label} {s} {t}' for e, (s, t, _) in stamps))}.frames"
-    )
+    lines = [f"{e.name} {e.label} {size} {time}" for e, (size, time, _) in stamps]
+    file = cache / f"{_mark(how, *lines)}.frames"
     if not file.exists():
         make_folder(cache)
         with cannot_be_written(file), replacing(file, durable=False) as out:
