@@ -69,18 +69,14 @@ def spike(
     weight = current.new_zeros(count, count) if weight is None else weight
     bias = current.new_zeros(count) if bias is None else bias
     with _float32(current):
-        spikes, u = _Neurons.apply(current.float(), beta, weight.float(), bias.float(), slope)
-        return spikes, u
+        return _Neurons.apply(current.float(), beta, weight.float(), bias.float(), slope)
 
 # %% ../../nbs/events/03_networks.ipynb #firing_rates
 def firing_rates(spikes: Tensor, window: int) -> Tensor:
     "Fraction of the last `window` steps with a spike: [T,...] -> [T,...]; zeros before the first."
-    steps = len(spikes)
     past = torch.cat([torch.zeros_like(spikes[:1]).expand(window - 1, *spikes.shape[1:]), spikes])
-    total = past[:steps]
-    for k in range(1, window):
-        total = total + past[k : k + steps]
-    return total / window
+    shifted = [past[k : k + len(spikes)] for k in range(window)]
+    return sum(shifted[1:], shifted[0]) / window
 
 
 class SpikingFrontend(nn.Module):
@@ -101,7 +97,10 @@ class SpikingFrontend(nn.Module):
         found = []
         for i in (1, 2, 3):
             conv, feedback = (getattr(self, f"{name}{i}") for name in ("conv", "recurrent"))
-            current = self._current(conv, x, pool=i < 3)
+            frames = conv(x.flatten(0, 1).contiguous(memory_format=torch.channels_last))
+            if i < 3:
+                frames = F.max_pool2d(frames, (2, 2) if frames.shape[-1] > 1 else (2, 1))
+            current = frames.unflatten(0, x.shape[:2])
             t, b, c, h, w = current.shape
             flat = current.movedim(2, 4).reshape(t, b * h * w, c)
             weight, bias = feedback.weight[:, :, 0, 0], feedback.bias
@@ -109,13 +108,6 @@ class SpikingFrontend(nn.Module):
             x, u = (v.view(t, b, h, w, c).movedim(4, 2) for v in made)
             found.append((x, u))
         return found
-
-    def _current(self, conv: nn.Module, x: Tensor, pool: bool) -> Tensor:
-        "Convolution and maximum of all frames: [T,B,C,H,W] -> [T,B,width,h,w]."
-        frames = conv(x.flatten(0, 1).contiguous(memory_format=torch.channels_last))
-        if pool:
-            frames = F.max_pool2d(frames, (2, 2) if frames.shape[-1] > 1 else (2, 1))
-        return frames.unflatten(0, x.shape[:2])
 
 # %% ../../nbs/events/03_networks.ipynb #_scan
 def _scan(a: Tensor, b: Tensor, backwards: bool = False) -> Tensor:  # [T,...]
@@ -176,8 +168,6 @@ class Mamba(nn.Module):
         rates = torch.arange(1, states + 1).float().log()
         self.A_log = nn.Parameter(rates.repeat(wide, 1))
         self.D = nn.Parameter(torch.ones(wide))
-        for value in (self.A_log, self.D):
-            value._no_weight_decay = True  # type: ignore[attr-defined]
         self.in_proj = nn.Linear(d, 2 * wide, bias=False)
         self.conv1d = nn.Conv1d(wide, wide, 4, groups=wide, bias=False)
         self.x_proj = nn.Linear(wide, self.rank + 2 * states, bias=False)

@@ -11,11 +11,6 @@
 #| default_exp events.networks
 
 # %%
-#| hide
-import matplotlib.pyplot as plt
-from fastcore.test import test_close
-
-# %%
 #| export
 import math
 from collections.abc import Sequence
@@ -92,14 +87,15 @@ def spike(
     weight = current.new_zeros(count, count) if weight is None else weight
     bias = current.new_zeros(count) if bias is None else bias
     with _float32(current):
-        spikes, u = _Neurons.apply(current.float(), beta, weight.float(), bias.float(), slope)
-        return spikes, u
+        return _Neurons.apply(current.float(), beta, weight.float(), bias.float(), slope)
 
 
 # %% [markdown]
 # One neuron with a constant current charges, spikes, and starts again one lower (left). A smaller $\beta$ forgets faster: with 0.5 this current never reaches the threshold. With bins of `bin` milliseconds, $\beta = e^{-\mathrm{bin}/\tau}$ for a time constant $\tau$.
 
 # %%
+import matplotlib.pyplot as plt
+
 figure, axes = plt.subplots(1, 2, figsize=(9, 2.6), layout="constrained")
 for beta in (0.5, 0.9, 0.97):
     spikes, u = spike(torch.full((60, 1, 1), 0.15), beta)
@@ -113,8 +109,7 @@ for slope in (2, SLOPE):
     surrogate = (1 + slope * (u - 1).abs()).pow(-2)
     axes[1].plot(u, surrogate, label=f"surrogate gradient, slope {slope:g}")
 axes[1].set(xlabel="membrane")
-axes[1].legend()
-plt.show()
+axes[1].legend();
 
 
 # %% [markdown]
@@ -126,12 +121,9 @@ plt.show()
 #| export
 def firing_rates(spikes: Tensor, window: int) -> Tensor:
     "Fraction of the last `window` steps with a spike: [T,...] -> [T,...]; zeros before the first."
-    steps = len(spikes)
     past = torch.cat([torch.zeros_like(spikes[:1]).expand(window - 1, *spikes.shape[1:]), spikes])
-    total = past[:steps]
-    for k in range(1, window):
-        total = total + past[k : k + steps]
-    return total / window
+    shifted = [past[k : k + len(spikes)] for k in range(window)]
+    return sum(shifted[1:], shifted[0]) / window
 
 
 class SpikingFrontend(nn.Module):
@@ -152,7 +144,10 @@ class SpikingFrontend(nn.Module):
         found = []
         for i in (1, 2, 3):
             conv, feedback = (getattr(self, f"{name}{i}") for name in ("conv", "recurrent"))
-            current = self._current(conv, x, pool=i < 3)
+            frames = conv(x.flatten(0, 1).contiguous(memory_format=torch.channels_last))
+            if i < 3:
+                frames = F.max_pool2d(frames, (2, 2) if frames.shape[-1] > 1 else (2, 1))
+            current = frames.unflatten(0, x.shape[:2])
             t, b, c, h, w = current.shape
             flat = current.movedim(2, 4).reshape(t, b * h * w, c)
             weight, bias = feedback.weight[:, :, 0, 0], feedback.bias
@@ -160,13 +155,6 @@ class SpikingFrontend(nn.Module):
             x, u = (v.view(t, b, h, w, c).movedim(4, 2) for v in made)
             found.append((x, u))
         return found
-
-    def _current(self, conv: nn.Module, x: Tensor, pool: bool) -> Tensor:
-        "Convolution and maximum of all frames: [T,B,C,H,W] -> [T,B,width,h,w]."
-        frames = conv(x.flatten(0, 1).contiguous(memory_format=torch.channels_last))
-        if pool:
-            frames = F.max_pool2d(frames, (2, 2) if frames.shape[-1] > 1 else (2, 1))
-        return frames.unflatten(0, x.shape[:2])
 
 
 # %% [markdown]
@@ -178,7 +166,7 @@ frames = torch.poisson(torch.full((10, 1, 2, 20, 20), 0.5))
 layers = SpikingFrontend(2, (8, 8, 16), 0.9)(frames)
 for spikes, _ in layers:
     print(tuple(spikes.shape), f"{100 * spikes.mean():.1f}% of the neurons spike in a step")
-test_close(firing_rates(layers[0][0], 5)[4], layers[0][0][:5].mean(0))
+torch.allclose(firing_rates(layers[0][0], 5)[4], layers[0][0][:5].mean(0))
 
 
 # %% [markdown]
@@ -247,7 +235,7 @@ a, b = torch.rand(300, 2, 64, 16), torch.randn(300, 2, 64, 16)
 looped = [b[0]]
 for step in range(1, len(a)):
     looped.append(a[step] * looped[-1] + b[step])
-test_close(torch.stack(looped), scan(a, b), 1e-5)
+torch.allclose(torch.stack(looped), scan(a, b), atol=1e-5)
 
 
 # %% [markdown]
@@ -255,7 +243,7 @@ test_close(torch.stack(looped), scan(a, b), 1e-5)
 #
 # Each of $2d$ channels has 16 states with fixed rates of decay, $A$. What makes the model selective is that the step size $\Delta$, the input weights $B$ and the output weights $C$ depend on the input: a channel can hold its state, or replace it. The decay of a state in a step is $a = e^{\Delta A}$, its input $b = \Delta B x$.
 #
-# A block mixes the last four steps (a causal convolution), scans, multiplies by a gate, and adds the result to its input. $A$ and $D$ have no weight decay (`_no_weight_decay`), which would pull the memory of all states towards one length.
+# A block mixes the last four steps (a causal convolution), scans, multiplies by a gate, and adds the result to its input.
 
 # %%
 #| export
@@ -268,8 +256,6 @@ class Mamba(nn.Module):
         rates = torch.arange(1, states + 1).float().log()
         self.A_log = nn.Parameter(rates.repeat(wide, 1))
         self.D = nn.Parameter(torch.ones(wide))
-        for value in (self.A_log, self.D):
-            value._no_weight_decay = True  # type: ignore[attr-defined]
         self.in_proj = nn.Linear(d, 2 * wide, bias=False)
         self.conv1d = nn.Conv1d(wide, wide, 4, groups=wide, bias=False)
         self.x_proj = nn.Linear(wide, self.rank + 2 * states, bias=False)
