@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import BaseModel, Field
 
 from ..core import Settings, UserError
-from .recordings import SENSORS
+from .recordings import SENSORS, Sensor
 
 # %% ../../nbs/events/01_events_config.ipynb #milliseconds
 _TIME = r"^(|\d+(\.\d+)?(us|ms|s))$"
@@ -75,8 +75,6 @@ _PUBLISHED: dict[str, Any] = {
     **{"slope": 25.0, "width": 32, "pool": 0, "batch_size": 32, "epochs": 100},
     **{"lr": 1e-3, "weight_decay": 1e-4, "warmup_steps": 0, "ema": 0.0},
 }
-
-
 _OF_GPUS = {"t4": 32, "v100": 64, "rtx-3090": 64, "rtx-4090": 96, "a100": 128}
 
 
@@ -113,20 +111,25 @@ class EventsConfig(Settings, _NetworkFields, _RecordingFields):
     def __init__(self, **values: Any) -> None:
         super().__init__(**values)
         if not 0 < self.bin_ms <= self.window_ms:
-            dt, window = self.dt or SENSORS[self.dataset].bin, f"{self.window_ms:g}ms"
+            dt, window = self.dt or self.sensor.bin, f"{self.window_ms:g}ms"
             raise UserError(
                 f"dt={dt!r} is not possible: use a bin above 0 and at most time_window={window}"
             )
 
     @property
+    def sensor(self) -> Sensor:
+        "The sensor of the data set, with its classes."
+        return SENSORS[self.dataset]
+
+    @property
     def bin_ms(self) -> float:
         "Width of a bin, milliseconds."
-        return milliseconds(self.dt or SENSORS[self.dataset].bin)
+        return milliseconds(self.dt or self.sensor.bin)
 
     @property
     def window_ms(self) -> float:
         "Length of a recording that the network sees, milliseconds."
-        return milliseconds(self.time_window or SENSORS[self.dataset].window)
+        return milliseconds(self.time_window or self.sensor.window)
 
     @property
     def steps(self) -> int:
@@ -138,16 +141,6 @@ class EventsConfig(Settings, _NetworkFields, _RecordingFields):
         "Fraction of a membrane potential that is left after a bin."
         tau = milliseconds(self.tau)
         return math.exp(-self.bin_ms / tau) if tau else 0.0
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        "Polarities, rows and columns of the sensor."
-        return SENSORS[self.dataset].shape
-
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        "Names of the classes."
-        return SENSORS[self.dataset].classes
 
     def unused(self, written: Mapping[str, Any]) -> list[str]:
         "Settings without effect."

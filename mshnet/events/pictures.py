@@ -21,9 +21,6 @@ from .networks import Seen
 from ..task import trained_task
 
 # %% ../../nbs/events/05_pictures.ipynb #draw_raster
-_MOST = 80  # neurons of a layer in a raster
-
-
 def draw_raster(
     frames: Tensor,  # [T,P,H,W] counts of events
     seen: Seen,  # of one recording
@@ -37,7 +34,7 @@ def draw_raster(
     axes[0].set(ylabel="events")
     for i, (axis, spikes) in enumerate(zip(axes[1:], seen.spikes, strict=True), 1):
         rows = spikes[0].flatten(1).T  # [neurons,T]
-        busiest = rows.sum(1).argsort(descending=True, stable=True)[:_MOST].sort().values
+        busiest = rows.sum(1).argsort(descending=True, stable=True)[:80].sort().values
         extent = (0, len(frames) * bin_ms, len(busiest), 0)
         how = {"cmap": "Greys", "vmax": 1, "aspect": "auto", "interpolation": "nearest"}
         axis.imshow(rows[busiest].numpy(), extent=extent, **how)
@@ -90,7 +87,11 @@ def draw_confusion(confusion: Sequence[Sequence[int]], names: Sequence[str]) -> 
 def draw_answers(run: Path, config: EventsConfig) -> None:
     "Draw three recordings of the test list, and the confusions, into figures/ of a finished run."
     task, model = trained_task(run, config)
-    save, names, folder = resolve("mshnet.show:save_picture"), config.class_names, run / "figures"
+    save, names, folder = (
+        resolve("mshnet.show:save_picture"),
+        config.sensor.classes,
+        run / "figures",
+    )
     details, data = read_record(run / "details.json"), task.splits(["test"])["test"]
     if details:
         save(draw_confusion(details["confusion"], names), folder / "confusion.png")

@@ -7,12 +7,7 @@
 #| default_exp events.recognition
 
 # %%
-#| hide
-from mshnet.core import configure
-
-# %%
 #| export
-import math
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -54,6 +49,7 @@ from mshnet.task import (
     wilson,
 )
 
+
 # %% [markdown]
 # ## The splits of a data set
 #
@@ -61,12 +57,9 @@ from mshnet.task import (
 
 # %%
 #| export
-_TEST = (200, 2**31 + 1)  # simulated test recordings, and their seed
-
-
 def _counting(c: EventsConfig) -> Counting:
     "How these settings make frames of events."
-    return Counting(c.shape, c.bin_ms, c.steps, milliseconds(c.denoise))
+    return Counting(c.sensor.shape, c.bin_ms, c.steps, milliseconds(c.denoise))
 
 
 def load_recordings(
@@ -87,7 +80,7 @@ def load_recordings(
         )
     else:
         for name in wanted:
-            count, seed = (c.recordings, c.seed) if name == "train" else _TEST
+            count, seed = (c.recordings, c.seed) if name == "train" else (200, 2**31 + 1)
             made, labels = simulate(count, seed, c.noise), [i % 10 for i in range(count)]
             found[name] = frames_of(name, made, labels, _counting(c), "simulated N-MNIST")
     if "val" in names:
@@ -170,7 +163,7 @@ class Events(Task):
         c = self.config
         sizes = (c.width, c.features, c.d_model, c.layers, c.beta, c.rate_window, c.pool, c.slope)
         with as_user_error():
-            return MambaSpike(c.shape, len(c.class_names), *sizes)
+            return MambaSpike(c.sensor.shape, len(c.sensor.classes), *sizes)
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         "The optimizer of the settings, without weight decay for A_log and D."
@@ -189,12 +182,11 @@ class Events(Task):
         "Logits [B,T,classes] after each bin; spikes and spike rates of each layer [B,3]."
         seen = model.look(batch.frames.float())
         spikes = torch.stack([s.flatten(1).float().sum(1) for s in seen.spikes], 1)
-        sites = [math.prod(s.shape[1:]) for s in seen.spikes]
-        rates = torch.stack([spikes[:, i] / n for i, n in enumerate(sites)], 1)
+        rates = torch.stack([s.flatten(1).float().mean(1) for s in seen.spikes], 1)
         return {"evidence": seen.evidence.float(), "spikes": spikes, "rates": rates}
 
     def tally(self) -> "EventTally":
-        return EventTally(self.config.class_names)
+        return EventTally()
 
     def evaluate(
         self, model: nn.Module, data: Any, device: Device, phase: str, origin: Origin
@@ -208,6 +200,7 @@ class Events(Task):
                 "with another network; leave out --dataset"
             )
         found = super().evaluate(model, data, device, phase, origin)
+        found.scores.names = self.config.sensor.classes
         return EventEvaluation(found.scores, found.protocol, found.settings)
 
     def protocol(self, data: Frames, scores: Any) -> dict[str, Any]:
@@ -217,7 +210,7 @@ class Events(Task):
 
     def describe_data(self) -> tuple[str, bool]:
         "The splits, with the number of recordings of each class."
-        lines, names = [], self.config.class_names
+        lines, names = [], self.config.sensor.classes
         for data in self.splits().values():
             counts = zip(names, np.bincount(data.labels, minlength=len(names)), strict=True)
             classes = ", ".join(f"{name} {count}" for name, count in counts)
@@ -242,17 +235,15 @@ class Events(Task):
 class EventScores(Values):
     "Accuracy with its interval, loss, spikes; beside them the answers."
 
-    names: tuple[str, ...]  # of the classes
+    names: tuple[str, ...]  # of the classes, in a final evaluation
     labels: list[int]  # of the recordings, in order
     predicted: list[int]
 
     def __str__(self) -> str:
-        low, high = self["accuracy_low"], self["accuracy_high"]
-        count, spikes = self["samples"], self["spikes"]
         return (
-            f"accuracy {self['accuracy']:.3f}  ({low:.3f} to {high:.3f} of {count} recordings; "
-            f"{spikes:.0f} spikes each)"
-        )
+            "accuracy {accuracy:.3f}  ({accuracy_low:.3f} to {accuracy_high:.3f} of {samples} "
+            "recordings; {spikes:.0f} spikes each)"
+        ).format(**self)
 
 
 class EventEvaluation(Evaluation):
@@ -269,10 +260,6 @@ class EventEvaluation(Evaluation):
 class EventTally(RowTally):
     "Answer, loss and spikes of each recording."
 
-    def __init__(self, classes: tuple[str, ...]) -> None:
-        super().__init__()
-        self.classes = classes
-
     def count(self, found: dict[str, Tensor], batch: EventBatch) -> Iterable[list[float]]:
         "Label, answer, loss, spikes and spike rates of each recording."
         logits = found["evidence"][:, -1]
@@ -284,13 +271,11 @@ class EventTally(RowTally):
         "Accuracy, loss, spikes."
         table = np.array(self.values)
         label, answer = table[:, :2].astype(int).T
-        right, count, means = int((label == answer).sum()), len(table), table.mean(0)
+        right, count, means = int((label == answer).sum()), len(table), table.mean(0).tolist()
         low, high = wilson(right, count)
         scores = EventScores(accuracy=right / count, accuracy_low=low, accuracy_high=high)
-        scores |= {"samples": count, "loss": means[2], "spikes": means[3:6].sum()}
+        scores |= {"samples": count, "loss": means[2], "spikes": sum(means[3:6])}
         scores |= {f"spike_rate_{i + 1}": means[6 + i] for i in range(3)}
-        scores |= {name: float(value) for name, value in scores.items() if name != "samples"}
-        scores.names = self.classes
         scores.labels, scores.predicted = label.tolist(), answer.tolist()
         return scores
 
@@ -299,11 +284,13 @@ class EventTally(RowTally):
 # A small untrained network on a few simulated recordings. It guesses, and the interval of ten recordings is wide:
 
 # %%
+from mshnet.core import configure
+
 few = {"recordings": 40, "width": 4, "features": 4, "d_model": 8, "batch_size": 8, "dt": "20ms"}
 config = configure({"task": "events", "device": "cpu", "choose": "val", **few})
 task, device = Events(config), open_device("cpu", "fp32")
 parts: dict[str, Frames] = load_recordings(config, ["train", "val", "test"])
-model, tally = task.model(), EventTally(config.class_names)
+model, tally = task.model(), EventTally()
 batch: EventBatch = task.batch(parts["val"], list(range(10)), None)
 tally.add(task.predict(model, batch, "full"), batch)
 scores: EventScores = tally.scores()
@@ -329,7 +316,7 @@ def _answer(curve: Tensor, config: EventsConfig) -> dict[str, Any]:  # [T,classe
     best = int(curve[-1].argmax())
     since = max([i for i, answer in enumerate(curve.argmax(1)) if answer != best], default=-1) + 1
     sure, when = round(float(curve[-1, best]), 6), (since + 1) * config.bin_ms
-    return {"class": config.class_names[best], "probability": sure, "decided_ms": when}
+    return {"class": config.sensor.classes[best], "probability": sure, "decided_ms": when}
 
 
 def _predict_recordings(
@@ -347,7 +334,7 @@ def _predict_recordings(
     folder, on = predictions_folder(weights, output_dir, "events"), open_device(device, precision)
 
     def read(file: Path) -> tuple[dict[str, Any], np.ndarray]:
-        recording = read_recording(file, task.config.shape)
+        recording = read_recording(file, task.config.sensor.shape)
         row = {"file": file.as_posix(), "events": len(recording), "ms": recording.milliseconds}
         return row, _counting(task.config).frames(recording)
 
@@ -369,9 +356,9 @@ def _write_answers(
     make_folder(folder)
     write_table(folder / "recordings.csv", [rows[0], *(row.values() for row in rows)])
     arrays = {"files": np.array([row["file"] for row in rows]), "probability": curves.numpy()}
-    arrays |= {"classes": np.array(config.class_names), "bin_ms": np.array(config.bin_ms)}
+    arrays |= {"classes": np.array(config.sensor.classes), "bin_ms": np.array(config.bin_ms)}
     write_arrays(folder / "evidence.npz", **arrays)
     draw = resolve("mshnet.events.pictures:draw_evidence")
     for i, (row, curve) in enumerate(zip(rows[:20], curves, strict=False)):
-        figure = draw(curve.log(), config.class_names, config.bin_ms)
+        figure = draw(curve.log(), config.sensor.classes, config.bin_ms)
         resolve("mshnet.show:save_picture")(figure, folder / f"{i:02}_{Path(row['file']).stem}.png")

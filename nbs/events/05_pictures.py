@@ -9,11 +9,6 @@
 #| default_exp events.pictures
 
 # %%
-#| hide
-from mshnet.events.events_config import EventsConfig
-from mshnet.events.networks import MambaSpike
-
-# %%
 #| export
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,6 +28,8 @@ from mshnet.task import trained_task
 # We use an untrained network and a bar that moves across the sensor. Its leading edge makes pixels brighter, its trailing edge darker.
 
 # %%
+from mshnet.events.networks import MambaSpike
+
 config, steps = EventsConfig(), 40
 frames = torch.zeros(steps, 2, 34, 34)
 for step in range(30):
@@ -42,6 +39,7 @@ model = MambaSpike(width=16, features=32, d_model=32, layers=2, beta=config.beta
 with torch.no_grad():
     seen = model.look(frames[None])
 
+
 # %% [markdown]
 # ## A raster of spikes
 #
@@ -49,9 +47,6 @@ with torch.no_grad():
 
 # %%
 #| export
-_MOST = 80  # neurons of a layer in a raster
-
-
 def draw_raster(
     frames: Tensor,  # [T,P,H,W] counts of events
     seen: Seen,  # of one recording
@@ -65,7 +60,7 @@ def draw_raster(
     axes[0].set(ylabel="events")
     for i, (axis, spikes) in enumerate(zip(axes[1:], seen.spikes, strict=True), 1):
         rows = spikes[0].flatten(1).T  # [neurons,T]
-        busiest = rows.sum(1).argsort(descending=True, stable=True)[:_MOST].sort().values
+        busiest = rows.sum(1).argsort(descending=True, stable=True)[:80].sort().values
         extent = (0, len(frames) * bin_ms, len(busiest), 0)
         how = {"cmap": "Greys", "vmax": 1, "aspect": "auto", "interpolation": "nearest"}
         axis.imshow(rows[busiest].numpy(), extent=extent, **how)
@@ -112,7 +107,7 @@ def draw_evidence(
 
 
 # %%
-draw_evidence(seen.evidence[0], config.class_names, config.bin_ms, truth="1")
+draw_evidence(seen.evidence[0], config.sensor.classes, config.bin_ms, truth="1")
 
 
 # %% [markdown]
@@ -151,7 +146,11 @@ draw_confusion([[9, 0, 1], [0, 10, 0], [2, 1, 7]], ("0", "1", "7"))
 def draw_answers(run: Path, config: EventsConfig) -> None:
     "Draw three recordings of the test list, and the confusions, into figures/ of a finished run."
     task, model = trained_task(run, config)
-    save, names, folder = resolve("mshnet.show:save_picture"), config.class_names, run / "figures"
+    save, names, folder = (
+        resolve("mshnet.show:save_picture"),
+        config.sensor.classes,
+        run / "figures",
+    )
     details, data = read_record(run / "details.json"), task.splits(["test"])["test"]
     if details:
         save(draw_confusion(details["confusion"], names), folder / "confusion.png")
