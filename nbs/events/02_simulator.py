@@ -167,3 +167,22 @@ for axis, i in zip(axes, (4, 14, 24), strict=True):
     axis.set_title(f"{10 * i} to {10 * i + 10} ms")
     axis.axis("off")
 [len(recording) for recording in recordings[:10]]
+
+# %% [markdown]
+# ## Questions
+#
+# 1. The brightness of a pixel jumps from 0 to 1, to which the sensor adds 0.2. How many events does the pixel report?
+#    <details><summary>Answer</summary>
+#
+#    The logarithm grows by log(1.2 / 0.2) = 1.79, which is 7.2 thresholds of 0.25. So it reports 7 ON events, and the stored value stays a little below the new one.
+#    </details>
+# 2. The lamp of the room becomes twice as bright, and the digit moves as before. How many more events are there?
+#    <details><summary>Answer</summary>
+#
+#    None (except for rounding). Twice the light adds log 2 to all logarithms, those of the background too, and pixels compare differences. Only the moment at which the lamp changes causes events, and those everywhere.
+#    </details>
+# 3. The digit ends where it began. What is the number of ON minus OFF events of a pixel, without noise?
+#    <details><summary>Answer</summary>
+#
+#    -1, 0 or 1. The stored value follows the logarithm within one threshold, and the logarithm is the same as at the start.
+#    </details>
