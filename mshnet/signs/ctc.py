@@ -9,7 +9,7 @@ __all__ = ['TEMPERATURE', 'Prefix', 'least_frames', 'ctc_loss', 'distil', 'signi
 # %% ../../nbs/signs/02_ctc.ipynb #c-from-collections-import-counter
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 import numpy as np
 import torch
@@ -94,8 +94,7 @@ def signing_loss(
 # %% ../../nbs/signs/02_ctc.ipynb #collapse
 def collapse(path: Iterable[int]) -> list[int]:
     "Read a path: merge repeats, then drop blanks."
-    steps = list(path)
-    return [x for x, before in zip(steps, [0, *steps], strict=False) if x and x != before]
+    return [x for x, _ in groupby(path) if x]
 
 
 def greedy(log_probs: np.ndarray) -> list[int]:

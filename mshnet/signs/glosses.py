@@ -142,10 +142,8 @@ Pair = Sequence[Sequence[str]]  # a sentence: the truth, and what was read
 
 def corpus_errors(pairs: Iterable[Pair]) -> Errors:
     "The errors of many sentences together."
-    words, kinds = 0, Counter[str]()
-    for truth, read in pairs:
-        words += len(truth)
-        kinds.update(kind for kind, *_ in align(truth, read))
+    kinds = Counter(kind for truth, read in pairs for kind, *_ in align(truth, read))
+    words = kinds["="] + kinds["S"] + kinds["D"]
     return Errors(words, kinds["S"], kinds["D"], kinds["I"])
 
 

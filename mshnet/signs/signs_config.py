@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['SignsConfig']
 
-# %% ../../nbs/signs/01_signs_config.ipynb #c-from-collections-abc-import-mapping
+# %% ../../nbs/signs/01_signs_config.ipynb #_SignFields
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 
 from ..core import Settings
 
-# %% ../../nbs/signs/01_signs_config.ipynb #_SignFields
+
 class _SignFields(BaseModel):
     "Recipe settings of the clips, the network, its loss and its decoder."
 

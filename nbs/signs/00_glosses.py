@@ -9,11 +9,6 @@
 #| default_exp signs.glosses
 
 # %%
-#| hide
-import matplotlib.pyplot as plt
-import numpy as np
-
-# %%
 #| export
 import hashlib
 import re
@@ -166,6 +161,9 @@ def show_alignment(steps: Sequence[Step]) -> str:
 
 
 # %%
+import matplotlib.pyplot as plt
+import numpy as np
+
 truth, found = ["JOHN", "MUST", "READ", "NEW", "BOOK"], ["JOHN", "WRITE", "NEW", "BOOK", "IX"]
 steps: list[Step] = align(truth, found)
 print(show_alignment(steps))
@@ -174,8 +172,7 @@ axis.imshow(_distances(truth, found), cmap="Blues")
 path = np.cumsum([(kind != "I", kind != "D") for kind, *_ in steps], 0)
 axis.plot([0, *path[:, 1]], [0, *path[:, 0]], "o-", color="tab:orange")
 axis.set_xticks(range(6), ["", *found], rotation=90)
-axis.set_yticks(range(6), ["", *truth])
-plt.show()
+axis.set_yticks(range(6), ["", *truth]);
 
 
 # %% [markdown]
@@ -204,10 +201,8 @@ Pair = Sequence[Sequence[str]]  # a sentence: the truth, and what was read
 
 def corpus_errors(pairs: Iterable[Pair]) -> Errors:
     "The errors of many sentences together."
-    words, kinds = 0, Counter[str]()
-    for truth, read in pairs:
-        words += len(truth)
-        kinds.update(kind for kind, *_ in align(truth, read))
+    kinds = Counter(kind for truth, read in pairs for kind, *_ in align(truth, read))
+    words = kinds["="] + kinds["S"] + kinds["D"]
     return Errors(words, kinds["S"], kinds["D"], kinds["I"])
 
 

@@ -20,8 +20,6 @@ from pydantic import BaseModel, Field
 from mshnet.core import Settings
 
 
-# %%
-#| export
 class _SignFields(BaseModel):
     "Recipe settings of the clips, the network, its loss and its decoder."
 

@@ -9,14 +9,10 @@
 #| default_exp signs.ctc
 
 # %%
-#| hide
-import matplotlib.pyplot as plt
-
-# %%
 #| export
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 import numpy as np
 import torch
@@ -73,6 +69,8 @@ def ctc_loss(
 # An untrained output has ten steps, and the label is gloss 1, gloss 2. We follow the gradient and plot the probabilities. The label has no times. Training finds a step for each gloss, and the blank between them:
 
 # %%
+import matplotlib.pyplot as plt
+
 torch.manual_seed(1)
 free = (0.1 * torch.randn(1, 10, 3)).requires_grad_()
 shown, places = [], {0: 0, 3: 1, 30: 2}
@@ -156,8 +154,7 @@ signing_loss(outputs, *(torch.tensor(x) for x in ([6], [[1, 2]], [2])))
 #| export
 def collapse(path: Iterable[int]) -> list[int]:
     "Read a path: merge repeats, then drop blanks."
-    steps = list(path)
-    return [x for x, before in zip(steps, [0, *steps], strict=False) if x and x != before]
+    return [x for x, _ in groupby(path) if x]
 
 
 def greedy(log_probs: np.ndarray) -> list[int]:
