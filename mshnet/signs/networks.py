@@ -8,7 +8,7 @@ __all__ = ['out_lengths', 'Tracks', 'TemporalConv', 'BiLSTM', 'spectrum', 'NormL
 
 # %% ../../nbs/signs/04_networks.ipynb #c-import-math
 import math
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -33,29 +33,23 @@ class Tracks(nn.Module):
     def __init__(self, numbers: int, width: int = 96, dropout: float = 0.0) -> None:
         super().__init__()
         self.out = width
-        self.layers = nn.Sequential(
-            *(nn.Conv1d(numbers, width, 5), nn.BatchNorm1d(width), nn.ReLU()),
-            nn.Dropout(dropout),
-        )
+        conv = nn.Conv1d(numbers, width, 5)
+        self.layers = nn.Sequential(conv, nn.BatchNorm1d(width), nn.ReLU(), nn.Dropout(dropout))
 
     def forward(self, tracks: Tensor) -> Tensor:  # [B,T,N] -> [B,width,T]
         x = tracks.float().transpose(1, 2)
-        ends = x[:, :, :1].expand(-1, -1, 2), x[:, :, -1:].expand(-1, -1, 2)
-        return self.layers(torch.cat([ends[0], x, ends[1]], 2))
+        return self.layers(F.pad(x, (2, 2), mode="replicate"))
 
 # %% ../../nbs/signs/04_networks.ipynb #TemporalConv
-class TemporalConv(nn.Module):
+class TemporalConv(nn.Sequential):
     "Two convolutions of five steps, each followed by a pooling of two: [B,C,T] -> [B,hidden,T']."
 
     def __init__(self, before: int, hidden: int) -> None:
-        super().__init__()
-        self.temporal_conv = nn.Sequential(
+        layers = [
             *(nn.Conv1d(before, hidden, 5), nn.BatchNorm1d(hidden), nn.ReLU(), nn.MaxPool1d(2)),
             *(nn.Conv1d(hidden, hidden, 5), nn.BatchNorm1d(hidden), nn.ReLU(), nn.MaxPool1d(2)),
-        )
-
-    def forward(self, x: Tensor) -> Tensor:  # [B,C,T] -> [B,hidden,T']
-        return self.temporal_conv(x)
+        ]
+        super().__init__(OrderedDict(temporal_conv=nn.Sequential(*layers)))
 
 
 class BiLSTM(nn.Module):
@@ -250,10 +244,8 @@ class _Block(nn.Module):
         super().__init__()
         self.conv1, self.bn1 = _FrameConv(before, after, 3, stride), nn.BatchNorm2d(after)
         self.conv2, self.bn2 = _FrameConv(after, after, 3), nn.BatchNorm2d(after)
-        self.downsample: nn.Module = nn.Identity()
-        if stride > 1:
-            short = _FrameConv(before, after, 1, stride)
-            self.downsample = nn.Sequential(short, nn.BatchNorm2d(after))
+        short = [_FrameConv(before, after, 1, stride), nn.BatchNorm2d(after)] if stride > 1 else []
+        self.downsample = nn.Sequential(*short)  # without layers: the identity
 
     def forward(self, x: Tensor) -> Tensor:  # [N,before,H,W] -> [N,after,H / stride,W / stride]
         found = self.bn2(self.conv2(torch.relu(self.bn1(self.conv1(x)))))
