@@ -236,13 +236,11 @@ def _label_file(folder: Path, name: str) -> Path:
     return _either(folder / "label" / f"{PARTS[name]}.csv", folder / f"{PARTS[name]}.csv")
 
 
-_OTHER = re.compile(r"(?<=\S)[\s,，;；|／\\、]+(?=\S)")  # separates glosses, but is no slash
-
-
 def _read_labels(path: Path) -> list[tuple[str, str, tuple[str, ...]]]:
     "Name, signer and glosses of each clip in a table of CE-CSL; UserError for another separator."
     rows = _rows(path, ("Number", "Translator", "Gloss"))
-    other = [sign for r in rows if "/" not in r["Gloss"] and (sign := _OTHER.search(r["Gloss"]))]
+    sign = re.compile(r"(?<=\S)[\s,，;；|／\\、]+(?=\S)")  # separates glosses, but is no slash
+    other = [found for r in rows if "/" not in r["Gloss"] and (found := sign.search(r["Gloss"]))]
     if 2 * len(other) > len(rows):
         raise UserError(
             f"{path}: glosses are separated by {other[0][0]!r}, as in {other[0].string[:60]!r}; "
@@ -376,10 +374,8 @@ def load_clips(config: Any, names: Sequence[str]) -> dict[str, Clips]:
     source, skip = folder.resolve().name, config.on_bad_image == "skip"
     size, read = (0, _tracked) if kind == "tracks" else (config.frame_size, _filmed)
     has_val = _label_file(folder, "val").is_file() or (folder / "dev_words.csv").is_file()
-    found = {}
-    for name in names:
-        if name != "val" or has_val:
-            found[name] = _usable(name, source, read(folder, name), size, skip)
+    there = [name for name in names if name != "val" or has_val]
+    found = {name: _usable(name, source, read(folder, name), size, skip) for name in there}
     if "val" in names and not has_val:
         whole = found["train"].clips
         order = np.random.default_rng(config.seed).permutation(len(whole))

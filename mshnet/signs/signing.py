@@ -215,16 +215,13 @@ class Signs(Task):
     "Continuous sign language."
 
     better = ("wer", -1)
-
-    def __init__(self, config: SignsConfig) -> None:
-        super().__init__(config)
-        self.vocabulary: Vocabulary = Vocabulary(())
-        self.bigram: Bigram | None = None
-        self.learnt: frozenset[tuple[str, ...]] = frozenset()  # training sentences
-        self.truth: Sequence[Sequence[str]] = ()  # sentences that are being scored
-        self.places: Places = {}  # of the training glosses
-        self.buckets: list[int] = []
-        self.longest = 1  # glosses of a sentence
+    vocabulary = Vocabulary(())
+    bigram: Bigram | None = None
+    learnt: frozenset[tuple[str, ...]] = frozenset()  # training sentences
+    truth: Sequence[Sequence[str]] = ()  # sentences that are being scored
+    places: Places | None = None  # of the training glosses
+    buckets: Sequence[int] = ()
+    longest = 1  # glosses of a sentence
 
     def splits(self, names: Sequence[str] = ("train", "test")) -> dict[str, Any]:
         "Clips of a folder, or simulated ones; val where the epoch is chosen on it."
@@ -233,12 +230,9 @@ class Signs(Task):
         found = load_clips(c, [*names, *held_out])
         if "train" in found:
             self._learn(found["train"])
-        frames = [
-            min(c.max_frames, math.ceil(clip.frames * (1 + c.rescale if k == "train" else 1)))
-            for k, part in found.items()
-            for clip in part.clips
-        ]
-        self.buckets = bucket_lengths(frames, c.buckets)
+        slowest = {"train": 1 + c.rescale}  # by which the tempo makes a clip longer
+        frames = [x.frames * slowest.get(k, 1) for k, part in found.items() for x in part.clips]
+        self.buckets = bucket_lengths([min(c.max_frames, math.ceil(x)) for x in frames], c.buckets)
         self.longest = max(LONGEST, *(len(s) for part in found.values() for s in part.sentences))
         return found
 
@@ -300,9 +294,8 @@ class Signs(Task):
     def _clip(self, data: Any, row: int, epoch: int | None) -> tuple[Any, tuple[str, ...]]:
         "A clip as the network sees it, perhaps spliced in training, and its glosses."
         rng = None if epoch is None else self.rng(row, epoch)
-        if rng is None or not self.places or rng.random() > SPLICED:
-            frames, glosses = data.read(row), data.sentences[row]
-        else:
+        frames, glosses = data.read(row), data.sentences[row]
+        if rng is not None and self.places and rng.random() <= SPLICED:
             frames, glosses = _splice(data, row, self.places, rng)
         return _as_seen(frames, glosses, self.config, rng), glosses
 

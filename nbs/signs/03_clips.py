@@ -9,10 +9,6 @@
 #| default_exp signs.clips
 
 # %%
-#| hide
-import tempfile
-
-# %%
 #| export
 import contextlib
 import csv
@@ -268,13 +264,11 @@ def _label_file(folder: Path, name: str) -> Path:
     return _either(folder / "label" / f"{PARTS[name]}.csv", folder / f"{PARTS[name]}.csv")
 
 
-_OTHER = re.compile(r"(?<=\S)[\s,，;；|／\\、]+(?=\S)")  # separates glosses, but is no slash
-
-
 def _read_labels(path: Path) -> list[tuple[str, str, tuple[str, ...]]]:
     "Name, signer and glosses of each clip in a table of CE-CSL; UserError for another separator."
     rows = _rows(path, ("Number", "Translator", "Gloss"))
-    other = [sign for r in rows if "/" not in r["Gloss"] and (sign := _OTHER.search(r["Gloss"]))]
+    sign = re.compile(r"(?<=\S)[\s,，;；|／\\、]+(?=\S)")  # separates glosses, but is no slash
+    other = [found for r in rows if "/" not in r["Gloss"] and (found := sign.search(r["Gloss"]))]
     if 2 * len(other) > len(rows):
         raise UserError(
             f"{path}: glosses are separated by {other[0][0]!r}, as in {other[0].string[:60]!r}; "
@@ -313,8 +307,6 @@ def kind_of(folder: Path) -> str:  # "tracks" or "video"
 # ## Simulated signing
 #
 # A sign of the simulation is a path for each hand, through four random points. A sentence joins the paths of its glosses. Between two glosses the hands move from the end of one path to the start of the next. This transition is called *co-articulation*, and it makes continuous signing hard to read. Every signer has a position and a speed, and every hand trembles. The images show both hands as blobs in noise. The [guide](../guides/signs.ipynb) begins with such a sentence.
-#
-# `mshnet data --task signs --write DIR` writes the simulation in the layout of CE-CSL.
 
 # %%
 #| export
@@ -424,10 +416,8 @@ def load_clips(config: Any, names: Sequence[str]) -> dict[str, Clips]:
     source, skip = folder.resolve().name, config.on_bad_image == "skip"
     size, read = (0, _tracked) if kind == "tracks" else (config.frame_size, _filmed)
     has_val = _label_file(folder, "val").is_file() or (folder / "dev_words.csv").is_file()
-    found = {}
-    for name in names:
-        if name != "val" or has_val:
-            found[name] = _usable(name, source, read(folder, name), size, skip)
+    there = [name for name in names if name != "val" or has_val]
+    found = {name: _usable(name, source, read(folder, name), size, skip) for name in there}
     if "val" in names and not has_val:
         whole = found["train"].clips
         order = np.random.default_rng(config.seed).permutation(len(whole))
@@ -438,6 +428,8 @@ def load_clips(config: Any, names: Sequence[str]) -> dict[str, Clips]:
 
 
 # %%
+import tempfile
+
 with tempfile.TemporaryDirectory() as tmp:
     write_clips(Path(tmp), simulated_clips("test", 4, 12, seed=0, video=True))
     print(kind_of(Path(tmp)), [clip.glosses for clip in _filmed(Path(tmp), "test")])
