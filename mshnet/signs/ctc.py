@@ -116,8 +116,7 @@ class Bigram:
     @classmethod
     def of(cls, sentences: Iterable[Sequence[int]], classes: int) -> "Bigram":
         "Count the pairs in these sentences of numbers."
-        found = [pair for s in sentences for pair in zip([0, *s], [*s, 0], strict=True)]
-        return cls(Counter(found), classes)
+        return cls(Counter(pair for s in sentences for pair in pairwise([0, *s, 0])), classes)
 
     def log(self, before: int, gloss: int) -> float:
         "The log probability of a gloss (0: the end) after another (0: the beginning)."

@@ -179,15 +179,12 @@ class TwoBranch(Reader):
     41.9% on CE-CSL. Source: woshisad159/TFNet 991a1cc.
     """
 
-    def __init__(  # as for `OneBranch`
-        self, features: Any, classes: int, hidden: int = 1024, layers: int = 2,
-        dropout: float = 0.0, scale: float = 1.0,
-    ) -> None:  # fmt: skip
+    def __init__(self, features: Any, classes: int, hidden: int = 1024, scale: float = 1.0) -> None:
         super().__init__()
         self.conv2d, self.conv1d = features, TemporalConv(features.out, hidden)
         self.conv1d1 = TemporalConv(features.out, hidden)
-        self.temporal_model = BiLSTM(hidden, hidden, layers, dropout)
-        self.temporal_model1 = BiLSTM(hidden, hidden, layers, dropout)
+        self.temporal_model = BiLSTM(hidden, hidden)
+        self.temporal_model1 = BiLSTM(hidden, hidden)
         self.classifier1 = self.classifier2 = NormLinear(hidden, classes, scale)
         self.classifier3 = self.classifier4 = NormLinear(hidden, classes, scale)
         self.classifier5 = NormLinear(hidden, classes, scale)

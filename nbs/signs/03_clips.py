@@ -210,8 +210,7 @@ _COLUMNS = ("left-x", "left-y", "right-x", "right-y", "nose-x", "nose-y")
 def _rows(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
     "The rows of a table; UserError if it is unreadable, or lacks a column."
     reader = csv.DictReader(io.StringIO(read_text(path, "table")))
-    missing = [name for name in columns if name not in (reader.fieldnames or [])]
-    if missing:
+    if missing := [name for name in columns if name not in (reader.fieldnames or [])]:
         raise UserError(f"{path}: has no column {missing[0]!r}")
     try:
         return [{k: v or "" for k, v in row.items() if k} for row in reader]

@@ -201,7 +201,7 @@ def _make_network(config: SignsConfig, classes: int) -> Any:
     width, blocks = (8, (1, 1, 1, 1)) if c.backbone == "small" else (64, published)
     kind = TwoBranch if c.network == "tfnet" else OneBranch
     frames = Frames(width, blocks, gates=c.network == "tfnet")
-    return kind(frames, classes, c.hidden, 2, scale=c.scale)
+    return kind(frames, classes, c.hidden, scale=c.scale)
 
 
 # %% [markdown]
