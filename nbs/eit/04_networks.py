@@ -339,7 +339,7 @@ class Guided(nn.Module):
 # 2. A fresh network returns zeros for every input. Which weights have a gradient in its first step of training?
 #    <details><summary>Answer</summary>
 #
-#    Only those of the last linear layer. Its zeros let no gradient through to the others. In the second step the modulations have one, too, and from the third step on all weights.
+#    Only those of the last linear layer. Its zeros let no gradient through to the others. In the second step the modulations and the layers outside of the blocks have one, too, and in the third step all weights.
 #    </details>
 # 3. We exchange two tokens that lie in different windows. How does the output of a block change?
 #    <details><summary>Answer</summary>
