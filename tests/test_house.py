@@ -122,9 +122,8 @@ def upward_imports(name, cells, homes):
     """
     folder, number = home(name)
     bad = []
-    lessons = imported(nodes_of(code(cells, export=False)))
     exports = imported(nodes_of(code(cells, export=True)))
-    for module in sorted(lessons | exports):
+    for module in sorted(imported(nodes_of(code(cells)))):
         parts = module.split(".")
         dotted = (".".join(parts[:n]) for n in range(len(parts), 0, -1))
         found = next((m for m in dotted if m in homes), "")

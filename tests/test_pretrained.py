@@ -364,17 +364,19 @@ def test_no_test_image_was_trained_on(name):
     assert not known & image_digests([parts["test"]])
 
 
+def part_of(whole, folder, train, test):
+    "A data set with the images of another one, and lists of its own."
+    folder.mkdir()
+    for kind in ("images", "masks"):
+        (folder / kind).symlink_to(whole / kind)
+    (folder / "trainval.txt").write_text("\n".join(train))
+    (folder / "test.txt").write_text("\n".join(test))
+
+
 def test_a_score_on_training_images_is_not_silent(sirst, tmp_path):
     "It warns, and the protocol has their number."
-    folder = tmp_path / "set"
-    (folder / "images").mkdir(parents=True)
-    (folder / "masks").mkdir()
-    names = (sirst / "trainval.txt").read_text().split()[:12]
-    for name in names:
-        for kind in ("images", "masks"):
-            shutil.copy(sirst / kind / f"{name}.png", folder / kind)
-    (folder / "test.txt").write_text("\n".join(names))
-    (folder / "trainval.txt").write_text("\n".join(names))
+    folder, names = tmp_path / "set", (sirst / "trainval.txt").read_text().split()[:12]
+    part_of(sirst, folder, names, names)
     with pytest.warns(UserWarning, match="of the 12 scored images are among the training images"):
         result = evaluate(Config(dataset_dir=str(folder), device="cpu", base_size=128))
     assert result.protocol["trained_on_scored_images"] >= 9
@@ -383,11 +385,7 @@ def test_a_score_on_training_images_is_not_silent(sirst, tmp_path):
 def test_fine_tuned_weights_remember_what_the_first_were_trained_on(sirst, moved, tmp_path):
     "Their images count as training images too, also after a resume with another release's file."
     folder, names = tmp_path / "set", (sirst / "trainval.txt").read_text().split()[:12]
-    folder.mkdir()
-    for kind in ("images", "masks"):
-        (folder / kind).symlink_to(sirst / kind)
-    (folder / "trainval.txt").write_text("\n".join(names[:6]))
-    (folder / "test.txt").write_text("\n".join(names[6:]))
+    part_of(sirst, folder, names[:6], names[6:])
     settings = {"dataset_dir": str(folder), "weight_path": "pretrained", "epochs": 2}
     settings |= {"device": "cpu", "base_size": 32, "crop_size": 32, "output_dir": f"{tmp_path}/run"}
     with pytest.warns(UserWarning, match="of the 6 test images are among the training images"):
@@ -409,11 +407,7 @@ def test_fine_tuned_weights_remember_what_the_first_were_trained_on(sirst, moved
 def test_a_validation_part_that_was_trained_on_is_named_before_the_training(sirst, tmp_path):
     "It is to choose the epoch of a run that starts from weights which know its images."
     folder, names = tmp_path / "set", (sirst / "trainval.txt").read_text().split()[:10]
-    folder.mkdir()
-    for kind in ("images", "masks"):
-        (folder / kind).symlink_to(sirst / kind)
-    (folder / "trainval.txt").write_text("\n".join(names))
-    (folder / "test.txt").write_text((sirst / "test.txt").read_text().split()[0])
+    part_of(sirst, folder, names, (sirst / "test.txt").read_text().split()[:1])
     settings = {"dataset_dir": str(folder), "weight_path": "pretrained", "choose": "val"}
     settings |= {"device": "cpu", "base_size": 32, "crop_size": 32, "output_dir": f"{tmp_path}/run"}
     with pytest.warns(UserWarning, match=r"of the 2 val images are among .*; use --choose last"):

@@ -60,6 +60,11 @@ def calls(cell):
     return getattr(call.func, "id", "") if isinstance(call, ast.Call) else ""
 
 
+def told(notebook):
+    "All that the cells of a notebook printed."
+    return "".join(o.get("text", "") for c in notebook.cells for o in c.get("outputs", []))
+
+
 def check(notebook, run):
     "Every picture cell has an image; scores.json, status.json and the printed line agree."
     cells = [c for c in notebook.cells if c.cell_type == "code" and calls(c) in PICTURES]
@@ -68,11 +73,10 @@ def check(notebook, run):
         images = [o.data["image/png"] for o in cell.outputs if "image/png" in o.get("data", {})]
         assert images, f"{calls(cell)} shows no picture"
     assert calls(cells[0]) == "find_targets"  # before any training, and it finds some
-    assert re.search(r"[1-9]\d* targets? in", "".join(o.get("text", "") for o in cells[0].outputs))
-    printed = "".join(o.get("text", "") for c in notebook.cells for o in c.get("outputs", []))
+    assert re.search(r"[1-9]\d* targets? in", told(SimpleNamespace(cells=cells[:1])))
     scores = json.loads((run / "scores.json").read_text())
     status = json.loads((run / "status.json").read_text())
-    assert printed.splitlines()[-1] == scores["line"]
+    assert told(notebook).splitlines()[-1] == scores["line"]
     assert status["state"] == "finished"
     assert status["epochs_done"] == json.loads((run / "config.json").read_text())["epochs"]
     drawn = {p.stem for p in (run / "figures").iterdir()}
@@ -231,7 +235,7 @@ def test_kaggles_two_gpus_are_used_from_the_cell(tmp_path, sirst):
     check(notebook, run)
     protocol = json.loads((run / "scores.json").read_text())["protocol"]
     assert (protocol["images"], protocol["data"]) == (20, "nuaa-sirst")
-    printed = "".join(o.get("text", "") for c in notebook.cells for o in c.get("outputs", []))
+    printed = told(notebook)
     assert "epoch 1/1" in printed and "2 processes" in printed
     assert [line for line in printed.splitlines() if "error" in line] == []
 
@@ -243,11 +247,6 @@ def test_the_defaults_of_a_runner_are_possible(name):
     found = papermill.inspect_notebook(str(RUNNERS / f"{name}.ipynb"))
     values = {key: ast.literal_eval(value["default"]) for key, value in found.items()}
     assert configure(values).epochs >= 1 and values.get("task", name) == name
-
-
-def told(notebook):
-    "All that the cells of a notebook printed."
-    return "".join(o.get("text", "") for c in notebook.cells for o in c.get("outputs", []))
 
 
 @pytest.mark.nightly
