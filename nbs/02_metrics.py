@@ -15,13 +15,11 @@
 
 # %%
 #| hide
-from importlib import import_module
-
 import matplotlib.pyplot as plt
 import torch
 from fastcore.test import test_close, test_eq
 
-metrics = import_module("mshnet.metrics")
+from mshnet.metrics import MATCH, RADIUS, find, objects
 
 # %%
 #| export
@@ -80,14 +78,14 @@ print(f"Fa   4/{truths.size} = {4e6 / truths.size:.1f} per million pixels")
 truth, pred = np.zeros((2, 15, 18), bool)
 truth[4:7, 4:7] = truth[4:7, 8:11] = True
 pred[3:6, 6:9] = pred[7:9, 3:5] = pred[10:13, 12:15] = True
-targets, preds = metrics.objects(truth), metrics.objects(pred)
+targets, preds = objects(truth), objects(pred)
 colors = np.array([[1, 1, 1], [0.6, 0.8, 1], [1, 0.8, 0.5], [0.7, 0.7, 0.6]])
 figure = plt.figure(figsize=(10, 4.5), layout="constrained")
-for axes, (rule, match) in zip(figure.subplots(1, 2), metrics.MATCH.items(), strict=True):
-    found, pairs = metrics.find(targets, preds, rule), match(targets, preds)
+for axes, (rule, match) in zip(figure.subplots(1, 2), MATCH.items(), strict=True):
+    found, pairs = find(targets, preds, rule), match(targets, preds)
     axes.imshow(colors[truth + 2 * pred])
     for t, (y, x) in enumerate(targets.centroid):
-        axes.add_patch(plt.Circle((x, y), metrics.RADIUS, fill=False, color="tab:blue"))
+        axes.add_patch(plt.Circle((x, y), RADIUS, fill=False, color="tab:blue"))
         axes.text(x, y - 3.2, f"target {t + 1}", color="tab:blue", ha="center")
     for t, p in pairs:
         axes.plot(*np.stack([targets.centroid[t], preds.centroid[p]])[:, ::-1].T, "ko-", lw=3)

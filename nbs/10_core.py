@@ -13,10 +13,8 @@
 # %%
 #| hide
 import tempfile
-from importlib import import_module
 
-core = import_module("mshnet.core")
-Config = core.Config
+from mshnet.core import Config, configure, run_name
 
 # %%
 #| export
@@ -71,7 +69,7 @@ for wrong in ({"epochz": 3}, {"crop_size": 250, "choose": "best"}, {"device": "g
 with tempfile.TemporaryDirectory() as folder:
     file = Path(folder, "mine.json")
     file.write_text('{"epochs": 30, "lr": 0.01}')
-    config = core.configure({"preset": "paper", "epochs": 60}, str(file))
+    config = configure({"preset": "paper", "epochs": 60}, str(file))
 config.optimizer, config.lr, config.epochs
 
 # %% [markdown]
@@ -85,7 +83,7 @@ config.optimizer, config.lr, config.epochs
 
 # %%
 for change in ({}, {"device": "cpu", "num_workers": 0}, {"epochs": 3}, {"seed": 1}):
-    print(core.run_name(Config(**change)), change)
+    print(run_name(Config(**change)), change)
 
 # %% [markdown]
 # ## The machinery: the settings of every task

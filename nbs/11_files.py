@@ -19,11 +19,8 @@
 # %%
 #| hide
 import tempfile
-from importlib import import_module
 
-from mshnet.core import read_record
-
-files = import_module("mshnet.files")
+from mshnet.files import replacing, write_atomic, write_json
 
 # %%
 #| export
@@ -53,12 +50,12 @@ from mshnet.core import UserError, counted, read_record, shown
 # %%
 with tempfile.TemporaryDirectory() as tmp:
     path, old = Path(tmp) / "status.json", Path(tmp) / "old.json"
-    files.write_json(path, {"state": "running"})
-    with contextlib.suppress(OSError), files.replacing(path) as file:
+    write_json(path, {"state": "running"})
+    with contextlib.suppress(OSError), replacing(path) as file:
         file.write(b"half of a")
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     print(read_record(path), sorted(os.listdir(tmp)))
-    files.write_atomic(path, "new", previous=old)
+    write_atomic(path, "new", previous=old)
     print(path.read_text(), read_record(old))
 
 

@@ -16,11 +16,8 @@
 
 # %%
 #| hide
-from importlib import import_module
-
 from mshnet.core import Config
-
-places = import_module("mshnet.places")
+from mshnet.places import run_folder, session_hours, where
 
 # %%
 #| export
@@ -48,9 +45,9 @@ from mshnet.files import reason
 
 # %%
 for variable in ("COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE", "HOME"):
-    place = places.where({variable: "Batch"})
-    folder = str(places.run_folder(Config(seed=1), place)).lstrip("/")
-    print(folder, places.session_hours(place, {}))
+    place = where({variable: "Batch"})
+    folder = str(run_folder(Config(seed=1), place)).lstrip("/")
+    print(folder, session_hours(place, {}))
 
 
 # %% [markdown]

@@ -19,12 +19,11 @@
 # %%
 #| hide
 import tempfile
-from importlib import import_module
 
 from fastcore.test import expect_fail
 from PIL import Image
 
-fetch = import_module("mshnet.fetch")
+from mshnet.fetch import shipped_lists
 
 # %%
 #| export
@@ -62,7 +61,7 @@ from mshnet.places import (
 # Three data sets can be named without a path, and their lists come with the library (`mshnet/lists`). The default lists are those that most papers use, as in the toolbox XinyiYing/BasicIRSTD (95650c3). The authors of NUAA-SIRST published two different splits, of 427 and of 320 images; their names end in `-authors427` and `-authors320`. These are the numbers of images. The lists of different origins overlap: never score weights of one by another.
 
 # %%
-{name: len(file.read_text().split()) for name, file in fetch.shipped_lists().items()}
+{name: len(file.read_text().split()) for name, file in shipped_lists().items()}
 
 # %% [markdown]
 # ## The machinery: where is the data set?

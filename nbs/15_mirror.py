@@ -17,9 +17,8 @@
 # %%
 #| hide
 import tempfile
-from importlib import import_module
 
-mirror = import_module("mshnet.mirror")
+from mshnet.mirror import Mirror
 
 # %%
 #| export
@@ -45,7 +44,7 @@ from mshnet.places import has_checkpoint, megabytes
 with tempfile.TemporaryDirectory() as tmp:
     source, target = Path(tmp) / "run", Path(tmp) / "drive" / "run"
     source.mkdir()
-    with mirror.Mirror(source, target) as copies:
+    with Mirror(source, target) as copies:
         for text in ("epoch 1", "epoch 2"):
             (source / "last.pt").write_text(text)
             copies.wake()
