@@ -83,14 +83,13 @@ def sls_loss(
     gradient 0. Raises ValueError if the shapes differ (broadcasting would hide it).
     """
     _expect_equal_shapes("sls_loss", logits, mask)
-    with torch.autocast(logits.device.type, enabled=False):
-        prob, truth = torch.sigmoid(logits.float()), mask.float()
-        inter, pred_area, true_area = _sums(prob, truth)
-        overlap = _ratio(inter, pred_area + true_area - inter)
-        if scale:
-            overlap = scale_factor(pred_area, true_area) * overlap
-        loss = 1 - overlap
-        return loss + location_loss(prob, truth) if location else loss
+    prob, truth = torch.sigmoid(logits.float()), mask.float()
+    inter, pred_area, true_area = _sums(prob, truth)
+    overlap = _ratio(inter, pred_area + true_area - inter)
+    if scale:
+        overlap = scale_factor(pred_area, true_area) * overlap
+    loss = 1 - overlap
+    return loss + location_loss(prob, truth) if location else loss
 
 # %% ../nbs/01_loss.ipynb #soft_iou_loss
 def soft_iou_loss(
@@ -104,9 +103,8 @@ def soft_iou_loss(
     shapes differ.
     """
     _expect_equal_shapes("soft_iou_loss", logits, mask)
-    with torch.autocast(logits.device.type, enabled=False):
-        inter, pred, truth = _sums(torch.sigmoid(logits.float()), mask.float())
-        return 1 - (inter + 1) / (pred + truth - inter + 1)
+    inter, pred, truth = _sums(torch.sigmoid(logits.float()), mask.float())
+    return 1 - (inter + 1) / (pred + truth - inter + 1)
 
 
 def bce_loss(
@@ -114,11 +112,10 @@ def bce_loss(
     mask: Tensor,  # [B,1,H,W] truth, 0 or 1
 ) -> Tensor:  # [B] float32, one loss per image
     "Binary cross-entropy of each image, the mean over its pixels, in float32."
-    with torch.autocast(logits.device.type, enabled=False):
-        pixels = F.binary_cross_entropy_with_logits(logits.float(), mask.float(), reduction="none")
-        return pixels.mean((1, 2, 3))
+    pixels = F.binary_cross_entropy_with_logits(logits.float(), mask.float(), reduction="none")
+    return pixels.mean((1, 2, 3))
 
-# %% ../nbs/01_loss.ipynb #mshnet_loss
+
 LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "sls": sls_loss,
     "soft_iou": soft_iou_loss,
@@ -126,7 +123,7 @@ LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "soft_iou+bce": lambda logits, mask: soft_iou_loss(logits, mask) + bce_loss(logits, mask),
 }
 
-
+# %% ../nbs/01_loss.ipynb #mshnet_loss
 def mshnet_loss(
     masks: list[Tensor],  # logits at strides 1, 2, 4, 8; [] in the warm-up
     logits: Tensor,  # [B,1,H,W] the prediction
@@ -140,8 +137,6 @@ def mshnet_loss(
     if not masks and loss == "sls":
         return sls_loss(logits, mask, scale=False, location=False)
     losses = [LOSSES[loss](logits, mask)]
-    truth = mask.float()
     for i, head in enumerate(masks):
-        truth = F.max_pool2d(truth, 2) if i else truth
-        losses.append(LOSSES[loss](head, truth))
+        losses.append(LOSSES[loss](head, F.max_pool2d(mask.float(), 2**i)))
     return torch.stack(losses).mean(0)

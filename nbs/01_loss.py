@@ -187,14 +187,13 @@ def sls_loss(
     gradient 0. Raises ValueError if the shapes differ (broadcasting would hide it).
     """
     _expect_equal_shapes("sls_loss", logits, mask)
-    with torch.autocast(logits.device.type, enabled=False):
-        prob, truth = torch.sigmoid(logits.float()), mask.float()
-        inter, pred_area, true_area = _sums(prob, truth)
-        overlap = _ratio(inter, pred_area + true_area - inter)
-        if scale:
-            overlap = scale_factor(pred_area, true_area) * overlap
-        loss = 1 - overlap
-        return loss + location_loss(prob, truth) if location else loss
+    prob, truth = torch.sigmoid(logits.float()), mask.float()
+    inter, pred_area, true_area = _sums(prob, truth)
+    overlap = _ratio(inter, pred_area + true_area - inter)
+    if scale:
+        overlap = scale_factor(pred_area, true_area) * overlap
+    loss = 1 - overlap
+    return loss + location_loss(prob, truth) if location else loss
 
 
 # %% [markdown]
@@ -235,9 +234,8 @@ def soft_iou_loss(
     shapes differ.
     """
     _expect_equal_shapes("soft_iou_loss", logits, mask)
-    with torch.autocast(logits.device.type, enabled=False):
-        inter, pred, truth = _sums(torch.sigmoid(logits.float()), mask.float())
-        return 1 - (inter + 1) / (pred + truth - inter + 1)
+    inter, pred, truth = _sums(torch.sigmoid(logits.float()), mask.float())
+    return 1 - (inter + 1) / (pred + truth - inter + 1)
 
 
 def bce_loss(
@@ -245,13 +243,19 @@ def bce_loss(
     mask: Tensor,  # [B,1,H,W] truth, 0 or 1
 ) -> Tensor:  # [B] float32, one loss per image
     "Binary cross-entropy of each image, the mean over its pixels, in float32."
-    with torch.autocast(logits.device.type, enabled=False):
-        pixels = F.binary_cross_entropy_with_logits(logits.float(), mask.float(), reduction="none")
-        return pixels.mean((1, 2, 3))
+    pixels = F.binary_cross_entropy_with_logits(logits.float(), mask.float(), reduction="none")
+    return pixels.mean((1, 2, 3))
 
+
+LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "sls": sls_loss,
+    "soft_iou": soft_iou_loss,
+    "bce": bce_loss,
+    "soft_iou+bce": lambda logits, mask: soft_iou_loss(logits, mask) + bce_loss(logits, mask),
+}
 
 # %% [markdown]
-# In the figure a solid line is a pull downwards (the prediction shrinks), a dotted one a pull upwards. The logarithmic scale spans nine orders of magnitude.
+# The figure names the losses as the setting `loss` does. A solid line is a pull downwards (the prediction shrinks), a dotted one a pull upwards. The logarithmic scale spans nine orders of magnitude.
 
 # %%
 target = torch.zeros(1, 1, 256, 256)
@@ -267,12 +271,7 @@ def pull(loss, z):
 
 losses = {
     "plain IoU": lambda logits, mask: sls_loss(logits, mask, scale=False, location=False),
-    "SLS": sls_loss,
-    "soft IoU": soft_iou_loss,
-    "cross-entropy": bce_loss,
-    "soft IoU + cross-entropy": lambda logits, mask: (
-        soft_iou_loss(logits, mask) + bce_loss(logits, mask)
-    ),
+    **LOSSES,
 }
 logits = torch.arange(-16, 4.1, 0.25)
 figure = plt.figure(figsize=(9, 4.2), layout="constrained")
@@ -284,10 +283,9 @@ for (name, loss), color in zip(losses.items(), ["C7", "C3", "C0", "C1", "k"], st
         axes.semilogy(logits, part, style, color=color, lw=2, label=name if sign > 0 else None)
 axes.axvline(-8.1, color="0.8", zorder=0)
 axes.text(-8, 3e-9, "the predicted area\nis right", color="0.4")
-axes.set(xlabel="logit $z$ of every pixel: nothing is predicted ... everything", ylim=(1e-9, 3))
-axes.set(
-    ylabel="size of the gradient", title="How a loss pulls on a prediction that is wrong everywhere"
-)
+axes.set(ylabel="size of the gradient", ylim=(1e-9, 3))
+axes.set_xlabel("logit $z$ of every pixel: nothing is predicted ... everything")
+axes.set_title("How a loss pulls on a prediction that is wrong everywhere")
 figure.legend(loc="outside right center", title="solid: downwards\ndotted: upwards");
 
 # %%
@@ -295,26 +293,18 @@ figure.legend(loc="outside right center", title="solid: downwards\ndotted: upwar
 test_eq(soft_iou_loss(torch.full((1, 1, 8, 8), -200.0), torch.zeros(1, 1, 8, 8)).item(), 0)
 assert pull(sls_loss, -8.0) > 0.8 and abs(pull(sls_loss, -12.0)) < 1e-4
 
+
 # %% [markdown]
 # The SLS loss pulls with 0.8 where the area is right, and thousands of times less on either side. Near -16 it pulls *downwards* on an empty prediction, because the small constant in its angle is larger than the predicted mass. Adagrad divides by the root of all squared gradients so far, and after a gradient of 0.8 its steps are far too small to come back. "Everything" and "nothing" are both traps, and the paper's recipe [collapses](41_detection.ipynb) into one of them for some seeds.
 #
 # Cross-entropy pulls with 0.5 to 1 on a full prediction, and never with less than 3e-4 on an empty one. But it counts pixels, and a target has few. Soft IoU counts a target's pixels and false pixels alike, whatever the size of the image, but its gradient vanishes on both sides. The sum of the two has neither weakness: it pulls with at least 0.0067 on every prediction that is too large, and upwards on an empty one. Near -13 both balance: one number for all pixels cannot do better, and the network has to tell pixels apart.
-
-# %% [markdown]
+#
 # ## The machinery: all outputs at once
 #
 # The network predicts at four scales and fuses them. Each of the five outputs is compared with the truth at its own size. A target must not vanish when the truth is halved, so each 2x2 patch keeps its maximum. The loss is the mean of the five. In the paper's warm-up only the full-size head is trained, by plain IoU.
 
 # %%
 #| export
-LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "sls": sls_loss,
-    "soft_iou": soft_iou_loss,
-    "bce": bce_loss,
-    "soft_iou+bce": lambda logits, mask: soft_iou_loss(logits, mask) + bce_loss(logits, mask),
-}
-
-
 def mshnet_loss(
     masks: list[Tensor],  # logits at strides 1, 2, 4, 8; [] in the warm-up
     logits: Tensor,  # [B,1,H,W] the prediction
@@ -328,10 +318,8 @@ def mshnet_loss(
     if not masks and loss == "sls":
         return sls_loss(logits, mask, scale=False, location=False)
     losses = [LOSSES[loss](logits, mask)]
-    truth = mask.float()
     for i, head in enumerate(masks):
-        truth = F.max_pool2d(truth, 2) if i else truth
-        losses.append(LOSSES[loss](head, truth))
+        losses.append(LOSSES[loss](head, F.max_pool2d(mask.float(), 2**i)))
     return torch.stack(losses).mean(0)
 
 
