@@ -77,11 +77,8 @@ RADIUS = 3.0  # pixels; a centroid must be nearer than this
 Pairs = list[tuple[int, int]]  # (target, prediction)
 
 
-def near(
-    targets: Objects,
-    preds: Objects,
-) -> list[tuple[int, int, float]]:  # (target, prediction, distance in pixels), in label order
-    "All pairs of a target and a prediction that are less than 3 pixels apart."
+def near(targets: Objects, preds: Objects) -> list[tuple[int, int, float]]:
+    "All (target, prediction, distance) that are less than 3 pixels apart, in label order."
     pairs = []
     for t, centre in enumerate(targets.centroid):
         apart = centre - preds.centroid
@@ -92,24 +89,16 @@ def near(
     return pairs
 
 
-def match_reference(
-    targets: Objects,
-    preds: Objects,
-) -> Pairs:
+def match_reference(targets: Objects, preds: Objects) -> Pairs:
     "Each target, in label order, takes the first free prediction (as the published scripts do)."
     pairs: dict[int, int] = {}
-    taken: set[int] = set()
     for t, p, _ in near(targets, preds):
-        if t not in pairs and p not in taken:
+        if t not in pairs and p not in pairs.values():
             pairs[t] = p
-            taken.add(p)
     return list(pairs.items())
 
 
-def match_exact(
-    targets: Objects,
-    preds: Objects,
-) -> Pairs:
+def match_exact(targets: Objects, preds: Objects) -> Pairs:
     "As many pairs as possible, then the least total distance, then the largest predictions."
     edges = [edge for edge in near(targets, preds) if edge[2] < RADIUS - 1e-9]
     rows = {t: i for i, t in enumerate(dict.fromkeys(t for t, _, _ in edges))}
@@ -193,10 +182,7 @@ def fraction(part: float, whole: float) -> float:
     return part / whole if whole else math.nan
 
 # %% ../nbs/02_metrics.ipynb #in_turns
-def in_turns(
-    parts: list[list[Any]],
-    size: int,
-) -> list[Any]:
+def in_turns(parts: list[list[Any]], size: int) -> list[Any]:
     "Take `size` items of the first list, `size` of the second, and so on, until all are taken."
     steps = range(0, max(map(len, parts)), size)
     return [x for i in steps for part in parts for x in part[i : i + size]]
@@ -241,11 +227,8 @@ class Tally:
     def scores(self) -> Scores:
         "The scores of all images counted so far."
         inter, pred, mask = (sum(v) for v in (self.inter, self.pred, self.mask))
-        ious = [
-            i / (p + m - i)
-            for i, p, m in zip(self.inter, self.pred, self.mask, strict=True)
-            if p + m - i
-        ]
+        counts = zip(self.inter, self.pred, self.mask, strict=True)
+        ious = [i / (p + m - i) for i, p, m in counts if p + m - i]
         targets, matched = (sum(getattr(f, k) for f in self.found) for k in ("targets", "matched"))
         return Scores(
             iou=fraction(inter, pred + mask - inter),
@@ -317,9 +300,8 @@ class Histogram:
 
     def join(self, others: list["Histogram"]) -> None:
         "Take over the sum of several, this one included."
-        self.target, self.background = (
-            sum(getattr(other, name) for other in others) for name in ("target", "background")
-        )
+        self.target = np.sum([other.target for other in others], axis=0)
+        self.background = np.sum([other.background for other in others], axis=0)
 
     def curve(self) -> dict[str, np.ndarray]:  # each [BINS], by rising threshold
         "Precision, recall and false positive rate for `prob >= threshold`."

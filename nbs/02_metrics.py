@@ -44,13 +44,13 @@ truths[0, 4:10, 4:10] = guesses[0, 4:10, 5:10] = True
 truths[1, 2:4, 2:4] = truths[1, 10:12, 10:12] = True
 guesses[1, 2:4, 2:4] = guesses[1, 5:7, 12:14] = True
 tints = np.array([[1, 1, 1], [0.6, 0.8, 1], [1, 0.8, 0.5], [0.3, 0.6, 0.3]])
-figure = plt.figure(figsize=(7, 3.6), layout="constrained")
-for axes, mask, pred, name in zip(figure.subplots(1, 2), truths, guesses, "AB", strict=True):
-    axes.imshow(tints[mask + 2 * pred])
-    overlap, union = np.count_nonzero(mask & pred), np.count_nonzero(mask | pred)
-    axes.set(xticks=[], yticks=[], title=f"image {name}: overlap {overlap}, union {union}")
-figure.supxlabel("blue: missed, orange: predicted in vain, green: both")
 overlaps, unions = (truths & guesses).sum((1, 2)), (truths | guesses).sum((1, 2))
+figure = plt.figure(figsize=(7, 3.6), layout="constrained")
+for i, axes in enumerate(figure.subplots(1, 2)):
+    axes.imshow(tints[truths[i] + 2 * guesses[i]])
+    title = f"image {'AB'[i]}: overlap {overlaps[i]}, union {unions[i]}"
+    axes.set(xticks=[], yticks=[], title=title)
+figure.supxlabel("blue: missed, orange: predicted in vain, green: both")
 precision, recall = overlaps.sum() / guesses.sum(), overlaps.sum() / truths.sum()
 print(f"IoU  {overlaps.sum()}/{unions.sum()} = {overlaps.sum() / unions.sum():.2f}")
 print(f"nIoU mean of {overlaps / unions} = {(overlaps / unions).mean():.2f}")
@@ -61,8 +61,7 @@ print(f"Fa   4/{truths.size} = {4e6 / truths.size:.1f} per million pixels")
 
 # %% [markdown]
 # IoU adds the pixels of all images before it divides, so the large target decides. nIoU is the mean over the images, so the small targets of image B count as much as the large one. F1 is 2 IoU / (1 + IoU) and ranks methods as IoU does. Pd and Fa need objects. Here we counted them by eye; the rest of the page computes them.
-
-# %% [markdown]
+#
 # ## Which prediction found which target?
 #
 # An object is a set of pixels of a mask that touch at a side or a corner. A prediction finds a target if their centroids are less than 3 pixels apart, and it can find only one. When several are close together, the answer depends on the rule, and two rules are in use here:
@@ -79,11 +78,10 @@ truth, pred = np.zeros((2, 15, 18), bool)
 truth[4:7, 4:7] = truth[4:7, 8:11] = True
 pred[3:6, 6:9] = pred[7:9, 3:5] = pred[10:13, 12:15] = True
 targets, preds = objects(truth), objects(pred)
-colors = np.array([[1, 1, 1], [0.6, 0.8, 1], [1, 0.8, 0.5], [0.7, 0.7, 0.6]])
 figure = plt.figure(figsize=(10, 4.5), layout="constrained")
 for axes, (rule, match) in zip(figure.subplots(1, 2), MATCH.items(), strict=True):
     found, pairs = find(targets, preds, rule), match(targets, preds)
-    axes.imshow(colors[truth + 2 * pred])
+    axes.imshow(tints[truth + 2 * pred])
     for t, (y, x) in enumerate(targets.centroid):
         axes.add_patch(plt.Circle((x, y), RADIUS, fill=False, color="tab:blue"))
         axes.text(x, y - 3.2, f"target {t + 1}", color="tab:blue", ha="center")
@@ -180,11 +178,8 @@ RADIUS = 3.0  # pixels; a centroid must be nearer than this
 Pairs = list[tuple[int, int]]  # (target, prediction)
 
 
-def near(
-    targets: Objects,
-    preds: Objects,
-) -> list[tuple[int, int, float]]:  # (target, prediction, distance in pixels), in label order
-    "All pairs of a target and a prediction that are less than 3 pixels apart."
+def near(targets: Objects, preds: Objects) -> list[tuple[int, int, float]]:
+    "All (target, prediction, distance) that are less than 3 pixels apart, in label order."
     pairs = []
     for t, centre in enumerate(targets.centroid):
         apart = centre - preds.centroid
@@ -195,24 +190,16 @@ def near(
     return pairs
 
 
-def match_reference(
-    targets: Objects,
-    preds: Objects,
-) -> Pairs:
+def match_reference(targets: Objects, preds: Objects) -> Pairs:
     "Each target, in label order, takes the first free prediction (as the published scripts do)."
     pairs: dict[int, int] = {}
-    taken: set[int] = set()
     for t, p, _ in near(targets, preds):
-        if t not in pairs and p not in taken:
+        if t not in pairs and p not in pairs.values():
             pairs[t] = p
-            taken.add(p)
     return list(pairs.items())
 
 
-def match_exact(
-    targets: Objects,
-    preds: Objects,
-) -> Pairs:
+def match_exact(targets: Objects, preds: Objects) -> Pairs:
     "As many pairs as possible, then the least total distance, then the largest predictions."
     edges = [edge for edge in near(targets, preds) if edge[2] < RADIUS - 1e-9]
     rows = {t: i for i, t in enumerate(dict.fromkeys(t for t, _, _ in edges))}
@@ -316,10 +303,7 @@ def fraction(part: float, whole: float) -> float:
 
 # %%
 #| export
-def in_turns(
-    parts: list[list[Any]],
-    size: int,
-) -> list[Any]:
+def in_turns(parts: list[list[Any]], size: int) -> list[Any]:
     "Take `size` items of the first list, `size` of the second, and so on, until all are taken."
     steps = range(0, max(map(len, parts)), size)
     return [x for i in steps for part in parts for x in part[i : i + size]]
@@ -364,11 +348,8 @@ class Tally:
     def scores(self) -> Scores:
         "The scores of all images counted so far."
         inter, pred, mask = (sum(v) for v in (self.inter, self.pred, self.mask))
-        ious = [
-            i / (p + m - i)
-            for i, p, m in zip(self.inter, self.pred, self.mask, strict=True)
-            if p + m - i
-        ]
+        counts = zip(self.inter, self.pred, self.mask, strict=True)
+        ious = [i / (p + m - i) for i, p, m in counts if p + m - i]
         targets, matched = (sum(getattr(f, k) for f in self.found) for k in ("targets", "matched"))
         return Scores(
             iou=fraction(inter, pred + mask - inter),
@@ -458,9 +439,8 @@ class Histogram:
 
     def join(self, others: list["Histogram"]) -> None:
         "Take over the sum of several, this one included."
-        self.target, self.background = (
-            sum(getattr(other, name) for other in others) for name in ("target", "background")
-        )
+        self.target = np.sum([other.target for other in others], axis=0)
+        self.background = np.sum([other.background for other in others], axis=0)
 
     def curve(self) -> dict[str, np.ndarray]:  # each [BINS], by rising threshold
         "Precision, recall and false positive rate for `prob >= threshold`."
