@@ -73,7 +73,7 @@ def replacing(
     durable: bool = True,  # False: not flushed to the disk, for thousands of files
 ) -> Iterator[BinaryIO]:
     "Open a new file that replaces `path` at the end of the block, unless the block raises."
-    temporary = _temporary(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with open(temporary, "wb") as file:
             yield file
@@ -103,11 +103,6 @@ def to_disk(file: IO[bytes]) -> None:
     except OSError as error:
         if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
             raise
-
-
-def _temporary(path: Path) -> Path:
-    "The name under which this process writes a new file."
-    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
 
 
 def _sync_folder(folder: Path) -> None:
@@ -146,13 +141,6 @@ def explain_failure(
         raise UserError(f"{what} ({reason(error)}); {todo}") from None
 
 
-def names_beside(path: Path) -> list[str]:
-    "The other names in the folder of a path, to suggest one of them."
-    with contextlib.suppress(OSError, ValueError):
-        return [beside.name for beside in path.parent.iterdir() if beside.name != path.name]
-    return []
-
-
 def write_atomic(
     path: Path, content: bytes | str, previous: Path | None = None, durable: bool = True
 ) -> None:
@@ -169,8 +157,7 @@ def write_json(path: Path, value: Any) -> None:
 
 def claim(folder: Path, name: str, record: dict[str, Any]) -> None:
     "Record in a file how a data set is made; UserError if the folder holds anything else."
-    there = read_record(folder / name)
-    if there != json.loads(json.dumps(record)):
+    if read_record(folder / name) != json.loads(json.dumps(record)):
         if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
             raise UserError(f"{folder}: holds other data; use a new or an empty folder")
         make_folder(folder)
@@ -249,7 +236,7 @@ def copy_file(
         to_disk(target)
         if stamp(source.fileno()) != before:
             raise ChangedMeanwhile(f"{old.name} is being written to")
-        if digest(_temporary(new)) != seen.hexdigest():
+        if digest(Path(target.name)) != seen.hexdigest():
             raise OSError("a copy differs from its original")
         if previous and new.exists():  # else `previous` is the only one
             with contextlib.suppress(FileNotFoundError):
@@ -377,22 +364,19 @@ def locked(
     wait: bool = True,  # False: TimeoutError if another process holds the lock
 ) -> Iterator[bool]:  # False: this disk has no locks
     "Hold a lock that the system releases when this process ends."
-    from filelock import FileLock, Timeout  # imported here: `mshnet --help` needs none
+    from filelock import FileLock  # imported here: `mshnet --help` needs none
 
     known = inspect.signature(FileLock.__init__).parameters  # of the installed version
     strict: dict[str, Any] = {"fallback_to_soft": False} if "fallback_to_soft" in known else {}
-    lock, held = FileLock(file, **strict), True
+    lock = FileLock(file, **strict)
     try:
         lock.acquire(timeout=-1 if wait else 0)
-    except Timeout:
-        raise TimeoutError(f"{file} is held by another process") from None
     except (NotImplementedError, OSError) as error:
         unsupported = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP)
         if isinstance(error, OSError) and error.errno not in unsupported:
             raise
-        held = False
     try:
-        yield held
+        yield lock.is_locked
     finally:
         with contextlib.suppress(OSError):  # such as a disk that has vanished
             lock.release()
@@ -420,18 +404,16 @@ def prefetch(
     if workers == 0:
         yield from map(make, plans)
         return
-    with ThreadPoolExecutor(workers) as pool:
-        waiting: deque[Future[Any]] = deque()
-        try:
-            for plan in plans:
-                waiting.append(pool.submit(make, plan))
-                if len(waiting) > 2 * workers:
-                    yield waiting.popleft().result()
-            while waiting:
+    pool, waiting = ThreadPoolExecutor(workers), deque[Future[Any]]()
+    try:
+        for plan in plans:
+            waiting.append(pool.submit(make, plan))
+            if len(waiting) > 2 * workers:
                 yield waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 # %% [markdown]
 # ## Questions

@@ -36,13 +36,13 @@ import shutil
 import tarfile
 import unicodedata
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib.resources import files
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from mshnet.core import UserError, did_you_mean
-from mshnet.files import explain_failure, locked, names_beside, reason
+from mshnet.files import explain_failure, locked, reason
 from mshnet.places import (
     MY_DRIVE,
     Place,
@@ -93,7 +93,9 @@ def find_dataset(
             return unpack(path, place.local)
     if published := known(text):
         return download(published, place.local)
-    near = names_beside(written) + [published.name for published in KNOWN]
+    near = [published.name for published in KNOWN]
+    with contextlib.suppress(OSError, ValueError):
+        near = [beside.name for beside in written.parent.iterdir() if beside != written] + near
     kind = "there is no such folder" + ("" if written.is_absolute() else f" in {Path.cwd()}")
     if os.path.isfile(written):
         kind = "is no folder and no .zip archive; unpack it, or pack its content as .zip"
@@ -193,11 +195,9 @@ def _is_junk(name: str) -> bool:
 
 def _innermost(folder: Path) -> Path:
     "Descend as long as a folder contains nothing but one folder."
-    while True:
-        inside = list(folder.iterdir())
-        if len(inside) != 1 or not inside[0].is_dir():
-            return folder
+    while len(inside := list(folder.iterdir())) == 1 and inside[0].is_dir():
         folder = inside[0]
+    return folder
 
 
 # %%
@@ -293,20 +293,15 @@ def download(published: Published, local: Path) -> Path:
         if not new:
             return folder
         say(f"data    downloading {name} (its page and terms: {published.page})")
-        wanted, problem = _pixels(published), ""
+        wanted, problems = _pixels(published), list[str]()
         total = len(wanted)
-        with heartbeat(
-            lambda _: say(f"data    {total - len(wanted)} of {total} files"), every=20.0
-        ):
-            for url in published.archives:
-                try:
-                    for path, content in _pictures_at(url) if wanted else ():
-                        _keep(PurePosixPath(path), content, wanted, new)
-                        if not wanted:
-                            break
-                except ConnectionError as error:
-                    problem = f"{reason(error)}; "
+        with heartbeat(lambda _: say(f"data    {total - len(wanted)} of {total} files"), every=20):
+            for path, content in _pictures_at(published.archives, problems):
+                _keep(PurePosixPath(path), content, wanted, new)
+                if not wanted:
+                    break
         if wanted:
+            problem = f"{problems[-1]}; " if problems else ""
             raise UserError(
                 f"{name}: cannot be downloaded: {problem}{len(wanted)} of {total} files are "
                 f"missing or have other pixels (such as {min(wanted)}); check that Internet is on "
@@ -317,20 +312,22 @@ def download(published: Published, local: Path) -> Path:
     return folder
 
 
-def _pictures_at(url: str) -> Iterator[tuple[str, bytes]]:
-    "Path and content of each image in a remote archive; ConnectionError if it breaks off."
+def _pictures_at(urls: Iterable[str], problems: list[str]) -> Iterator[tuple[str, bytes]]:
+    "Path and content of each image in remote archives; `problems` gets why one breaks off."
     import requests  # imported here: `mshnet --help` needs none
 
-    try:
-        with requests.get(url, stream=True, timeout=60) as answer:
-            answer.raise_for_status()
-            with tarfile.open(fileobj=answer.raw, mode="r|gz") as box:
-                for member in box:
-                    wanted = member.name.lower().endswith(_PICTURES) and member.size <= _LARGEST
-                    if wanted and (file := box.extractfile(member)):
-                        yield member.name, file.read()
-    except Exception as error:  # of the network, or of an archive that is none
-        raise ConnectionError(reason(error)) from None
+    for url in urls:
+        try:
+            with requests.get(url, stream=True, timeout=60) as answer:
+                answer.raise_for_status()
+                with tarfile.open(fileobj=answer.raw, mode="r|gz") as box:
+                    for member in box:
+                        wanted = member.name.lower().endswith(_PICTURES)
+                        small = member.size <= _LARGEST
+                        if wanted and small and (file := box.extractfile(member)):
+                            yield member.name, file.read()
+        except Exception as error:  # of the network, or of an archive that is none
+            problems.append(reason(error))
 
 
 def _keep(path: PurePosixPath, content: bytes, wanted: dict[str, str], folder: Path) -> None:
