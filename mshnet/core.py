@@ -4,17 +4,16 @@
 
 # %% auto #0
 __all__ = ['Count', 'Positive', 'Share', 'OrAuto', 'TASKS', 'RETIRED', 'RETIRED_RECIPE', 'ALIASES', 'OF_ITS_MACHINE', 'STOPPED',
-           'TIME_OVER', 'Fields', 'TrainingFields', 'OptimizerFields', 'PlaceFields', 'Settings', 'resolve',
-           'settings_class', 'task_of', 'configure', 'read_settings', 'settings_of', 'is_record', 'of_earlier_release',
-           'settings_from', 'from_notebook', 'run_name', 'UserError', 'as_user_error', 'unknown', 'did_you_mean',
-           'one_line', 'shown', 'first_line', 'quoted', 'counted', 'read_text', 'read_json', 'read_record']
+           'TIME_OVER', 'Fields', 'TrainingFields', 'OptimizerFields', 'PlaceFields', 'Settings', 'settings_class',
+           'task_of', 'configure', 'read_settings', 'settings_of', 'is_record', 'of_earlier_release', 'settings_from',
+           'from_notebook', 'run_name', 'UserError', 'as_user_error', 'unknown', 'did_you_mean', 'one_line', 'shown',
+           'first_line', 'quoted', 'counted', 'read_text', 'read_json', 'read_record']
 
 # %% ../nbs/10_core.ipynb #c-import-codecs
 import codecs
 import contextlib
 import difflib
 import hashlib
-import importlib
 import json
 import os
 import reprlib
@@ -23,6 +22,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from pkgutil import resolve_name as resolve
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
@@ -236,19 +236,13 @@ def _is_possible_path(text: str) -> bool:
     known_user = not os.path.expanduser(text).startswith("~")
     return len(text) <= 1000 and longest <= 255 and min(text, default=" ") >= " " and known_user
 
-# %% ../nbs/10_core.ipynb #resolve
+# %% ../nbs/10_core.ipynb #__getattr__
 TASKS: dict[str, tuple[str, str]] = {  # its settings and its class, each as "module:name"
     "detect": ("mshnet.recipe:Config", "mshnet.detection:Detection"),
     "eit": ("mshnet.eit.eit_config:EitConfig", "mshnet.eit.reconstruction:Eit"),
     "events": ("mshnet.events.events_config:EventsConfig", "mshnet.events.recognition:Events"),
     "signs": ("mshnet.signs.signs_config:SignsConfig", "mshnet.signs.signing:Signs"),
 }
-
-
-def resolve(text: str) -> Any:
-    "Import the object that a text such as `mshnet.recipe:Config` names."
-    module, _, name = text.partition(":")
-    return getattr(importlib.import_module(module), name)
 
 
 def __getattr__(name: str) -> Any:

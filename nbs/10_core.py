@@ -22,7 +22,6 @@ import codecs
 import contextlib
 import difflib
 import hashlib
-import importlib
 import json
 import os
 import reprlib
@@ -31,6 +30,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from pkgutil import resolve_name as resolve
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
@@ -318,12 +318,6 @@ TASKS: dict[str, tuple[str, str]] = {  # its settings and its class, each as "mo
     "events": ("mshnet.events.events_config:EventsConfig", "mshnet.events.recognition:Events"),
     "signs": ("mshnet.signs.signs_config:SignsConfig", "mshnet.signs.signing:Signs"),
 }
-
-
-def resolve(text: str) -> Any:
-    "Import the object that a text such as `mshnet.recipe:Config` names."
-    module, _, name = text.partition(":")
-    return getattr(importlib.import_module(module), name)
 
 
 def __getattr__(name: str) -> Any:
