@@ -167,10 +167,8 @@ class MSHNet(UNet):
     @classmethod
     def pretrained(cls) -> "MSHNet":
         "The network with the weights that come with the library, in evaluation mode, on the CPU."
-        core, weights = (importlib.import_module(f"mshnet.{name}") for name in ("core", "weights"))
-        model = cls()
-        with core.as_user_error():
-            weights.load_weights(model, weights.weights_file(weights.PRETRAINED))
+        weights, model = importlib.import_module("mshnet.weights"), cls()
+        weights.load_weights(model, weights.weights_file(weights.PRETRAINED))
         return model.eval()
 
 # %% ../nbs/00_model.ipynb #init_heads

@@ -70,8 +70,7 @@ show_scene(plt.figure(figsize=(4, 4), layout="constrained").subplots())
 #          encoder 3 32x32x128 ---------------> decoder 3 32x32x128 --------- head -> mask 3 -'
 #                        middle 16x16x256
 # ```
-
-# %% [markdown]
+#
 # ## Attention
 #
 # **Channel attention** weighs the features of an image. It pools each channel over the image, by mean and by maximum. Both describe the same channels, so both pass through the same small bottleneck. The sigmoid of their sum is the weight of the channel.
@@ -165,9 +164,7 @@ def _stage(in_channels: int, out_channels: int, blocks: int) -> nn.Sequential:
 # %% [markdown]
 # ## The U
 #
-# The U has four scales down, a middle and four scales up, as in the figure. Its two operations between the scales are upsampling and joining.
-#
-# Upsampling uses `align_corners=True`, because the published weights were trained with it. The first and last pixel of a row keep their places.
+# Between two scales of the U the features are upsampled and joined. Upsampling uses `align_corners=True`, because the published weights were trained with it. The first and last pixel of a row keep their places.
 
 # %%
 #| export
@@ -271,10 +268,8 @@ class MSHNet(UNet):
     @classmethod
     def pretrained(cls) -> "MSHNet":
         "The network with the weights that come with the library, in evaluation mode, on the CPU."
-        core, weights = (importlib.import_module(f"mshnet.{name}") for name in ("core", "weights"))
-        model = cls()
-        with core.as_user_error():
-            weights.load_weights(model, weights.weights_file(weights.PRETRAINED))
+        weights, model = importlib.import_module("mshnet.weights"), cls()
+        weights.load_weights(model, weights.weights_file(weights.PRETRAINED))
         return model.eval()
 
 
