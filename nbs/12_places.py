@@ -203,10 +203,9 @@ def session_hours(place: Place | None = None, environ: Mapping[str, str] = os.en
     return place.tpu_hours if any(name in environ for name in signs) else place.hours
 
 
-_STARTED = time.time()
+BEGUN = time.monotonic()  # the clock on the wall counts only here
 with contextlib.suppress(Exception):  # a system that does not report it
-    _STARTED = min(_STARTED, psutil.Process().create_time())
-BEGUN = time.monotonic() - (time.time() - _STARTED)  # later only one of the clocks counts
+    BEGUN -= max(0, time.time() - psutil.Process().create_time())
 
 
 def session_seconds() -> float:
