@@ -142,6 +142,7 @@ class Settings(PlaceFields, OptimizerFields, TrainingFields):
     gone: ClassVar[dict[str, Any]] = {}  # settings of before, with the value that all runs have now
     first_look: ClassVar[str] = ""  # the preset if neither data nor a preset are written
     synthetic_name: ClassVar[str] = "synthetic"  # name of the data if no data set is named
+    name_defaults: ClassVar[dict[str, Any]] = {}  # instead of the defaults: left out of run names
     flags: ClassVar[dict[str, list[str]]] = {}  # by command: the flags that only this task has
     keeps_images: ClassVar[bool] = False  # whether `cache` has a meaning
     smaller: ClassVar[str] = "model"  # what to make smaller if one sample is too much for a memory
@@ -207,11 +208,6 @@ class Settings(PlaceFields, OptimizerFields, TrainingFields):
     def recipe_names(cls) -> list[str]:
         "Names of the settings that change the result: all but the runtime settings."
         return [name for name in cls.model_fields if name not in PlaceFields.model_fields]
-
-    @classmethod
-    def name_defaults(cls) -> dict[str, Any]:
-        "Values that leave a run's name as it is; see `run_name`."
-        return cls.defaults()
 
     @classmethod
     def unrecorded(cls, record: Mapping[str, Any]) -> dict[str, Any]:
@@ -442,7 +438,7 @@ def run_name(config: Settings) -> str:  # such as "nuaa-sirst-1f0c2a9b"
     data = Path(config.dataset_dir).resolve().name if config.dataset_dir else config.synthetic_name
     if config.task != "detect":  # runs of detect got their names before there were tasks
         data = f"{config.task}-{data}"
-    usual = config.name_defaults()
+    usual = config.defaults() | config.name_defaults
     recipe = {k: v for k, v in config.recipe().items() if v != usual[k]}
     if config.schedule == "constant":
         recipe.pop("epochs", None)

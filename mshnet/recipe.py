@@ -123,16 +123,12 @@ class Config(Settings, NetworkFields, AugmentFields, DataFields):
     first_look: ClassVar[str] = "quick"
     keeps_images: ClassVar[bool] = True
     synthetic_name: ClassVar[str] = "scenes"
+    name_defaults: ClassVar[dict[str, Any]] = FIRST_DEFAULTS  # runs keep their names of then
     flags: ClassVar[dict[str, list[str]]] = {"test": ["base_size", "mirrored", "rule", "scenes"]}
     smaller: ClassVar[str] = "--base-size and --crop-size"
 
     task: Literal["detect"] = "detect"
     "what is trained"
-
-    @classmethod
-    def name_defaults(cls) -> dict[str, Any]:
-        "The defaults, except that a run keeps the name that the first release gave it."
-        return super().name_defaults() | FIRST_DEFAULTS
 
     @classmethod
     def unrecorded(cls, record: Mapping[str, Any]) -> dict[str, Any]:
