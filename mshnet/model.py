@@ -99,7 +99,7 @@ def join(
     "Features of one scale beside the upsampled ones of the scale below."
     return torch.cat([beside, upsample(below)], 1)
 
-# %% ../nbs/00_model.ipynb #UNet
+
 class UNet(nn.Module):
     "The encoder and decoder of MSHNet; ValueError for a side that is no multiple of 16."
 

@@ -164,7 +164,7 @@ def _stage(in_channels: int, out_channels: int, blocks: int) -> nn.Sequential:
 # %% [markdown]
 # ## The U
 #
-# Between two scales of the U the features are upsampled and joined. Upsampling uses `align_corners=True`, because the published weights were trained with it. The first and last pixel of a row keep their places.
+# Between two scales of the U the features are upsampled and joined. Upsampling uses `align_corners=True`, because the published weights were trained with it: the first and last pixel of a row keep their places. The names and the order of the layers are those of these weights, too, so that they load. The image is halved four times, so its sides must be multiples of 16.
 
 # %%
 #| export
@@ -185,11 +185,6 @@ def join(
     return torch.cat([beside, upsample(below)], 1)
 
 
-# %% [markdown]
-# The names and the order of the layers are those of the published weights, which therefore load. The image is halved four times, so its sides must be multiples of 16.
-
-# %%
-#| export
 class UNet(nn.Module):
     "The encoder and decoder of MSHNet; ValueError for a side that is no multiple of 16."
 
