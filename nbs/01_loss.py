@@ -197,24 +197,6 @@ def sls_loss(
 
 
 # %% [markdown]
-# Four predictions, from good to inverse, have rising losses:
-
-# %%
-truth = (square(4, 15.5, 15.5) > 0.5)[..., :32, :32].float()
-good = torch.where(truth > 0, 9.0, -9.0)
-predictions = {
-    "good": good,
-    "2 pixels off": good.roll(2, -1),
-    "8 pixels off": good.roll(8, -1),
-    "inverse": -good,
-}
-losses = [sls_loss(logits, truth).item() for logits in predictions.values()]
-for name, value in zip(predictions, losses, strict=True):
-    print(f"{name:13}{value:.3f}")
-assert losses == sorted(losses)
-
-
-# %% [markdown]
 # ## Losses that cannot get stuck
 #
 # How strongly does a loss pull on a prediction that is wrong everywhere? Take one target of 20 pixels in an image of 256x256, and give every pixel the same logit $z$. The gradient with respect to $z$ shows how fast the whole prediction rises (negative gradient) or falls (positive).
@@ -324,6 +306,8 @@ def mshnet_loss(
 
 
 # %%
+truth = (square(4, 15.5, 15.5) > 0.5)[..., :32, :32].float()
+good = torch.where(truth > 0, 9.0, -9.0)
 heads = [F.avg_pool2d(good, 2**i) for i in range(4)]
 test_close(mshnet_loss([], good, truth), sls_loss(good, truth, scale=False, location=False))
 for name in LOSSES:
