@@ -49,10 +49,8 @@ def _components(
     return Objects(np.stack([rows / area, cols / area], 1), area.astype(int))
 
 
-def _kept(
-    used: np.ndarray,  # [N] bool: whether a row (or column) holds anything
-) -> np.ndarray:  # indices of rows
-    "Rows to keep: those that hold something, and the one after each."
+def _kept(used: np.ndarray) -> np.ndarray:  # [N] bool -> indices
+    "Rows (or columns) to keep: those that hold something, and the one after each."
     return np.flatnonzero(used | np.append(False, used[:-1]))
 
 
@@ -127,19 +125,12 @@ class Found:
 
     def __add__(self, other: "Found") -> "Found":
         "The sum of both."
-        return Found(
-            self.targets + other.targets,
-            self.matched + other.matched,
-            self.false_pixels + other.false_pixels,
-        )
+        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
+        return Found(*(mine + more for mine, more in pairs))
 
 
-def find(
-    targets: Objects,
-    preds: Objects,
-    rule: str = "exact",  # or "reference"
-) -> Found:
-    "Match the predicted objects of an image with its targets."
+def find(targets: Objects, preds: Objects, rule: str = "exact") -> Found:
+    "Match the predicted objects of an image with its targets, by the rule exact or reference."
     pairs = MATCH[rule](targets, preds)
     matched = [p for _, p in pairs]
     if rule == "exact":
@@ -229,14 +220,14 @@ class Tally:
         inter, pred, mask = (sum(v) for v in (self.inter, self.pred, self.mask))
         counts = zip(self.inter, self.pred, self.mask, strict=True)
         ious = [i / (p + m - i) for i, p, m in counts if p + m - i]
-        targets, matched = (sum(getattr(f, k) for f in self.found) for k in ("targets", "matched"))
+        found = sum(self.found, Found(0, 0, 0))
         return Scores(
             iou=fraction(inter, pred + mask - inter),
             niou=fraction(sum(ious), len(ious)),
             f1=fraction(2 * inter, pred + mask),
-            pd=fraction(matched, targets),
-            fa=fraction(sum(f.false_pixels for f in self.found) * 1e6, self.pixels),
-            targets=targets,
+            pd=fraction(found.matched, found.targets),
+            fa=fraction(found.false_pixels * 1e6, self.pixels),
+            targets=found.targets,
             images=len(self.found),
             rule=self.rule,
         )
@@ -270,9 +261,7 @@ def score(
 BINS = 1000  # steps of the probability in the histogram
 
 
-def _in_bins(
-    prob: np.ndarray,  # [...] 0..1
-) -> np.ndarray:  # [BINS]
+def _in_bins(prob: np.ndarray) -> np.ndarray:  # [...] 0..1 -> [BINS]
     "Number of probabilities in each bin."
     scaled = prob * BINS
     some = scaled[~(scaled < 1)]  # not `>= 1`, which would count a NaN as a small probability

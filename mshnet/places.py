@@ -85,10 +85,9 @@ def interactive(environ: Mapping[str, str] = os.environ) -> bool:
 
 def installed(package: str) -> str | None:
     "Version of a package, without importing it; None if it is not installed."
-    try:
+    with contextlib.suppress(PackageNotFoundError):
         return version(package)
-    except PackageNotFoundError:
-        return None
+    return None
 
 
 def first_process(environ: Mapping[str, str] = os.environ) -> bool:

@@ -50,10 +50,7 @@ def _sums(
     return (prob * mask).sum((1, 2, 3)), prob.sum((1, 2, 3)), mask.sum((1, 2, 3))
 
 
-def _ratio(
-    part: Tensor,  # any shape
-    whole: Tensor,  # the same shape
-) -> Tensor:
+def _ratio(part: Tensor, whole: Tensor) -> Tensor:
     "`part / whole`; 0 with gradient 0 where `whole` is 0."
     empty = whole == 0
     return torch.where(empty, torch.zeros_like(part), part / whole.masked_fill(empty, 1))
