@@ -365,3 +365,22 @@ for image in (Image.linear_gradient("L"), Image.linear_gradient("L").convert("RG
     print(pixel_digests(file.getvalue()))  # one channel, and three equal ones
 with tempfile.TemporaryDirectory() as tmp, expect_fail(UserError, contains="cannot be downloaded"):
     download(nuaa._replace(archives=("http://127.0.0.1:1/a",)), Path(tmp))
+
+# %% [markdown]
+# ## Questions
+#
+# 1. You train with the list `nuaa-sirst-trainval` and score with `nuaa-sirst-authors427-test`. What is wrong with the score?
+#    <details><summary>Answer</summary>
+#
+#    44 of the 86 test images are training images, too, because both lists were drawn from the same images. The score is too good, and it cannot be compared with any published table.
+#    </details>
+# 2. One repository has the images of NUAA-SIRST as BMP files, another one has them as JPEG files. Which of the two can be downloaded here?
+#    <details><summary>Answer</summary>
+#
+#    The first. The digests are of the pixels, and BMP keeps them. JPEG changes them, so all images would be missing at the end.
+#    </details>
+# 3. You add an image to `set.zip` and name the archive again. Which images are found, and what does that cost?
+#    <details><summary>Answer</summary>
+#
+#    The new ones. The archive has a different size and time, and therefore a different hash, so it is unpacked to a second folder. The first folder stays on the disk until you delete it.
+#    </details>

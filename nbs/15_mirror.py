@@ -330,3 +330,8 @@ def _take_files(copy: Path, folder: Path) -> None:
 #
 #    Not at first: the old backup has more epochs, so nothing is copied, and this is reported. As soon as the new run has as many epochs, it replaces the backup.
 #    </details>
+# 3. Suppose `status.json` were copied first, and the session ended in the middle of a copy. What could the next session do wrong?
+#    <details><summary>Answer</summary>
+#
+#    The backup would claim epochs that its checkpoint does not have. The next session restores the copy with the most epochs, so it could take this one instead of a better copy.
+#    </details>
