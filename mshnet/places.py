@@ -127,9 +127,8 @@ def heartbeat(
 
 def megabytes(size: float) -> str:
     "A number of bytes as text: in megabytes, or in kilobytes where it is less than one."
-    if size < 1e6:
-        return f"{size / 1e3:.0f} kB" if size >= 1e4 else f"{size / 1e3:.1f} kB"
-    return f"{size / 1e6:.0f} MB" if size >= 1e7 else f"{size / 1e6:.1f} MB"
+    number, unit = (size / 1e6, "MB") if size >= 1e6 else (size / 1e3, "kB")
+    return f"{number:.0f} {unit}" if number >= 10 else f"{number:.1f} {unit}"
 
 # %% ../nbs/12_places.ipynb #run_folder
 def run_folder(config: Settings, place: Place | None = None) -> Path:
@@ -170,10 +169,10 @@ def session_seconds() -> float:
     return time.monotonic() - BEGUN
 
 # %% ../nbs/12_places.ipynb #is_mounted
-def is_mounted(drive: Path, timeout: float = 20.0) -> bool:
+def is_mounted(timeout: float = 20.0) -> bool:
     "Whether Google Drive is there and answers within so many seconds."
     answers: list[bool] = []
-    asked = threading.Thread(target=lambda: answers.append(os.path.isdir(drive)), daemon=True)
+    asked = threading.Thread(target=lambda: answers.append(os.path.isdir(MY_DRIVE)), daemon=True)
     asked.start()
     asked.join(timeout)
     return answers == [True]
@@ -188,13 +187,13 @@ def mount_drive(place: Place | None = None, timeout: float = 120.0) -> str:
     "Mount Google Drive in Colab, if the user allows it within so many seconds; one line of it."
     if (place or where()).name != "colab":
         return "Google Drive is mounted in Colab only"
-    if is_mounted(MY_DRIVE):
+    if is_mounted():
         return f"Google Drive is mounted already: {MY_DRIVE}"
     try:
         from google.colab import drive
 
         drive.mount(str(DRIVE), timeout_ms=int(1000 * timeout))
-        if not is_mounted(MY_DRIVE):
+        if not is_mounted():
             raise OSError(f"there is no {MY_DRIVE}")
     except Exception as error:  # it raises many kinds
         what = "no data or results there, and Colab deletes its disk after the session"
@@ -235,7 +234,7 @@ def ask_for_drive(config: Settings) -> None:
     place = where()
     folders = [Path(config.dataset_dir) if config.dataset_dir else None, _mirrors(config, place)]
     asked = place.name == "colab" and any(on_drive(folder) for folder in folders if folder)
-    if asked and not is_mounted(MY_DRIVE):
+    if asked and not is_mounted():
         print(mount_drive())
 
 
@@ -252,7 +251,7 @@ def _mirror_of(config: Settings, place: Place, folder: Path) -> tuple[Path | Non
     if not config.mirror_dir:
         return None, ""
     parent = _mirrors(config, place)
-    if not parent or (on_drive(parent) and not is_mounted(MY_DRIVE)):
+    if not parent or (on_drive(parent) and not is_mounted()):
         why = "is not mounted" if parent else "is mounted in Colab only"
         return None, f"mirror  Google Drive {why}: results stay in {folder}"
     target = parent / folder.name

@@ -37,9 +37,8 @@ from torch.nn import functional as F
 def _expect_equal_shapes(name: str, logits: Tensor, mask: Tensor) -> None:
     "ValueError where the shapes differ, which broadcasting would hide."
     if logits.shape != mask.shape:
-        raise ValueError(
-            f"{name}: logits {tuple(logits.shape)} and mask {tuple(mask.shape)} differ"
-        )
+        shapes = f"logits {tuple(logits.shape)} and mask {tuple(mask.shape)}"
+        raise ValueError(f"{name}: {shapes} differ")
 
 
 def _sums(

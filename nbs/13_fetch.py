@@ -43,17 +43,7 @@ from typing import NamedTuple
 
 from mshnet.core import UserError, did_you_mean
 from mshnet.files import explain_failure, locked, reason
-from mshnet.places import (
-    MY_DRIVE,
-    Place,
-    heartbeat,
-    is_mounted,
-    megabytes,
-    mount_drive,
-    on_drive,
-    say,
-    where,
-)
+from mshnet.places import Place, heartbeat, is_mounted, megabytes, mount_drive, on_drive, say, where
 
 # %% [markdown]
 # ## The lists that come with the library
@@ -82,9 +72,9 @@ def find_dataset(
         return None
     place = place or where()
     written = Path(os.path.expanduser(text))
-    if place.name == "colab" and on_drive(written) and not is_mounted(MY_DRIVE):
+    if place.name == "colab" and on_drive(written) and not is_mounted():
         line = mount_drive(place)  # naming a folder there asks for it
-        if not is_mounted(MY_DRIVE):
+        if not is_mounted():
             raise UserError(f"dataset_dir={text!r}: {line}")
     for path in _candidates(text, place):
         if os.path.isdir(path):
@@ -168,11 +158,10 @@ def _extract(archive: Path, folder: Path) -> None:
         if not members:
             raise UserError(f"{archive.name}: contains no file")
         size = sum(member.file_size for member in members)
+        needed = megabytes(size)
         if size > shutil.disk_usage(folder.parents[1]).free:
-            raise UserError(
-                f"{archive.name}: needs {megabytes(size)}, more than is free; make room"
-            )
-        say(f"data    unpacking {archive.name}: {len(members)} members, {megabytes(size)}")
+            raise UserError(f"{archive.name}: needs {needed}, more than is free; make room")
+        say(f"data    unpacking {archive.name}: {len(members)} members, {needed}")
         for member in members:
             member.filename = _readable(member)
         box.extractall(folder, members)

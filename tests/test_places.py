@@ -87,8 +87,7 @@ class MessageError(Exception):
 def colab(monkeypatch, tmp_path, mount=None, download=None):
     "A stand-in of google.colab, and a Drive in a folder of the test."
     monkeypatch.setattr(places, "DRIVE", tmp_path / "drive")
-    for module in (places, fetch):
-        monkeypatch.setattr(module, "MY_DRIVE", tmp_path / "drive" / "MyDrive")
+    monkeypatch.setattr(places, "MY_DRIVE", tmp_path / "drive" / "MyDrive")
     package = types.ModuleType("google.colab")
     package.drive = types.SimpleNamespace(mount=mount)
     package.files = types.SimpleNamespace(download=download)
@@ -356,7 +355,7 @@ def test_a_drive_that_does_not_answer_is_not_mounted(monkeypatch):
     "Even the question for a folder may wait for ever, where no signal reaches it."
     done = threading.Event()
     monkeypatch.setattr(os.path, "isdir", lambda path: done.wait(60))
-    assert not places.is_mounted(Path("drive"), timeout=0.05)
+    assert not places.is_mounted(timeout=0.05)
     done.set()
 
 
