@@ -27,7 +27,6 @@ import os
 import reprlib
 import shlex
 import warnings
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from pkgutil import resolve_name as resolve
@@ -571,18 +570,16 @@ def as_user_error() -> Iterator[None]:
 
 def _explain(error: ValidationError, settings: type[Settings]) -> list[str]:
     "One line for each wrong setting: its value, and what to write instead."
-    inputs, wanted = dict[str, Any](), defaultdict[str, list[str]](list)
+    known, lines = settings.model_fields, dict[str, str]()
     for each in error.errors():
         name = str(each["loc"][0] if each["loc"] else each["input"])  # a name that is not Unicode
-        inputs[name] = each["input"]
-        wanted[name].append(_what_to_write(each["type"], each["msg"], settings, name))
-    known = settings.model_fields
-    return [
-        f"{name}={shown(value)} is not possible: use {' or '.join(wanted[name])}"
-        if name in known
-        else unknown(name, [*known])
-        for name, value in inputs.items()
-    ]
+        if name in known:
+            start = f"{name}={shown(each['input'])} is not possible: use"
+            words = _what_to_write(each["type"], each["msg"], settings, name)
+            lines[name] = f"{lines[name]} or {words}" if name in lines else f"{start} {words}"
+        else:
+            lines[name] = unknown(name, [*known])
+    return [*lines.values()]
 
 
 def _what_to_write(kind: str, message: str, settings: type[Settings], name: str) -> str:
@@ -631,10 +628,9 @@ def shown(value: Any) -> str:
     "A value of any type and size for an error line, as Python writes it, shortened."
     short = reprlib.Repr()
     short.maxstring = short.maxother = short.maxlong = 200
-    try:
+    with contextlib.suppress(ValueError):  # a whole number of more than 4,300 digits
         return short.repr(value)
-    except ValueError:  # Python writes no whole number of more than 4,300 digits
-        return "a number of thousands of digits"
+    return "a number of thousands of digits"
 
 
 def first_line(error: object) -> str:
