@@ -157,11 +157,10 @@ Stamp = tuple[int, int, int]  # size, time of the last change, number on the dis
 
 def stamp(file: Path | int) -> Stamp | None:
     "Three numbers that differ after a file, or an open one by its number, has changed."
-    try:
+    with contextlib.suppress(OSError):
         found = os.stat(file)
-    except OSError:
-        return None
-    return found.st_size, found.st_mtime_ns, found.st_ino
+        return found.st_size, found.st_mtime_ns, found.st_ino
+    return None
 
 
 def digest(file: Path) -> str:

@@ -274,10 +274,8 @@ class Scores:
 
     def as_dict(self) -> dict[str, Any]:
         "The scores for a JSON file; None stands for NaN, which JSON lacks."
-        return {
-            k: None if isinstance(v, float) and math.isnan(v) else v
-            for k, v in asdict(self).items()
-        }
+        names = ("iou", "niou", "f1", "pd", "fa")
+        return asdict(self) | {k: None for k in names if math.isnan(getattr(self, k))}
 
 
 def fraction(part: float, whole: float) -> float:
