@@ -270,6 +270,7 @@ figure.legend(loc="outside right center", title="solid: downwards\ndotted: upwar
 #| hide
 test_eq(soft_iou_loss(torch.full((1, 1, 8, 8), -200.0), torch.zeros(1, 1, 8, 8)).item(), 0)
 assert pull(sls_loss, -8.0) > 0.8 and abs(pull(sls_loss, -12.0)) < 1e-4
+assert pull(bce_loss, 0.0) > 0.49 and pull(bce_loss, -16.0) < -3e-4
 
 
 # %% [markdown]
