@@ -205,19 +205,11 @@ def test_batching_and_filler_change_nothing(rule, size):
 def test_pixel_scores_are_counts_of_sets():
     "IoU over the whole set, nIoU over images with a non-empty union, F1 over pixels."
     logits, mask = batches(5)
-    pairs = [
-        (
-            {tuple(q) for q in (p[0] > 0).nonzero().tolist()},
-            {tuple(q) for q in m[0].nonzero().tolist()},
-        )
-        for p, m in zip(logits, mask, strict=True)
-    ]
+    both = ([{tuple(q) for q in x[0].nonzero().tolist()} for x in xs] for xs in (logits > 0, mask))
+    pairs = list(zip(*both, strict=True))
     inter, union = ([len(a & b) for a, b in pairs], [len(a | b) for a, b in pairs])
-    hits, false, missed = (
-        sum(inter),
-        sum(len(a - b) for a, b in pairs),
-        sum(len(b - a) for a, b in pairs),
-    )
+    hits, false = sum(inter), sum(len(a - b) for a, b in pairs)
+    missed = sum(len(b - a) for a, b in pairs)
     have = score(logits, mask)
     assert have.iou == pytest.approx(sum(inter) / sum(union))
     assert union[0] == 0
