@@ -37,7 +37,7 @@
 # results  predictions/pretrained
 # ```
 #
-# `predictions/pretrained` 中有标注图（`overlays/`）、掩膜（`masks/`）和检测表（`detections.csv`、`coco.json`）。输入可以是图像、文件夹、多页 TIFF 和视频（`pip install av`）。图像大小不限，8 位或 16 位。
+# 这个文件夹中有标注图（`overlays/`）、掩膜（`masks/`）和检测表（`detections.csv`、`coco.json`）。下一幅图像会有自己的文件夹。输入可以是图像、文件夹、多页 TIFF 和视频（`pip install av`）。图像大小不限，8 位或 16 位。
 #
 # 在 Python 中：
 #
@@ -59,10 +59,10 @@
 # ```bash
 # mshnet doctor                                            # 检查这台机器
 # mshnet data data/NUAA-SIRST                              # 检查数据集
-# mshnet train --dataset-dir data/NUAA-SIRST               # 200 个 epoch；再执行一次就继续训练
-# mshnet test --weight-path runs/NUAA-SIRST-*              # 评测
+# mshnet train data/NUAA-SIRST                             # 200 个 epoch；再执行一次就继续训练
+# mshnet test runs/NAME                                    # 评测：NAME 是 train 打印的名称
 # pip install onnx onnxruntime onnxscript                  # 下一行需要
-# mshnet export --weight-path runs/NUAA-SIRST-*/best.pt    # 写出 ONNX
+# mshnet export runs/NAME                                  # 写出 ONNX
 # ```
 #
 # 数据集是一个文件夹，含有 `images/`、`masks/` 和两个名称列表（`trainval.txt` 或 `train.txt`，以及 `test.txt`），也可以是这种文件夹的 `.zip` 压缩包。`--dataset-dir NUAA-SIRST` 会下载这个数据集，并采用多数论文的列表。`NUDT-SIRST` 和 `IRSTD-1k` 也是这样。[自己的图像](guides/own_images.ipynb)说明怎样制作掩膜和列表。`mshnet COMMAND --help` 显示常用的参数，`--help-all` 显示全部。
@@ -94,20 +94,19 @@
 #
 # ## 结果
 #
-# 测试分数，每行一种训练方案。*Pd* 是检出的目标所占的比例，*Fa* 是每百万像素中的误检像素数。*失效*的种子什么都不预测或处处都预测为目标（IoU 低于 0.05）。平均 IoU 是所有种子的；Pd 和 Fa 是未失效的种子的平均值。
+# 测试分数，每行一种训练方案。*Pd* 是检出的目标所占的比例，*Fa* 是每百万像素中的误检像素数。IoU 低于 0.05 的种子为*失效*：它什么都不预测，或处处都预测为目标。平均 IoU 是所有种子的；Pd 和 Fa 是未失效的种子的平均值。
 #
 # | 训练方案、数据 | epoch 数 | 种子 | 平均 IoU | 最低 | 最高 | Pd | Fa | 失效 |
 # |---|---|---|---|---|---|---|---|---|
-# | `steady`，NUAA-SIRST | 200 | 0, 1, 2 | 0.729 | 0.711 | 0.740 | 0.940 | 15.4 | 0/3 |
+# | `steady --crop native`，NUAA-SIRST | 200 | 0, 1, 2 | 0.729 | 0.711 | 0.740 | 0.940 | 15.4 | 0/3 |
 # | `paper`，NUAA-SIRST | 60 | 0, 1, 2 | 0.291 | 0.001 | 0.475 | 0.922 | 413.8 | 1/3 |
 # | `steady`，NUDT-SIRST | 200 | 0, 1, 2 | 0.818 | 0.811 | 0.826 | 0.968 | 10.8 | 0/3 |
 # | `paper`，NUDT-SIRST | 60 | 0, 1, 2 | 0.407 | 0.001 | 0.676 | 0.908 | 75.6 | 1/3 |
 # | 论文发表的数值，NUDT-SIRST | 400 | - | 0.8055 | - | - | - | - | - |
-# | `quick`，合成场景 | 9 | 0, 1, 2, 3, 4 | 0.835 | 0.825 | 0.844 | 0.983 | 5.1 | 0/5 |
 #
-# - **我们各行的评测协议：** 256x256 像素（`quick` 为 128x128），最后一个 epoch，不剔除任何种子，阈值 0.5，[最优匹配](guides/scores.ipynb)。
+# - **我们各行的评测协议：** 256x256 像素，最后一个 epoch，不剔除任何种子，阈值 0.5，[最优匹配](guides/scores.ipynb)。
 # - **划分：** NUAA-SIRST 有 213 幅训练图像和 214 幅测试图像，NUDT-SIRST 有 663 和 664 幅。NUDT-SIRST 有 43 幅测试图像与训练图像几乎相同。去掉它们，平均 IoU 为 0.817（`steady`）和 0.408（`paper`）。
-# - **`steady`** 是默认的训练方案，在留出的训练图像上选定。但是它的三个早期版本也在 NUAA-SIRST 的测试列表上评测过，所以那个分数可能略高。NUAA-SIRST 一行用的是 `--crop native`，即当时的默认值；现在的默认值没有在那里训练过。
+# - **`steady`** 是默认的训练方案，在留出的训练图像上选定。NUAA-SIRST 的训练之后，它的裁剪方式改变了：`--crop native` 可重复那些训练，而默认方案没有在那里训练过。三个早期版本也在这个测试列表上评测过，所以那个分数可能略高。
 # - **`paper`** 是论文的训练方案。这些训练在 CPU 上进行，所以只有 60 个 epoch；论文训练 400 个。
 # - **与[官方代码](https://github.com/Lliu666/MSHNet)一致：** 使用 `--preset paper` 和 `--rule reference` 时，网络、损失、数据变换和指标的计数完全相同，其余数值相差不超过 float32 的舍入误差（[测试](../tests/test_golden.py)）。默认设置[与之不同](guides/from_official.ipynb)。
 #
@@ -118,7 +117,7 @@
 # | | 安装、预测 | 训练 | 继续训练 | 速度 |
 # |---|---|---|---|---|
 # | x86-64 上的 Linux，CPU | 已测试 | 已测试 | 已测试 | [已测量](guides/devices.ipynb) |
-# | 一块 NVIDIA H200（torch 2.11） | 预测已运行 | 已运行：bf16；fp32 1 个 epoch，fp16 2 个；用 Ctrl-C 停止 | 未运行 | 未测量 |
+# | 一块 NVIDIA H200（torch 2.11） | 预测已运行 | bf16 训练 21 次；fp32 1 个 epoch，fp16 2 个 | 未运行 | 未测量 |
 # | 多块 GPU | 未运行 | 已模拟：两个 CPU 进程 | 已模拟 | 未测量 |
 # | TPU | 已模拟：CPU 上的 XLA | 已模拟：1 个和 8 个虚拟设备 | 已模拟 | 未测量 |
 # | Apple 芯片、macOS、Windows | 未运行 | 未运行 | 未运行 | 未测量 |
@@ -135,7 +134,7 @@
 #
 # ## 同一引擎上的另外三个任务
 #
-# 训练循环、设备、训练文件夹和命令与图像无关。另外三个已发表的方法也用它们，[你自己的方法](guides/task.ipynb)也可以。真实数据上的分数；种子 0、1、2 的平均值，交叉验证除外：
+# 训练循环、设备、训练文件夹和命令与图像无关。参照另外三个已发表方法的小模型也用它们，[你自己的方法](guides/task.ipynb)也可以。真实数据上的分数；种子 0、1、2 的平均值，交叉验证除外：
 #
 # | `--task` | 输入和输出 | 分数 | 基线 |
 # |---|---|---|---|
@@ -147,7 +146,7 @@
 #
 # ## 会话结束时
 #
-# 再执行一次同样的命令或 notebook，训练就会继续。Ctrl-C、关闭终端或会话时间用完之后，什么都不会丢失。进程被杀死之后，最多丢失两个 epoch。如果磁盘可能丢失，用 `--mirror-dir DIR` 保存备份（在 Colab 中是 Drive）。[所有情况](guides/resume.ipynb)。
+# 再执行一次同样的命令或 notebook，训练就会继续。Ctrl-C 或关闭终端之后什么都不会丢失，进程被杀死之后最多丢失两个 epoch。如果磁盘可能丢失，用 `--mirror-dir DIR` 保存备份（在 Colab 中是 Drive）。Kaggle 只在保存版本（Save Version）时保留文件。[所有情况](guides/resume.ipynb)。
 #
 # ## 指南
 #
