@@ -17,14 +17,11 @@
 
 # %%
 #| hide
-from importlib import import_module
-
 import matplotlib.pyplot as plt
 from fastcore.test import test_eq
 
 from mshnet.core import Config
-
-loop = import_module("mshnet.train")
+from mshnet.train import train
 
 # %%
 #| export
@@ -92,7 +89,7 @@ from mshnet.weights import load_weights, weights_file
 # %%
 small = {"base_size": 32, "crop_size": 32, "choose": "last", "device": "cpu", "warm_epoch": 0}
 with tempfile.TemporaryDirectory() as tmp:
-    run = loop.train(Config(scenes=24, epochs=12, output_dir=f"{tmp}/run", **small))
+    run = train(Config(scenes=24, epochs=12, output_dir=f"{tmp}/run", **small))
     history = run.history
     print(repr(run).replace(tmp, "runs"))
 

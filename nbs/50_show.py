@@ -11,9 +11,8 @@
 # %%
 #| hide
 import tempfile
-from importlib import import_module
 
-show = import_module("mshnet.show")
+from mshnet.show import gallery, learning_curves, samples, trade_offs
 
 # %%
 #| export
@@ -57,7 +56,7 @@ config = Config(**sizes, weight_path="pretrained", epochs=4, warm_epoch=0, devic
 run = train(config.model_copy(update={"output_dir": f"{place.name}/run"}))
 
 # %%
-show.samples(config, run.folder)
+samples(config, run.folder)
 
 # %% [markdown]
 # ## Learning curves
@@ -65,7 +64,7 @@ show.samples(config, run.folder)
 # The loss is above, the scores are below. With the paper's recipe the loss jumps at the end of the warm-up, because it gets its location terms and four more heads. The warm-up, here epoch 0, has a grey background.
 
 # %%
-show.learning_curves(run.folder)
+learning_curves(run.folder)
 
 # %% [markdown]
 # ## What a threshold trades
@@ -73,7 +72,7 @@ show.learning_curves(run.folder)
 # A score belongs to one threshold. The curve shows the others. A lower threshold finds more targets, and usually gives more false alarms. Where the curve runs back, a larger detection has reached a target, and its pixels are no longer false. A marker stands at probability 0.5, the threshold of the scores.
 
 # %%
-show.trade_offs(run.folder)
+trade_offs(run.folder)
 
 # %% [markdown]
 # ## Best and worst images
@@ -81,7 +80,7 @@ show.trade_offs(run.folder)
 # A mean hides its images. The gallery sorts the test images by their IoU and takes some at even steps, from the worst to the best, so it cannot flatter. Hits, misses and false alarms have a colour and a shape each. The markers are open, and the target inside stays visible. The gallery of our tiny run:
 
 # %%
-show.gallery(run.folder)
+gallery(run.folder)
 
 
 # %% [markdown]

@@ -10,11 +10,8 @@
 
 # %%
 #| hide
-from importlib import import_module
-
+from mshnet.export import export
 from mshnet.task import Origin
-
-exports = import_module("mshnet.export")
 
 # %%
 #| export
@@ -57,7 +54,7 @@ from mshnet.weights import checksum, folder_beside, weights_file
 
 # %%
 with tempfile.TemporaryDirectory() as tmp:
-    exports.export("pretrained", f"{tmp}/weights.safetensors")
+    export("pretrained", f"{tmp}/weights.safetensors")
     print(sorted(path.name for path in Path(tmp).iterdir()))
 
 

@@ -10,9 +10,7 @@
 
 # %%
 #| hide
-from importlib import import_module
-
-both = import_module("mshnet.compare").compare
+from mshnet.compare import compare
 
 # %%
 #| export
@@ -39,7 +37,7 @@ from mshnet.weights import settings_of_weights, weights_file
 
 # %%
 kept = Path("../results")
-both([kept / "scenes-quick", kept / "scenes-five-epochs"])
+compare([kept / "scenes-quick", kept / "scenes-five-epochs"])
 
 # %% [markdown]
 # Read the second table first. The runs differ in their epochs alone, and both keep the last one, so the scores are comparable. Then read the intervals of Pd by size: they overlap, so this difference proves nothing. `trade_offs("RUN", "RUN")` of [figures](50_show.ipynb) draws the curves of both.

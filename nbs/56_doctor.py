@@ -10,9 +10,7 @@
 
 # %%
 #| hide
-from importlib import import_module
-
-check = import_module("mshnet.doctor").doctor
+from mshnet.doctor import doctor
 
 # %%
 #| export
@@ -45,7 +43,7 @@ from mshnet.xla import XLA_PACKAGES, tpu_chips, why_no_xla
 # `mshnet doctor` prints it. The worst line decides the exit status. For programs, `doctor(config).lines` has the levels and texts:
 
 # %%
-print(check(Config(scenes=8, device="cpu")))
+print(doctor(Config(scenes=8, device="cpu")))
 
 # %% [markdown]
 # ## The machinery: what the checks share

@@ -11,9 +11,8 @@
 # %%
 #| hide
 import io
-from importlib import import_module
 
-cli = import_module("mshnet.cli")
+from mshnet.cli import main, make_parser
 
 # %%
 #| export
@@ -55,7 +54,7 @@ from mshnet.recipe import Config
 
 # %%
 with contextlib.redirect_stdout(io.StringIO()) as shown, contextlib.suppress(SystemExit):
-    cli.make_parser(whole=False).parse_args(["train", "--help"])
+    make_parser(whole=False).parse_args(["train", "--help"])
 print(shown.getvalue())
 
 # %% [markdown]
@@ -64,7 +63,7 @@ print(shown.getvalue())
 # %%
 for line in ("train --epochs none", "test --weight-path none.pt", "export", "data no-such-folder"):
     with contextlib.redirect_stderr(io.StringIO()) as printed:
-        status = cli.main(line.split())
+        status = main(line.split())
     print(status, printed.getvalue().strip())
 
 # %% [markdown]
