@@ -231,14 +231,9 @@ def _score_epoch(job: Job, state: State, epoch: int) -> Any | None:  # None: not
 
 
 def _log_entry(
-    job: Job,
-    state: State,  # still that of the epoch before
-    loss: float,  # mean of the epoch
-    scores: Any | None,
-    trained: float,  # seconds for training alone
-    seconds: float,
+    job: Job, state: State, loss: float, scores: Any | None, trained: float, seconds: float
 ) -> dict[str, Any]:
-    "The line of an epoch in the log."
+    "The line of an epoch in the log, from the state before it; `trained`: seconds of training."
     task, device, train = job.task, job.device, job.parts["train"]
     epoch, split = state.epoch + 1, judge_split(job.config)
     steps = len(task.plan(train, epoch))
@@ -386,12 +381,8 @@ def train_step(
     update(device, loss, state.optimizer, job.config.clip_grad)
 
 # %% ../nbs/37_train.ipynb #average
-def average(
-    ema: torch.nn.Module,
-    model: torch.nn.Module,
-    share: float | torch.Tensor,  # of the model's weights in the new average, 0..1
-) -> None:
-    "Move averaged weights and buffers towards those of the model."
+def average(ema: torch.nn.Module, model: torch.nn.Module, share: float | torch.Tensor) -> None:
+    "Move averaged weights and buffers by a share (0..1) of the way to those of the model."
     values = [[*each.parameters(), *each.buffers()] for each in (ema, model)]  # shared ones once
     with torch.no_grad():
         for old, new in zip(*values, strict=True):
@@ -416,12 +407,8 @@ def judge_split(config: Settings) -> str:
     return "val" if config.choose == "val" else "test"
 
 
-def is_best(
-    task: Task,
-    state: State,
-    scores: dict[str, Any] | None,  # of the epoch that just ended; None if it was not scored
-) -> bool:
-    "Whether the epoch that just ended is the best so far."
+def is_best(task: Task, state: State, scores: dict[str, Any] | None) -> bool:
+    "Whether the epoch that just ended, with these scores (None: not scored), is the best so far."
     if task.config.choose == "last":
         return True
     if scores is None:
@@ -432,7 +419,7 @@ def is_best(
         return True
     return scores[name] is not None and scores[name] * direction > best * direction
 
-# %% ../nbs/37_train.ipynb #finish
+
 def finish(job: Job, state: State) -> None:
     "Evaluate the selected epoch on the test list, unless that is done, and print the score line."
     scores = job.once(lambda: job.folder.read_json("scores.json"))
@@ -557,20 +544,16 @@ def _failure_recorded(job: Job) -> Iterator[None]:
         yield
     except BaseException as error:
         if first_process():
-            _ended(job.folder, error)
+            last = job.folder.read_json("status.json")
+            end, reason = "failed", f"{type(error).__name__}: {error}"
+            if isinstance(error, KeyboardInterrupt):
+                end, reason = "stopped", str(error) or "interrupted"
+            if last.get("state") == "running":  # else the end is recorded
+                with contextlib.suppress(UserError):
+                    say_status(job.folder, end, last["epochs_done"] - 1, reason)
             if copied := job.mirror.flush(30):
                 print(copied, flush=True)
         raise
-
-
-def _ended(folder: Folder, error: BaseException) -> None:
-    "Write into the run's folder why it ended, unless that is written."
-    last = folder.read_json("status.json")
-    if last.get("state") == "running":
-        stopped = isinstance(error, KeyboardInterrupt)
-        reason = str(error) or "interrupted" if stopped else f"{type(error).__name__}: {error}"
-        with contextlib.suppress(UserError):
-            say_status(folder, "stopped" if stopped else "failed", last["epochs_done"] - 1, reason)
 
 
 def _last_words(job: Job, stopped: Stopped | None) -> None:

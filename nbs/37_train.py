@@ -107,8 +107,6 @@ plt.show()
 
 
 # %% [markdown]
-# None of the four functions depends on the kind of data or on the device: the `Task` defines the loss and the scores, the `Device` computes. The first half of this page follows a normal run from `train` down to one step; the second half has the special cases.
-#
 # ## A run
 #
 # `train` is what the notebooks and `mshnet train` call. It returns a `Run`, whose parts are read from the folder, so that memory and disk cannot differ. A `Run` stands for its folder wherever a path is expected, as in `evaluate(run)`. The functions below share one value, the `Job`.
@@ -184,10 +182,6 @@ class Job:
     def once(self, work: Callable[[], Any]) -> Any:
         "Do in the first process alone, such as everything that writes; all get the result."
         return self.device.ranks.rank_zero(work)
-
-
-# %%
-print(repr(Run(Path("runs/none"), Config())))  # of a folder that holds nothing
 
 
 # %%
@@ -296,14 +290,9 @@ def _score_epoch(job: Job, state: State, epoch: int) -> Any | None:  # None: not
 
 
 def _log_entry(
-    job: Job,
-    state: State,  # still that of the epoch before
-    loss: float,  # mean of the epoch
-    scores: Any | None,
-    trained: float,  # seconds for training alone
-    seconds: float,
+    job: Job, state: State, loss: float, scores: Any | None, trained: float, seconds: float
 ) -> dict[str, Any]:
-    "The line of an epoch in the log."
+    "The line of an epoch in the log, from the state before it; `trained`: seconds of training."
     task, device, train = job.task, job.device, job.parts["train"]
     epoch, split = state.epoch + 1, judge_split(job.config)
     steps = len(task.plan(train, epoch))
@@ -476,12 +465,8 @@ def train_step(
 
 # %%
 #| export
-def average(
-    ema: torch.nn.Module,
-    model: torch.nn.Module,
-    share: float | torch.Tensor,  # of the model's weights in the new average, 0..1
-) -> None:
-    "Move averaged weights and buffers towards those of the model."
+def average(ema: torch.nn.Module, model: torch.nn.Module, share: float | torch.Tensor) -> None:
+    "Move averaged weights and buffers by a share (0..1) of the way to those of the model."
     values = [[*each.parameters(), *each.buffers()] for each in (ema, model)]  # shared ones once
     with torch.no_grad():
         for old, new in zip(*values, strict=True):
@@ -522,6 +507,8 @@ first, losses.mean()
 # ## Which epoch is kept
 #
 # `best.pt` is the last epoch with `choose="last"`; otherwise the one with the best score on the validation split or, on request, on the test list. `Task.better` names that score (for detection, IoU). A warm-up epoch can win too; the checkpoint records the phase, which decides the head to use.
+#
+# At the end the selected epoch is evaluated on the test list in full, with its curves, unless that was done before. If its file has been damaged meanwhile, the last epoch is scored instead, and the protocol records that.
 
 # %%
 #| export
@@ -530,12 +517,8 @@ def judge_split(config: Settings) -> str:
     return "val" if config.choose == "val" else "test"
 
 
-def is_best(
-    task: Task,
-    state: State,
-    scores: dict[str, Any] | None,  # of the epoch that just ended; None if it was not scored
-) -> bool:
-    "Whether the epoch that just ended is the best so far."
+def is_best(task: Task, state: State, scores: dict[str, Any] | None) -> bool:
+    "Whether the epoch that just ended, with these scores (None: not scored), is the best so far."
     if task.config.choose == "last":
         return True
     if scores is None:
@@ -547,11 +530,6 @@ def is_best(
     return scores[name] is not None and scores[name] * direction > best * direction
 
 
-# %% [markdown]
-# At the end the selected epoch is evaluated on the test list in full, with its curves, unless that was done before. If its file has been damaged meanwhile, the last epoch is scored instead, and the protocol records that.
-
-# %%
-#| export
 def finish(job: Job, state: State) -> None:
     "Evaluate the selected epoch on the test list, unless that is done, and print the score line."
     scores = job.once(lambda: job.folder.read_json("scores.json"))
@@ -697,20 +675,16 @@ def _failure_recorded(job: Job) -> Iterator[None]:
         yield
     except BaseException as error:
         if first_process():
-            _ended(job.folder, error)
+            last = job.folder.read_json("status.json")
+            end, reason = "failed", f"{type(error).__name__}: {error}"
+            if isinstance(error, KeyboardInterrupt):
+                end, reason = "stopped", str(error) or "interrupted"
+            if last.get("state") == "running":  # else the end is recorded
+                with contextlib.suppress(UserError):
+                    say_status(job.folder, end, last["epochs_done"] - 1, reason)
             if copied := job.mirror.flush(30):
                 print(copied, flush=True)
         raise
-
-
-def _ended(folder: Folder, error: BaseException) -> None:
-    "Write into the run's folder why it ended, unless that is written."
-    last = folder.read_json("status.json")
-    if last.get("state") == "running":
-        stopped = isinstance(error, KeyboardInterrupt)
-        reason = str(error) or "interrupted" if stopped else f"{type(error).__name__}: {error}"
-        with contextlib.suppress(UserError):
-            say_status(folder, "stopped" if stopped else "failed", last["epochs_done"] - 1, reason)
 
 
 def _last_words(job: Job, stopped: Stopped | None) -> None:
@@ -759,7 +733,7 @@ with tempfile.TemporaryDirectory() as tmp:
     state = beginning(job)
     fit(job, state)
     finish(job, state)
-print(f"epoch {state.epoch} {keep_copies(task.config)}")
+    print(len(Run(Path(tmp), config).history), "epochs", keep_copies(config))
 judge_split(Config(choose="val")), is_best(task, state, None)
 
 
@@ -767,8 +741,6 @@ judge_split(Config(choose="val")), is_best(task, state, None)
 # ## On several GPUs
 #
 # Several GPUs need several processes. From a terminal, `torchrun --nproc-per-node=2 -m mshnet train ...` starts them. For a notebook cell, or `mshnet train --num-devices 2`, `_launch` starts them, with the same variables. The settings travel to the processes in a file. Processes that are started here can only import the tasks and networks of the library; for your own, start your script by torchrun.
-#
-# `mshnet predict --num-devices 2` starts its processes the same way; each takes its part of the files.
 #
 # What they print is printed here, so that a cell shows the epochs. A signal reaches this process alone (an interrupted cell interrupts the kernel), so it is passed on. If one process fails, the others lose their connection to it and end too; one that still hangs after two minutes is killed. A user's mistake is one line, raised as an error of this process.
 
