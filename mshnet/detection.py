@@ -30,9 +30,7 @@ from .task import Evaluation, Origin, Task
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, RGB, 0..1
 
 
-def normalise(
-    image: Tensor,  # [B,3,S,S] uint8
-) -> Tensor:  # [B,3,S,S] float32
+def normalise(image: Tensor) -> Tensor:  # [B,3,S,S] uint8 -> [B,3,S,S] float32
     "Scale bytes to about mean 0 and standard deviation 1."
     mean, deviation = (  # made on the device, to avoid a transfer in every step
         torch.stack([torch.full((1, 1), value, device=image.device) for value in values])
@@ -109,6 +107,14 @@ class _DetectionTally:
     def scores(self) -> Scores:
         "IoU, nIoU, F1, Pd, Fa."
         return self.counts.scores()
+
+
+def _state(scores: dict[str, Any]) -> str:
+    "The state of a prediction: full (2% of the pixels or more), empty (nothing) or fine."
+    if scores["fa"] > 20_000:
+        return "full"
+    found = not scores["targets"] or scores["fa"] > 1000 or scores["pd"] or scores["iou"] > 0.001
+    return "fine" if found else "empty"
 
 
 class Detection(Task):
@@ -217,7 +223,17 @@ class Detection(Task):
         resolve("mshnet.show:draw_run")(folder)
 
     def advice(self, history: list[dict[str, Any]]) -> str:
-        return _advice(history, self.config)
+        "The remedy in the epoch in which a prediction became everything or nothing; else empty."
+        scores = [entry["scores"] for entry in history if "scores" in entry]
+        *_, before, now = "empty", "empty", *map(_state, scores)
+        if now in ("fine", before):
+            return ""
+        covered = scores[-1]["fa"] / 1e4
+        what = "is empty" if now == "empty" else f"covers {covered:.0f}% of the image"
+        remedy = ": try a smaller --lr, and look at the masks with `mshnet data`"
+        if self.config.loss == "sls":
+            remedy = ", which the SLS loss may not leave; begin a new run with --preset steady"
+        return f"the prediction {what}{remedy}"
 
     def about(self, parts: dict[str, Split], device: Device) -> dict[str, str]:
         "Scenes are not taken for a data set of this name."
@@ -227,28 +243,3 @@ class Detection(Task):
     def describe_data(self) -> tuple[str, bool]:
         "The data report."
         return report(self.config)
-
-# %% ../nbs/41_detection.ipynb #_state
-def _state(scores: dict[str, Any]) -> str:
-    "The state of a prediction: full (2% of the pixels or more), empty (nothing) or fine."
-    if scores["fa"] > 20_000:
-        return "full"
-    found = not scores["targets"] or scores["fa"] > 1000 or scores["pd"] or scores["iou"] > 0.001
-    return "fine" if found else "empty"
-
-
-def _advice(
-    history: list[dict[str, Any]],  # the log of a run
-    config: Config,
-) -> str:  # one line in the epoch of a collapse; else empty
-    "The remedy for a prediction that is everything or nothing."
-    scores = [entry["scores"] for entry in history if "scores" in entry]
-    *_, before, now = "empty", "empty", *map(_state, scores)
-    if now in ("fine", before):
-        return ""
-    what = "is empty" if now == "empty" else f"covers {scores[-1]['fa'] / 1e4:.0f}% of the image"
-    if config.loss == "sls":
-        remedy = ", which the SLS loss may not leave; begin a new run with --preset steady"
-    else:
-        remedy = ": try a smaller --lr, and look at the masks with `mshnet data`"
-    return f"the prediction {what}{remedy}"

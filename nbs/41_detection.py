@@ -4,20 +4,17 @@
 # > Why training collapses; and detection as a task of the engine: batches, network, loss, prediction and scores.
 #
 # The engine trains a `Task` and contains nothing about masks. A task defines six things: the data, the content of a batch, the network, its loss, its prediction, and how a prediction is counted. This page defines them for MSHNet.
-#
-# Before that comes what taught us most: with the paper's recipe some runs predict *everything*, and stay there.
 
 # %%
 #| default_exp detection
 
 # %%
 #| hide
-import json
-
 import matplotlib.pyplot as plt
 from fastcore.test import expect_fail, test_close
 
 from mshnet.device import open_device
+from mshnet.run import Folder
 from mshnet.task import make_task, score_split
 
 # %%
@@ -51,9 +48,8 @@ from mshnet.task import Evaluation, Origin, Task
 # %%
 def false_alarms(run):
     "The scored epochs of a run and their false alarms."
-    text = Path(f"../results/{run}/log.jsonl").read_text()
-    lines = [json.loads(line) for line in text.splitlines()]
-    scored = [(e["epoch"] + 1, e["scores"]["fa"]) for e in lines if "scores" in e]
+    history = Folder(Path(f"../results/{run}")).history()
+    scored = [(e["epoch"] + 1, e["scores"]["fa"]) for e in history if "scores" in e]
     return zip(*scored, strict=True)
 
 
@@ -72,8 +68,6 @@ for axes, runs, title in (
     axes.set(title=title, xlabel="epochs", xlim=(0, 61), ylim=(3, 2e6))
     axes.legend()
 left.set_ylabel("Fa, false pixels per million")
-print("false pixels per million after 60 epochs of the paper's recipe:")
-print([round(list(false_alarms(f"nuaa-sirst-paper-60/seed{seed}"))[1][-1]) for seed in range(3)])
 
 # %% [markdown]
 # The paper's recipe collapses in two steps:
@@ -97,9 +91,7 @@ print([round(list(false_alarms(f"nuaa-sirst-paper-60/seed{seed}"))[1][-1]) for s
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, RGB, 0..1
 
 
-def normalise(
-    image: Tensor,  # [B,3,S,S] uint8
-) -> Tensor:  # [B,3,S,S] float32
+def normalise(image: Tensor) -> Tensor:  # [B,3,S,S] uint8 -> [B,3,S,S] float32
     "Scale bytes to about mean 0 and standard deviation 1."
     mean, deviation = (  # made on the device, to avoid a transfer in every step
         torch.stack([torch.full((1, 1), value, device=image.device) for value in values])
@@ -204,6 +196,14 @@ class _DetectionTally:
     def scores(self) -> Scores:
         "IoU, nIoU, F1, Pd, Fa."
         return self.counts.scores()
+
+
+def _state(scores: dict[str, Any]) -> str:
+    "The state of a prediction: full (2% of the pixels or more), empty (nothing) or fine."
+    if scores["fa"] > 20_000:
+        return "full"
+    found = not scores["targets"] or scores["fa"] > 1000 or scores["pd"] or scores["iou"] > 0.001
+    return "fine" if found else "empty"
 
 
 class Detection(Task):
@@ -312,7 +312,17 @@ class Detection(Task):
         resolve("mshnet.show:draw_run")(folder)
 
     def advice(self, history: list[dict[str, Any]]) -> str:
-        return _advice(history, self.config)
+        "The remedy in the epoch in which a prediction became everything or nothing; else empty."
+        scores = [entry["scores"] for entry in history if "scores" in entry]
+        *_, before, now = "empty", "empty", *map(_state, scores)
+        if now in ("fine", before):
+            return ""
+        covered = scores[-1]["fa"] / 1e4
+        what = "is empty" if now == "empty" else f"covers {covered:.0f}% of the image"
+        remedy = ": try a smaller --lr, and look at the masks with `mshnet data`"
+        if self.config.loss == "sls":
+            remedy = ", which the SLS loss may not leave; begin a new run with --preset steady"
+        return f"the prediction {what}{remedy}"
 
     def about(self, parts: dict[str, Split], device: Device) -> dict[str, str]:
         "Scenes are not taken for a data set of this name."
@@ -341,46 +351,18 @@ print([task.phase(e) for e in (0, 5, 6)])
 print(score_split(task, model, parts["test"], device, "full"))
 loss
 
-
 # %% [markdown]
 # ### A run reports its collapse
 #
 # A run reports a prediction that comes to cover more than 2% of the images, or nothing. Most recipes start from an empty prediction, so an empty one is reported only after targets were found.
 
 # %%
-#| export
-def _state(scores: dict[str, Any]) -> str:
-    "The state of a prediction: full (2% of the pixels or more), empty (nothing) or fine."
-    if scores["fa"] > 20_000:
-        return "full"
-    found = not scores["targets"] or scores["fa"] > 1000 or scores["pd"] or scores["iou"] > 0.001
-    return "fine" if found else "empty"
-
-
-def _advice(
-    history: list[dict[str, Any]],  # the log of a run
-    config: Config,
-) -> str:  # one line in the epoch of a collapse; else empty
-    "The remedy for a prediction that is everything or nothing."
-    scores = [entry["scores"] for entry in history if "scores" in entry]
-    *_, before, now = "empty", "empty", *map(_state, scores)
-    if now in ("fine", before):
-        return ""
-    what = "is empty" if now == "empty" else f"covers {scores[-1]['fa'] / 1e4:.0f}% of the image"
-    if config.loss == "sls":
-        remedy = ", which the SLS loss may not leave; begin a new run with --preset steady"
-    else:
-        remedy = ": try a smaller --lr, and look at the masks with `mshnet data`"
-    return f"the prediction {what}{remedy}"
-
-
-# %%
 found, empty, full = (
     {"scores": {"iou": iou, "pd": 0.0, "fa": fa, "targets": 1}}
     for iou, fa in ((0.3, 20), (0.0, 0), (0.0, 9e5))
 )
-print(_advice([found, full], Config(preset="paper")))
-print(_advice([found, empty], Config()))
+print(Detection(Config(preset="paper")).advice([found, full]))
+print(Detection(Config()).advice([found, empty]))
 
 # %% [markdown]
 # ## Questions
