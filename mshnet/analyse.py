@@ -99,12 +99,7 @@ class Analysis(Evaluation):
 
 
 def evaluate_split(
-    task: Task,
-    model: nn.Module,
-    split: Split,
-    device: Device,
-    phase: str,
-    weights: Origin,
+    task: Task, model: nn.Module, split: Split, device: Device, phase: str, weights: Origin
 ) -> Analysis:
     "Score a split, with its curves and a record of each image and target."
     rule, tally, histogram = task.config.rule, task.tally(), Histogram()

@@ -204,12 +204,7 @@ class Analysis(Evaluation):
 
 
 def evaluate_split(
-    task: Task,
-    model: nn.Module,
-    split: Split,
-    device: Device,
-    phase: str,
-    weights: Origin,
+    task: Task, model: nn.Module, split: Split, device: Device, phase: str, weights: Origin
 ) -> Analysis:
     "Score a split, with its curves and a record of each image and target."
     rule, tally, histogram = task.config.rule, task.tally(), Histogram()
@@ -255,9 +250,7 @@ def _image_rows(tally: Tally, names: Sequence[str]) -> list[dict[str, Any]]:
 
 
 # %%
-config = Config(
-    scenes=12, base_size=32, crop_size=32, choose="last", device="cpu", precision="fp32"
-)
+config = Config(scenes=12, base_size=32, crop_size=32, choose="last")
 task, device = make_task(config), open_device("cpu", "fp32")
 parts, model = task.splits(), task.model()
 result: Analysis = evaluate_split(task, model, parts["test"], device, "full", Origin("untrained"))

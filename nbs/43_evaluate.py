@@ -87,7 +87,13 @@ def evaluate(
     Without a data set the run's own is scored, or synthetic scenes. Raises UserError for a mistake
     in the settings, data that cannot be read, and weights that do not fit.
     """
-    config = _settings_of_test(weights, settings)
+    config: Any
+    if isinstance(weights, Settings):
+        config = type(weights)(**weights.model_dump() | settings)
+    else:
+        weights_file(weights)  # UserError for another type
+        path = os.fspath(weights)
+        config = configure({"weight_path": path, **settings}, trained=settings_of_weights(path))
     trained = trained_model(config.weight_path or PRETRAINED, config)
     if (own := trained.task) != config.task:
         raise UserError(f"task={config.task}: these weights are of task {own}; use --task {own}")
@@ -103,18 +109,6 @@ def evaluate(
     origin = replace(trained.origin, seen=seen)
     model = device.to_device(trained.model)
     found: Evaluation = task.evaluate(model, test, device, trained.phase, origin)
-    return found
-
-
-def _settings_of_test(weights: Any, settings: dict[str, Any]) -> Settings:
-    "The settings of a scoring; UserError for weights of a wrong type."
-    if isinstance(weights, Settings):
-        return type(weights)(**weights.model_dump() | settings)
-    weights_file(weights)
-    path = os.fspath(weights)
-    found: Settings = configure(
-        {"weight_path": path, **settings}, trained=settings_of_weights(path)
-    )
     return found
 
 
