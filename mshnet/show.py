@@ -20,6 +20,7 @@ import numpy as np
 from matplotlib import font_manager, rcParams
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.rcsetup import cycler
 from matplotlib.ticker import MaxNLocator
 from pydantic import BaseModel, Field, ValidationError
 
@@ -53,11 +54,8 @@ def png(figure: Figure, **how: Any) -> bytes:
     return file.getvalue()
 
 
-def save_picture(
-    content: Figure | bytes,  # or the bytes of a PNG file
-    path: Path,
-) -> Picture:
-    "Write a figure; UserError if the file cannot be written."
+def save_picture(content: Figure | bytes, path: Path) -> Picture:
+    "Write a figure, or the bytes of a PNG file; UserError if the file cannot be written."
     data = content if isinstance(content, bytes) else png(content, bbox_inches="tight")
     make_folder(path.parent)
     write_atomic(path, data)
@@ -75,51 +73,35 @@ MONOSPACE = ["monospace", *_FOUND]
 if not _FOUND:
     warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # one line per sign
 
-
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
-
-
-def _draw_line(
-    axes: Axes,
-    x: np.ndarray,
-    y: np.ndarray,  # NaN: a gap
-    place: int = 0,  # among the lines of the figure: its colour, marker and pattern
-    label: str = "",
-    at: int | slice | None = None,  # the points that get a marker; None: none
-) -> None:
-    "Draw a curve in the style of its place."
-    color, pattern = COLORS[place % 7], ("-", "--", ":", "-.")[place % 4]
-    axes.plot(x, y, pattern, color=color, linewidth=1.4, label=label)
-    if at is not None:
-        size, sign = 8 if isinstance(at, int) else 5, "osD^vP*"[place % 7]
-        axes.plot(x[at], y[at], sign, color=color, markersize=size)
+_LINES = cycler(color=COLORS, marker=[*"osD^vP*"], linestyle=["-", "--", ":", "-.", "-", "--", ":"])
 
 # %% ../nbs/50_show.ipynb #_draw_epochs
 _FEW = 30  # epochs that get a marker each; the line of a single one is invisible
 
 
-def _draw_epochs(axes: Axes, rows: list[Any], values: list[Any], place: int, label: str) -> None:
-    "Draw a value of each epoch."
-    epochs, few = np.array([e["epoch"] for e in rows]), slice(None) if len(rows) <= _FEW else None
-    _draw_line(axes, epochs, np.array(values, float), place, label, few)
+def _draw_epochs(axes: Axes, rows: list[Any], values: list[Any], label: str = "") -> None:
+    "Draw a value of each epoch, with markers if they are few."
+    epochs, scores = [e["epoch"] for e in rows], np.array(values, float)
+    [line] = axes.plot(epochs, scores, linewidth=1.4, markersize=5, label=label)
+    if len(rows) > _FEW:
+        line.set_marker("")
     axes.grid(alpha=0.3)
 
 
-def learning_curves(
-    folder: Path,  # of a run
-) -> Picture:
-    "Loss and scores by epoch."
+def learning_curves(folder: Path) -> Picture:
+    "Loss and scores by epoch, of a run's folder."
     figure, history = Figure(figsize=(7, 5)), Folder(Path(folder)).history()
-    top, below = figure.subplots(2, 1, sharex=True)
-    _draw_epochs(top, history, [e["loss"] for e in history], 0, "")
+    top, below = figure.subplots(2, 1, sharex=True, subplot_kw={"prop_cycle": _LINES})
+    _draw_epochs(top, history, [e["loss"] for e in history])
     top.set_ylabel("training loss")
     scored = [e for e in history if "scores" in e]
     shown = {"iou": "IoU", "niou": "nIoU", "pd": "Pd"}
     if scored and "iou" not in scored[-1]["scores"]:  # of another task
         rates = [k for k, v in scored[-1]["scores"].items() if isinstance(v, float)]
         shown = {name: name for name in rates[:3]}  # counts have no place on this axis
-    for i, (key, label) in enumerate(shown.items()):
-        _draw_epochs(below, scored, [e["scores"][key] for e in scored], i, label)
+    for key, label in shown.items():
+        _draw_epochs(below, scored, [e["scores"][key] for e in scored], label)
     below.set(xlabel="epoch", ylim=(-0.05, max(1.05, below.get_ylim()[1])))
     below.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     below.set_ylabel(f"score, {scored[-1]['split']}" if scored else "no epoch yet")
@@ -221,11 +203,12 @@ def trade_offs(
         return line
     names = [str(run) for run in runs] if others else ["marker: threshold 0.5"]
     figure = Figure(figsize=(5.5, 3.8), layout="constrained")
-    axes, most = figure.subplots(), 100.0
-    for i, (name, run) in enumerate(zip(names, runs, strict=True)):
+    axes, most = figure.subplots(subplot_kw={"prop_cycle": _LINES}), 100.0
+    for name, run in zip(names, runs, strict=True):
         threshold, pd, fa = read_details(run).curve()
         if len(threshold):
-            _draw_line(axes, fa, pd, i, name, at=int(np.argmin(np.abs(threshold - 0.5))))
+            at = int(np.argmin(np.abs(threshold - 0.5)))
+            axes.plot(fa, pd, linewidth=1.4, markersize=8, markevery=[at], label=name)
             most = max(most, np.nanmax(fa))
     axes.set_xscale("symlog", linthresh=1)
     axes.set(xlim=(0, 3 * most), xlabel="Fa, false pixels per million")
@@ -257,13 +240,8 @@ def draw_panel(axes: Axes, image: np.ndarray, title: str, **how: Any) -> None:
 
 
 def draw_judged(
-    axes: Axes,
-    image: np.ndarray,
-    title: str,
-    pred: np.ndarray,  # [H,W] bool
-    mask: np.ndarray,  # [H,W] bool
-    rule: str,
-) -> None:
+    axes: Axes, image: np.ndarray, title: str, pred: np.ndarray, mask: np.ndarray, rule: str
+) -> None:  # pred and mask: [H,W] bool
     "Draw one image, with its hits, misses and false alarms marked."
     draw_panel(axes, image, title)
     targets, preds = objects(mask), objects(pred)
@@ -351,11 +329,8 @@ def draw_run(folder: Path) -> None:
         draw(folder)
 
 
-def samples(
-    config: Any,
-    folder: Path,  # of a run
-) -> Picture | str:
-    "Training images with their targets marked."
+def samples(config: Any, folder: Path) -> Picture | str:
+    "Training images with their targets marked, saved in a run's folder."
     if line := not_drawn("samples", config):
         return line
     split = splits(config)["train"]
