@@ -23,7 +23,7 @@ import math
 import os
 import tempfile
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -234,33 +234,32 @@ def _scenes(count: int, height: int, width: int) -> Tensor:  # [B,3,H,W] uint8
     return torch.from_numpy(grey * np.array([1, 0.95, 0.9]).reshape(3, 1, 1)).byte()
 
 
-def _run_onnx(path: Path, images: Tensor) -> list[Tensor]:  # probability and logits
-    "What onnxruntime computes from a file on the CPU; UserError if it cannot."
+def _run_onnx(path: Path, batches: Iterable[Tensor]) -> Iterator[list[Tensor]]:
+    "Probability and logits of each batch by onnxruntime on the CPU; UserError if it cannot."
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level = torch.get_num_threads(), 4
     try:
         session = onnxruntime.InferenceSession(path, options, ["CPUExecutionProvider"])
-        found = session.run(["probability", "logits"], {"image": images.numpy()})
+        for images in batches:
+            found = session.run(["probability", "logits"], {"image": images.numpy()})
+            yield [torch.from_numpy(values) for values in found]
     except Exception as error:  # of onnxruntime, of many kinds
         text = f"{path.name}: onnxruntime cannot read or run it ({first_line(error)})"
         raise UserError(text) from None
-    return [torch.from_numpy(values) for values in found]
 
 
-def _read_back(
-    path: Path, format: str, trained: Trained
-) -> float:  # in tolerances; up to 1 is equal
-    "The largest difference between a written file and the weights it was made of."
+def _read_back(path: Path, format: str, trained: Trained) -> float:  # up to 1 is equal
+    "The largest difference, in tolerances, between a written file and the weights it was made of."
     if format == "safetensors":
         again = trained_model(path).model.state_dict()
         same = all(torch.equal(v, again[k]) for k, v in trained.model.state_dict().items())
         return 0.0 if same else math.inf
-    found = []
-    for images in (_scenes(*size) for size in _SIZES):
+    batches, found = [_scenes(*size) for size in _SIZES], []
+    for images, computed in zip(batches, _run_onnx(path, batches), strict=True):
         logits = _logits(trained, images)
-        for have, want in zip(_run_onnx(path, images), (logits.sigmoid(), logits), strict=True):
+        for have, want in zip(computed, (logits.sigmoid(), logits), strict=True):
             apart = (have - want).abs() / (TOLERANCE * want.abs().clamp(min=1))
             found.append(float(apart.nan_to_num(math.inf, math.inf).max()))
     return max(found)
@@ -326,8 +325,8 @@ def _as_int8(path: Path, trained: Trained, images: list[Tensor], folder: str) ->
     tally = Tally()
     with working("measure the ranges for 8-bit integers"):
         _to_int8(path, images)
-        for image, mask in zip(images, masks, strict=True):
-            tally.add(_run_onnx(path, image)[0] - trained.threshold, mask)
+        for computed, mask in zip(_run_onnx(path, images), masks, strict=True):
+            tally.add(computed[0] - trained.threshold, mask)
     found = tally.scores().as_dict()
     if not all(found[name] >= least for name, least in _LEAST.items()):
         raise UserError(

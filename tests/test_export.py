@@ -53,7 +53,7 @@ def test_onnx_agrees_with_the_network_at_any_size(run, onnx_file, size):
     "One image or several, sides of 16 pixels and more, in float32 on the CPU."
     images = torch.randint(0, 256, (size[0], 3, *size[1:]), dtype=torch.uint8)
     want = Detector(run.folder / "best.pt", "cpu", "fp32")(images)
-    found, _ = exporting._run_onnx(onnx_file, images)
+    [[found, _]] = exporting._run_onnx(onnx_file, [images])
     assert (found.dtype, found.shape) == (torch.float32, want.shape)
     assert (found - want).abs().max() < TOLERANCE
 
@@ -126,8 +126,8 @@ def test_a_file_that_disagrees_is_not_kept(run, onnx_file, monkeypatch, tmp_path
     other = exporting.safetensors_bytes(Trained(MSHNet(), "full", Origin("x")))
     real = exporting._run_onnx
 
-    def off(path, images):
-        return [values + 0.01 * (len(images) > 1) for values in real(path, images)]
+    def off(path, batches):
+        return [[v + 0.01 * (len(v) > 1) for v in found] for found in real(path, batches)]
 
     monkeypatch.setattr(exporting, "_run_onnx", off)
     monkeypatch.setattr(exporting, "_onnx_bytes", lambda trained: onnx_file.read_bytes())
@@ -152,7 +152,7 @@ def test_a_damaged_file_is_found(run, onnx_file, tmp_path, where):
             trained_model(path)
     onnx_file.with_name("cut.onnx").write_bytes(onnx_file.read_bytes()[:1000])
     with pytest.raises(UserError, match=r"cut.onnx: onnxruntime cannot read or run it"):
-        exporting._run_onnx(onnx_file.with_name("cut.onnx"), torch.zeros(1, 3, 16, 16).byte())
+        list(exporting._run_onnx(onnx_file.with_name("cut.onnx"), []))
 
 
 @pytest.mark.parametrize(

@@ -183,7 +183,7 @@ def test_eight_bit_integers_find_the_same_or_are_refused(tmp_path, monkeypatch, 
     said = capsys.readouterr().err
     assert "b.png (below 32x32 pixels)" in said and "PyTorch detects nothing in these" in said
     monkeypatch.setattr(exporting, "_to_int8", lambda *_: None)
-    everywhere = lambda path, image: [torch.ones_like(image[:, :1]).float()]  # noqa: E731
+    everywhere = lambda path, images: [[torch.ones_like(x[:, :1]).float()] for x in images]  # noqa: E731
     monkeypatch.setattr(exporting, "_run_onnx", everywhere)
     assert main([*line, str(Path(mshnet.__file__).parent / "examples")]) == 2
     assert "not kept, against PyTorch's detections the file has Pd" in capsys.readouterr().err
