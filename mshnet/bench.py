@@ -178,10 +178,8 @@ def bench(
     return content
 
 
-def table(
-    content: dict[str, Any],  # of bench.json
-) -> str:
-    "A bench as text."
+def table(content: dict[str, Any]) -> str:
+    "A bench, the content of bench.json, as text."
     settings = content["config"]
     crop, size = settings["crop_size"], settings["base_size"]
     lines = [

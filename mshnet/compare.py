@@ -72,10 +72,8 @@ class Scored:
         return {**config.recipe(), "weight_path": config.weight_path}
 
 
-def choice(
-    chosen: str,  # the protocol's text
-) -> str:
-    "Whether the epoch was chosen on the test list."
+def choice(chosen: str) -> str:
+    "Whether the epoch was chosen on the test list, by the protocol's text."
     if "TEST list" in chosen:
         return "on the test list"
     honest = chosen.endswith(", the last") or "held-out" in chosen
@@ -179,9 +177,7 @@ def by_size(
 _NAMED = ("seed", "train_list", "test_list")  # the protocol has the content of the lists
 
 
-def seed_groups(
-    runs: Sequence[Scored],
-) -> list[list[Scored]]:  # each of two runs or more
+def seed_groups(runs: Sequence[Scored]) -> list[list[Scored]]:  # each of two runs or more
     "Groups of runs that differ in their seed alone."
     groups, must = defaultdict(list), _must(runs)
     for run in runs:

@@ -296,10 +296,7 @@ def _without_fractions(values: np.ndarray) -> np.ndarray:
 
 
 def _expect_possible(
-    tile: int = TILE,
-    threshold: float | None = None,
-    min_area: int = 1,
-    kinds: Sequence[str] = (),
+    tile: int = TILE, threshold: float | None = None, min_area: int = 1, kinds: Sequence[str] = ()
 ) -> None:
     "UserError for an impossible setting."
     if tile not in range(128, 8193, UNIT):

@@ -4,8 +4,6 @@
 # > Find targets in images, folders and videos of any size: masks, tables, and overlays with the detections marked.
 #
 # A trained network takes a tensor whose sides are multiples of 16. You have files: one image of any size, a video of 16 bits, a folder of ten thousand frames of which one is damaged. `find_targets` and `detect` are for one image. `mshnet predict` is for all the others. It reads, predicts, writes and forgets one frame after the other, so a thousand frames need no more memory than one.
-#
-# We begin with both. Then we ask what counts as a detection, and how a frame that is too large for the memory is cut without cutting a target.
 
 # %%
 #| default_exp predict
@@ -101,8 +99,7 @@ for axes, least in zip(figure.subplots(1, 3), (0.1, 0.5, 0.9), strict=True):
 
 # %% [markdown]
 # A lower threshold makes each detection larger and finds a third object, which is a false alarm. A higher one shrinks them. The default is the threshold stored with the weights, else 0.5. `threshold` of `detect` and `--threshold` of `mshnet predict` change it, and `--min-area` drops small detections.
-
-# %% [markdown]
+#
 # ## Folders and videos
 #
 # `predict_files` is `mshnet predict` in Python. We give it two folders with files of the same names, and a damaged file:
@@ -148,8 +145,7 @@ Image.fromarray((255 * np.hstack(each)).astype(np.uint8))
 # On two cameras that the weights never saw, this finds more targets and covers them better ([numbers](../results/pretrained/two-sizes)). It computes a quarter more pixels. On the data sets of the training it costs accuracy (IoU 0.698 to 0.651, Fa 12.8 to 27.0). Your own weights therefore predict at one size, and `mshnet test` always does.
 #
 # One size gives probabilities near 0 or 1, and the threshold hardly matters. With two, the probability lies between where the sizes disagree. `--threshold` then chooses between more targets and fewer false alarms.
-
-# %% [markdown]
+#
 # ## The machinery: detections
 #
 # [Frames](23_frames.ipynb) reads the files. From there on everything is below: objects in a map, the overlay, one frame in pieces, one image in memory, the names and tables of many files, and the command.
@@ -429,10 +425,7 @@ def _without_fractions(values: np.ndarray) -> np.ndarray:
 
 
 def _expect_possible(
-    tile: int = TILE,
-    threshold: float | None = None,
-    min_area: int = 1,
-    kinds: Sequence[str] = (),
+    tile: int = TILE, threshold: float | None = None, min_area: int = 1, kinds: Sequence[str] = ()
 ) -> None:
     "UserError for an impossible setting."
     if tile not in range(128, 8193, UNIT):

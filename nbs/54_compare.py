@@ -9,10 +9,6 @@
 #| default_exp compare
 
 # %%
-#| hide
-from mshnet.compare import compare
-
-# %%
 #| export
 import math
 import os
@@ -36,6 +32,8 @@ from mshnet.weights import settings_of_weights, weights_file
 # `mshnet compare RUN RUN` prints these tables. The runs are on synthetic scenes, and the repository keeps them: the preset `quick`, and the same recipe with five epochs instead of nine.
 
 # %%
+from mshnet.compare import compare
+
 kept = Path("../results")
 compare([kept / "scenes-quick", kept / "scenes-five-epochs"])
 
@@ -53,8 +51,7 @@ compare([kept / "scenes-quick", kept / "scenes-five-epochs"])
 # Unknown is not equal to unknown: scores of two unknown test sets are not comparable.
 #
 # All other differences (settings, seed, precision) are the object of the comparison, or deserve a column.
-
-# %% [markdown]
+#
 # ## The machinery: what is compared
 #
 # A folder with scores is a run, or an output of `mshnet test --output-dir`. It has the scores, their protocol, and a record of every image and every target. The settings of the training are in the run's `config.json`, or beside the weights if the scoring has a separate folder. Each mistake has an error with its remedy. A command in it can be copied, so a path with a space is quoted.
@@ -109,10 +106,8 @@ class Scored:
         return {**config.recipe(), "weight_path": config.weight_path}
 
 
-def choice(
-    chosen: str,  # the protocol's text
-) -> str:
-    "Whether the epoch was chosen on the test list."
+def choice(chosen: str) -> str:
+    "Whether the epoch was chosen on the test list, by the protocol's text."
     if "TEST list" in chosen:
         return "on the test list"
     honest = chosen.endswith(", the last") or "held-out" in chosen
@@ -238,9 +233,7 @@ def by_size(
 _NAMED = ("seed", "train_list", "test_list")  # the protocol has the content of the lists
 
 
-def seed_groups(
-    runs: Sequence[Scored],
-) -> list[list[Scored]]:  # each of two runs or more
+def seed_groups(runs: Sequence[Scored]) -> list[list[Scored]]:  # each of two runs or more
     "Groups of runs that differ in their seed alone."
     groups, must = defaultdict(list), _must(runs)
     for run in runs:

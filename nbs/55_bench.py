@@ -15,10 +15,6 @@
 #| default_exp bench
 
 # %%
-#| hide
-import tempfile
-
-# %%
 #| export
 import contextlib
 import json
@@ -55,8 +51,7 @@ from mshnet.weights import PRETRAINED
 # Compare the data with the whole step first: above a few percent the device waits for them. Then read the memory, which decides the batch size. The time of an epoch is that of its training images plus that of its scored images, and the epochs of a recipe times that is a projection of a training, without its start and its checkpoints. On images of 32x32 none of these numbers means anything.
 #
 # On the command line: `mshnet bench --dataset-dir data/NUAA-SIRST --weight-path runs/NAME/best.pt`. [The guide](guides/devices.ipynb) shows all measurements so far.
-
-# %% [markdown]
+#
 # ## The machinery: the clock
 #
 # An accelerator queues its operations and works through them later. A clock that is read after the last call measures how fast we can queue. We synchronize before both readings.
@@ -241,10 +236,8 @@ def bench(
     return content
 
 
-def table(
-    content: dict[str, Any],  # of bench.json
-) -> str:
-    "A bench as text."
+def table(content: dict[str, Any]) -> str:
+    "A bench, the content of bench.json, as text."
     settings = content["config"]
     crop, size = settings["crop_size"], settings["base_size"]
     lines = [
@@ -266,6 +259,8 @@ def table(
 
 
 # %%
+import tempfile
+
 with tempfile.TemporaryDirectory() as tmp:
     here = config.model_copy(update={"output_dir": f"{tmp}/bench"})
     content = bench(here, repeats=1, images=2)

@@ -9,10 +9,6 @@
 #| default_exp doctor
 
 # %%
-#| hide
-from mshnet.doctor import doctor
-
-# %%
 #| export
 import contextlib
 import os
@@ -43,6 +39,8 @@ from mshnet.xla import XLA_PACKAGES, tpu_chips, why_no_xla
 # `mshnet doctor` prints it. The worst line decides the exit status. For programs, `doctor(config).lines` has the levels and texts:
 
 # %%
+from mshnet.doctor import doctor
+
 print(doctor(Config(scenes=8, device="cpu")))
 
 # %% [markdown]

@@ -7,10 +7,6 @@
 #| default_exp __main__
 
 # %%
-#| hide
-import sys as python
-
-# %%
 #| export
 import os
 import signal
@@ -70,5 +66,5 @@ if __name__ == "__main__":
 # The status of the command is the status of the process, for shell scripts and schedulers. A mistake has status 2, and one line with the remedy:
 
 # %%
-python.argv[1:] = ["train", "--epochz", "3"]
+sys.argv[1:] = ["train", "--epochz", "3"]
 assert start() == 2
