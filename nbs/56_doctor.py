@@ -271,3 +271,22 @@ def doctor(config: Settings) -> Report:
 found: Report = doctor(Config(scenes=8, device="cpu"))
 first: Line = found.lines[0]
 first.subject, len(found.lines)
+
+# %% [markdown]
+# ## Questions
+#
+# 1. A machine has an NVIDIA GPU, and its torch is built without CUDA. What is the level of the line `build` with `--device cpu`, `auto` and `cuda`?
+#    <details><summary>Answer</summary>
+#
+#    `ok`, `warning` and `error`. A run on the CPU needs no GPU. With `auto` the run works, but it is slow. With `cuda` it does not start.
+#    </details>
+# 2. The permissions of a folder are right, and the doctor reports that it cannot be written. How can that be?
+#    <details><summary>Answer</summary>
+#
+#    The file system may be mounted read-only, or the quota used up. Permissions do not show that. The doctor writes into the folder, as a run would, so it finds all three.
+#    </details>
+# 3. `mshnet doctor && mshnet train` does not train, although no line is an error. Why?
+#    <details><summary>Answer</summary>
+#
+#    The worst line decides the exit status, and a warning is 1. The shell continues after `&&` only if the status is 0.
+#    </details>
