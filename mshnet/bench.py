@@ -152,7 +152,8 @@ def bench(
     check_data(Job(task, parts, device))
     trained = trained_model(config.weight_path or PRETRAINED, config)
     if trained.task != "detect":
-        raise UserError(f"weight_path={config.weight_path!r}: weights of task {trained.task}")
+        what = f"weight_path={config.weight_path!r}: weights of task {trained.task}"
+        raise UserError(f"{what}; bench measures detection: name other weights, or leave it out")
     each = [config.model_copy(update={"batch_size": n}) for n in sizes if n <= len(parts["train"])]
     memory, rows = [], []
     for one in each if device.kind != "xla" else []:
