@@ -31,6 +31,7 @@ from typing import Any, NoReturn, get_args
 from mshnet import __version__
 from mshnet.core import (
     ALIASES,
+    RETIRED,
     STOPPED,
     TASKS,
     TIME_OVER,
@@ -75,23 +76,17 @@ for line in ("train --epochs none", "test --weight-path none.pt", "export", "dat
 
 # %%
 #| export
-_READING = ["dataset_dir", "train_list", "test_list"]
-_DEVICE = ["device", "precision", "num_devices"]
-_SCORING = ["task", "weight_path", "output_dir", "batch_size", "num_workers"]
-_FLAGS: dict[str, list[str]] = {  # the settings that are flags; of `train`: all
-    "test": [*_SCORING, *_READING, *_DEVICE, "preset", "on_bad_image"],
-    "predict": ["task", "weight_path", "output_dir", "device", "precision"],
-    "data": ["task", *_READING, "seed", "on_bad_image"],
-    "doctor": [
-        *("task", *_READING, *_DEVICE, "preset", "batch_size", "micro_batch", "crop_size"),
-        *("output_dir", "resume", "mirror_dir", "max_hours"),
-    ],
-    "bench": [
-        *(*_READING, "preset", *_SCORING[1:], "device", "precision", "scenes", "base_size"),
-        *("crop_size", "mirrored", "rule", "seed", "choose", "on_bad_image", "cache"),
-        "deterministic",
-    ],
-    "export": ["weight_path"],
+_READING = "dataset_dir train_list test_list"
+_SCORING = f"weight_path output_dir batch_size num_workers {_READING} device precision preset"
+_FLAGS = {  # the settings that are flags; of `train`: all
+    "test": f"task {_SCORING} num_devices on_bad_image",
+    "predict": "task weight_path output_dir device precision",
+    "data": f"task {_READING} seed on_bad_image",
+    "doctor": f"task {_READING} device precision num_devices preset batch_size micro_batch "
+    "crop_size output_dir resume mirror_dir max_hours",
+    "bench": f"{_SCORING} scenes base_size crop_size mirrored rule seed choose on_bad_image cache "
+    "deterministic",
+    "export": "weight_path",
 }
 COMMANDS = {
     "train": "train and evaluate a model; run the same command again to resume",
@@ -103,11 +98,9 @@ COMMANDS = {
     "export": "write weights as ONNX (pip install onnx onnxruntime onnxscript) or safetensors",
     "compare": "compare runs: scores, protocols, and Pd by size",
 }
-
-
 _ARGUMENTS: dict[str, tuple[str, str, str | None, str]] = {  # name, metavar, nargs, help
     "train": ("folder", "[DIR]", "?", "the data set: the same as --dataset-dir DIR"),
-    "data": ("folder", "[DIR]", "?", "folder or archive of the data set, or a name"),
+    "data": ("folder", "[DIR]", "?", "folder of the data set, .zip, or a name such as NUAA-SIRST"),
     "compare": ("runs", "RUN", "+", "folder of a run, or of scores"),
     "predict": ("inputs", "INPUT", "*", "image, video, folder, or glob in quotes"),
 }
@@ -155,15 +148,16 @@ status:
 
 # %%
 #| export
-_DAILY = [
-    *("preset", "task", "dataset_dir", "weight_path", "output_dir", "resume"),
-    *("epochs", "batch_size", "lr", "choose", "seed"),
-    *("device", "num_devices", "max_hours", "mirror_dir"),
-]
+_DAILY = (
+    "preset task dataset_dir weight_path output_dir resume epochs batch_size lr choose seed "
+    "device num_devices max_hours mirror_dir"
+)
 _TEXTS = {  # of settings that each command uses in its own way
     "weight_path train": "weights to start from: a file, a run folder, or pretrained",
     "weight_path test": "weights to evaluate: a file or a run folder (default: pretrained)",
     "dataset_dir test": "folder, .zip or name of a data set (default: that of the run)",
+    "dataset_dir data": "the data set: the same as DIR; without it, generated data",
+    "seed data": "seed of the lists that --split writes, and of simulated data (default 0)",
     "weight_path predict": "weights to predict with: a file or a run folder (default: pretrained)",
     "num_devices test": "TPU chips that share a batch; for several GPUs start it by torchrun",
     "num_devices predict": "processes that share the files, on a GPU each or on CPU cores",
@@ -213,7 +207,8 @@ def _text_of(name: str, settings: type[Settings], command: str) -> str:
     if name == "dataset_dir" and task != "detect":
         return f"folder of the data set (default: {settings.synthetic_name} data)"
     text = " ".join((field.description or "").split()).replace("%", "%%")
-    return text if field.default == "" else f"{text} (default {field.default})"
+    usual = str(field.default).removesuffix(".0")
+    return f"{text} (default {usual})" if usual else text
 
 
 def _flags_of(command: str, settings: type[Settings]) -> list[str]:
@@ -223,7 +218,7 @@ def _flags_of(command: str, settings: type[Settings]) -> list[str]:
     own = list(settings.flags.get(command, ()))
     if command == "predict":  # a pass of detection has its own size
         own.append("num_devices" if settings is Config else "batch_size")
-    names = dict.fromkeys([*_FLAGS.get(command, ()), *own])
+    names = dict.fromkeys([*_FLAGS.get(command, "").split(), *own])
     return [name for name in names if name in settings.model_fields]
 
 
@@ -264,7 +259,7 @@ def _add_settings(
     parser: argparse.ArgumentParser, names: list[str], settings: type[Settings], whole: bool
 ) -> None:
     "Add the flags of settings: the common ones, those of the task, the others; the presets."
-    daily = [name for name in _DAILY if name in names]
+    daily = [name for name in _DAILY.split() if name in names]
     own = [name for name in names if name not in {*Settings.model_fields, *daily}]
     rest = [name for name in names if name not in {*own, *daily}]
     task = f"settings of task {settings.model_fields['task'].default}"
@@ -322,8 +317,8 @@ def parse(
 
     UserError for a mistake.
     """
-    if words[:1] == ["pack"]:
-        raise UserError(unknown("pack", []))
+    if words and words[0] in RETIRED:
+        raise UserError(unknown(words[0], []))
     words = [re.sub("^--[^=]+", lambda flag: flag[0].replace("_", "-"), word) for word in words]
     if words[:1] == ["predict"]:  # a file's name may begin with a dash
         words = [f"./{w}" if w.startswith("-") and os.path.exists(w) else w for w in words]
