@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from .augment import Batch, unpadded
 from .data import Split
 from .device import Device
-from .metrics import MATCH, Found, Histogram, Objects, Tally, in_turns, objects, pd_fa
+from .metrics import MATCH, Found, Histogram, Objects, in_turns, objects, pd_fa
 from .task import Evaluation, Origin, Task, count_predictions, protocol
 
 # %% ../nbs/42_analyse.ipynb #signal_to_clutter
@@ -124,21 +124,17 @@ def evaluate_split(
     seen = in_turns(ranks.all_gather(seen), tally.batch_size // ranks.count)
     batches = zip(*itertools.chain.from_iterable(ranks.all_gather(found)), strict=True)
     sums = [sum(each, Found(0, 0, 0)) for each in batches]  # of each threshold
-    named = zip(split.names, seen, strict=True)
+    named, counts = zip(split.names, seen, strict=True), tally.counts
+    columns = zip(split.names, counts.inter, counts.pred, counts.mask, counts.found, strict=True)
+    images = [
+        {"name": name, "inter": i, "pred": p, "mask": m, **vars(one)}
+        for name, i, p, m, one in columns
+    ]
     return Analysis(
         tally.scores(),
         protocol(task, split, tally.scores(), device, weights),
         task.config.model_dump(),
-        _image_rows(tally.counts, split.names),
-        _curves(histogram, sums, tally.counts.pixels),
+        images,
+        _curves(histogram, sums, counts.pixels),
         [{"name": name, **target} for name, one in named for target in one],
     )
-
-
-def _image_rows(tally: Tally, names: Sequence[str]) -> list[dict[str, Any]]:
-    "The counts of each image."
-    columns = zip(names, tally.inter, tally.pred, tally.mask, tally.found, strict=True)
-    return [
-        {"name": name, "inter": i, "pred": p, "mask": m, **vars(found)}
-        for name, i, p, m, found in columns
-    ]

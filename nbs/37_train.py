@@ -246,6 +246,7 @@ def processes_to_start(config: Settings) -> bool:
 def fit(job: Job, state: State) -> Stopped | None:  # the request that stopped it, if one did
     "Train the epochs that are not done yet."
     config, task, device, folder = job.config, job.task, job.device, job.folder
+    judged = job.parts[judge_split(config)]
     with Background(job.mirror.wake) as background:
         while not _all_done(config, state):
             epoch, start = state.epoch + 1, time.monotonic()
@@ -254,7 +255,9 @@ def fit(job: Job, state: State) -> Stopped | None:  # the request that stopped i
                 loss = train_epoch(job, state, epoch)
                 device.ranks.assert_in_sync(state.model)
                 trained = time.monotonic() - start
-                scores = _score_epoch(job, state, epoch)
+                scores = None  # an epoch that is not scored
+                if epoch == config.epochs - 1 or not (epoch + 1) % config.eval_every:
+                    scores = score_split(task, state.scored, judged, device, task.phase(epoch))
             except Stopped as stopped:  # within the epoch
                 device.ranks.assert_in_sync(state.model)
                 content = snapshot(state, config, job.record)
@@ -279,14 +282,6 @@ def _all_done(config: Settings, state: State) -> bool:
         return True
     waited = state.epoch - state.best["epoch"] if state.best else 0
     return 0 < config.patience <= waited and (state.epoch + 1) % config.eval_every == 0
-
-
-def _score_epoch(job: Job, state: State, epoch: int) -> Any | None:  # None: not scored
-    "The scores of an epoch: of every `eval_every`-th one, and of the last."
-    if (epoch + 1) % job.config.eval_every and epoch < job.config.epochs - 1:
-        return None
-    data, phase = job.parts[judge_split(job.config)], job.task.phase(epoch)
-    return score_split(job.task, state.scored, data, job.device, phase)
 
 
 def _log_entry(
@@ -804,11 +799,11 @@ class _Processes(Stop):
         return [s for p in self.started if (s := p.wait()) not in (0, TIME_OVER)]
 
 
-def run_in_processes(
-    config: Settings,  # its num_devices: how many
-    words: Sequence[str],  # the command, as on the command line
-) -> list[int]:  # the statuses of failed processes
-    "Run a command in several processes of this machine; UserError for a user's mistake."
+def run_in_processes(config: Settings, words: Sequence[str]) -> list[int]:
+    """Run a command line in `num_devices` processes; the statuses of those that failed.
+
+    UserError for a user's mistake.
+    """
     processes = _Processes(config, words)
     with processes:
         failed = processes.wait()

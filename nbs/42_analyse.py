@@ -40,7 +40,7 @@ from torch import Tensor, nn
 from mshnet.augment import Batch, unpadded
 from mshnet.data import Split
 from mshnet.device import Device
-from mshnet.metrics import MATCH, Found, Histogram, Objects, Tally, in_turns, objects, pd_fa
+from mshnet.metrics import MATCH, Found, Histogram, Objects, in_turns, objects, pd_fa
 from mshnet.task import Evaluation, Origin, Task, count_predictions, protocol
 
 # %% [markdown]
@@ -229,24 +229,20 @@ def evaluate_split(
     seen = in_turns(ranks.all_gather(seen), tally.batch_size // ranks.count)
     batches = zip(*itertools.chain.from_iterable(ranks.all_gather(found)), strict=True)
     sums = [sum(each, Found(0, 0, 0)) for each in batches]  # of each threshold
-    named = zip(split.names, seen, strict=True)
+    named, counts = zip(split.names, seen, strict=True), tally.counts
+    columns = zip(split.names, counts.inter, counts.pred, counts.mask, counts.found, strict=True)
+    images = [
+        {"name": name, "inter": i, "pred": p, "mask": m, **vars(one)}
+        for name, i, p, m, one in columns
+    ]
     return Analysis(
         tally.scores(),
         protocol(task, split, tally.scores(), device, weights),
         task.config.model_dump(),
-        _image_rows(tally.counts, split.names),
-        _curves(histogram, sums, tally.counts.pixels),
+        images,
+        _curves(histogram, sums, counts.pixels),
         [{"name": name, **target} for name, one in named for target in one],
     )
-
-
-def _image_rows(tally: Tally, names: Sequence[str]) -> list[dict[str, Any]]:
-    "The counts of each image."
-    columns = zip(names, tally.inter, tally.pred, tally.mask, tally.found, strict=True)
-    return [
-        {"name": name, "inter": i, "pred": p, "mask": m, **vars(found)}
-        for name, i, p, m, found in columns
-    ]
 
 
 # %%

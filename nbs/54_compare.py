@@ -154,10 +154,8 @@ def _must(runs: Sequence[Scored]) -> list[str]:
     return [name for name in names if name not in (*MAY, "trained_on_scored_images")]
 
 
-def _differing(
-    rows: Sequence[Mapping[str, Any]], names: Sequence[str]
-) -> dict[str, list[str]]:  # of each name: the value of each run
-    "The fields in which runs differ."
+def _differing(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, list[str]]:
+    "The fields in which runs differ, with the value of each run."
     values = {name: [one_line(str(row.get(name, UNKNOWN))) for row in rows] for name in names}
     return {name: found for name, found in values.items() if len(set(found)) > 1}
 
@@ -230,9 +228,6 @@ def by_size(
     return rates
 
 
-_NAMED = ("seed", "train_list", "test_list")  # the protocol has the content of the lists
-
-
 def seed_groups(runs: Sequence[Scored]) -> list[list[Scored]]:  # each of two runs or more
     "Groups of runs that differ in their seed alone."
     groups, must = defaultdict(list), _must(runs)
@@ -240,7 +235,8 @@ def seed_groups(runs: Sequence[Scored]) -> list[list[Scored]]:  # each of two ru
         how, recipe = run.how, run.recipe
         same = [how.get(k) for k in (*must, "trained_on", "precision", "mshnet", "torch")]
         if recipe and {"seed", "trained_on"} <= set(how):
-            other = [v for k, v in recipe.items() if k not in _NAMED]
+            named = ("seed", "train_list", "test_list")  # the protocol has the lists' content
+            other = [v for k, v in recipe.items() if k not in named]
             groups[str([same, other])].append(run)
     return [g for g in groups.values() if 1 < len(g) == len({run.how["seed"] for run in g})]
 
