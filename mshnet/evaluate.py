@@ -11,7 +11,6 @@ import os
 import warnings
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,7 +21,7 @@ from .cpu import use_cpu_passes
 from .detection import fused_for, normalise
 from .device import infer, open_device
 from .places import site_of
-from .task import Evaluation, count_seen, make_task, trained_model
+from .task import Evaluation, Origin, Trained, count_seen, make_task, trained_model
 from .weights import PRETRAINED, settings_of_weights, weights_file
 
 # %% ../nbs/43_evaluate.ipynb #load
@@ -77,22 +76,19 @@ class Detector:
         device: str = "auto",
         precision: str = "auto",
     ) -> None:
-        self.device, self.deep = open_device(device, precision), True
+        self.device = open_device(device, precision)
         self.why = self.device.why  # the device and its precision, in words
-        self.threshold = 0.5  # of the probability, for detections
-        self.multiscale: tuple[float, ...] = ()  # see `mshnet.predict.predict_frame`
         if isinstance(weights, nn.Module):
-            self.name = type(weights).__name__
             model = use_cpu_passes(copy.deepcopy(weights))
+            trained = Trained(model, "full", Origin("a model in memory"))
         else:
             trained = trained_model(weights)
             if (task := trained.task) != "detect":
                 name = os.fspath(weights)
                 raise UserError(f"{name}: weights of task {task} cannot detect targets")
-            self.name, model = Path(weights).name, trained.model
-            self.deep, self.threshold = trained.phase == "full", trained.threshold
-            self.multiscale = trained.multiscale
-        placed = fused_for(self.device, self.device.to_device(model).eval())
+        self.deep, self.threshold = trained.phase == "full", trained.threshold
+        self.multiscale = trained.multiscale  # see `mshnet.predict.predict_frame`
+        placed = fused_for(self.device, self.device.to_device(trained.model).eval())
         self.model = self.device.begin("predicting", placed)
 
     def __call__(

@@ -32,7 +32,6 @@ from .evaluate import logits_of
 from .files import cannot_be_written, digest, find_inputs, write_atomic, write_json
 from .frames import frames_of
 from .metrics import Tally
-from .model import MSHNet
 from .places import installed
 from .scenes import scene
 from .session import working

@@ -58,8 +58,6 @@ for axes, (name, values) in zip(figure.subplots(2, 1), layouts.items(), strict=T
 
 # %% [markdown]
 # ## The machinery: both attentions
-#
-# The helpers turn an image into rows and back, and repeat a map for all channels.
 
 # %%
 #| export

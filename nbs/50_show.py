@@ -271,11 +271,8 @@ details.images[0], details.targets[0]
 
 # %%
 #| export
-def trade_offs(
-    folder: str | Path,  # of a run, which gets the figure
-    *others: str | Path,  # runs to compare it with
-) -> Picture | str:
-    "Pd against Fa, with a marker at probability 0.5."
+def trade_offs(folder: str | Path, *others: str | Path) -> Picture | str:
+    "Pd against Fa of a run, which gets the figure, and of others; a marker at probability 0.5."
     runs = [Path(folder), *map(Path, others)]
     if line := not_drawn("trade_offs", _run_config(runs[0])):
         return line

@@ -167,12 +167,9 @@ save_picture(explored(view), run.folder / "figures" / "explored.png")
 # %%
 #| export
 def _widget(
-    view: Callable[[int], View],  # an image, by its index
-    lines: Sequence[tuple[str, int]],  # of the list of images: what it shows, and the index
-    threshold: float,
-    rule: str,
+    view: Callable[[int], View], lines: Sequence[tuple[str, int]], threshold: float, rule: str
 ) -> Any:
-    "A box of widgets to walk through images."
+    "A box of widgets to walk through images; `lines`: texts of a list, and the index of each."
     import ipywidgets as w
 
     numbered = [(f"{n}. {line}", i) for n, (line, i) in enumerate(lines, 1)]

@@ -11,7 +11,6 @@
 # %%
 #| hide
 from mshnet.export import export
-from mshnet.task import Origin
 
 # %%
 #| export
@@ -41,7 +40,6 @@ from mshnet.evaluate import logits_of
 from mshnet.files import cannot_be_written, digest, find_inputs, write_atomic, write_json
 from mshnet.frames import frames_of
 from mshnet.metrics import Tally
-from mshnet.model import MSHNet
 from mshnet.places import installed
 from mshnet.scenes import scene
 from mshnet.session import working
@@ -81,11 +79,7 @@ class _InferenceModel(nn.Module):
 
 
 # %%
-torch.manual_seed(0)
-model = MSHNet()
-with torch.no_grad():
-    model.train()(torch.randn(2, 3, 32, 32))  # gives batch norm its statistics
-trained = Trained(model.eval(), "full", Origin("an example"))
+trained = trained_model("pretrained")
 image = torch.randint(0, 256, (1, 3, 16, 16), dtype=torch.uint8)
 print([tuple(values.shape) for values in _InferenceModel(trained)(image)])
 
@@ -210,7 +204,7 @@ def _note(source: Path, trained: Trained, format: str) -> dict[str, Any]:
 
 
 # %%
-note = _note(Path("weights.pt"), trained, "onnx")
+note = _note(Path("weights.pt"), trained, "onnx") | {"config": "the settings of the training"}
 print(json.dumps(note, indent=1))
 
 # %% [markdown]

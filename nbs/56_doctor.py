@@ -96,8 +96,7 @@ class _Checkup:
         self.config = config
         self.problem = ""  # why there is no device
         self.device: Device | None = None
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
+        with warnings.catch_warnings(record=True, action="always") as caught:
             try:
                 self.device = open_device(config.device, config.precision, config.num_devices)
             except UserError as error:

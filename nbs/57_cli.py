@@ -54,9 +54,8 @@ from mshnet.recipe import Config
 # A run has fifty settings, and most people set five of them. So the help has two levels. `--help` shows the common flags, `--help-all` all of them:
 
 # %%
-with contextlib.redirect_stdout(io.StringIO()) as shown, contextlib.suppress(SystemExit):
+with contextlib.suppress(SystemExit):
     make_parser(whole=False).parse_args(["train", "--help"])
-print(shown.getvalue())
 
 # %% [markdown]
 # A mistake is one line with its remedy, and status 2:
