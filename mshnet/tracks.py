@@ -15,7 +15,7 @@ import numpy as np
 from .core import UserError
 
 REACH = 16.0  # pixels from frame to frame
-MEMORY = 4  # frames without a detection
+MEMORY = 4  # frames in which a target may be missed
 HITS, AMONG = 5, 8  # a track is confirmed after so many detections in so many frames
 
 
@@ -23,11 +23,7 @@ class Tracker:
     "The tracks of a clip, frame by frame; UserError without trackpy."
 
     def __init__(
-        self,
-        reach: float = REACH,  # pixels from frame to frame
-        memory: int = MEMORY,  # frames in which a target may be missed
-        hits: int = HITS,  # detections that confirm a track ...
-        among: int = AMONG,  # ... in so many frames
+        self, reach: float = REACH, memory: int = MEMORY, hits: int = HITS, among: int = AMONG
     ) -> None:
         try:
             import trackpy

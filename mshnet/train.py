@@ -569,7 +569,7 @@ def keep_copies(config: Settings) -> str:  # which files are where; empty: there
     with Mirror(site.folder, target) as mirror:
         return mirror.flush(600)
 
-# %% ../nbs/37_train.ipynb #_not_finite
+
 def _not_finite(job: Job, state: State, epoch: int, step: int) -> UserError:
     "The error of a loss that is first NaN or infinite in this step."
     task, split = job.task, job.parts["train"]

@@ -660,6 +660,8 @@ def _announce(job: Job, state: State) -> None:
 # ## Where a run ends
 #
 # However a run ends, `status.json` records it, and an error is raised in the caller. A signal or the notebook's stop button is passed on as `Stopped` after everything is written, so that the cells below do not run. Of several processes only the first one writes the record. If the record cannot be written, the error is raised all the same. At the end the backup gets the remaining files. Figures are drawn later; the notebooks copy them by `keep_copies`.
+#
+# A loss that is NaN or infinite ends the run before anything is overwritten: the last good checkpoint stays. The error names the images of the batch.
 
 # %%
 #| export
@@ -701,13 +703,6 @@ def keep_copies(config: Settings) -> str:  # which files are where; empty: there
         return mirror.flush(600)
 
 
-# %% [markdown]
-# ## A loss that is NaN or infinite
-#
-# Such a loss ends the run before anything is overwritten: the last good checkpoint stays. The error names the images of the batch.
-
-# %%
-#| export
 def _not_finite(job: Job, state: State, epoch: int, step: int) -> UserError:
     "The error of a loss that is first NaN or infinite in this step."
     task, split = job.task, job.parts["train"]

@@ -141,9 +141,7 @@ status:
 """
 
 # %% [markdown]
-# argparse accepts abbreviations, but `--warm` works only until a second flag begins with it. Our parser accepts none, and raises a `UserError` for a mistake.
-#
-# The values of a flag come from its setting. Names of older guides are accepted and not listed.
+# argparse accepts abbreviations, but `--warm` works only until a second flag begins with it. Our parser accepts none, and raises a `UserError` for a mistake. Names of older guides are accepted and not listed.
 
 # %%
 #| export
