@@ -308,7 +308,7 @@ def tiles_of(
 
 # %%
 #| export
-def _one_pass(detector: Callable[..., Tensor], pixels: np.ndarray) -> np.ndarray:
+def _one_pass(detector: Callable[..., Tensor], pixels: np.ndarray) -> np.ndarray:  # [H,W]
     "Probabilities of pixels with sides of multiples of 16; UserError if NaN, or out of memory."
     image = torch.from_numpy(np.ascontiguousarray(pixels))[None]
     rgb = image.permute(0, 3, 1, 2) if image.ndim == 4 else image[None].expand(-1, 3, -1, -1)

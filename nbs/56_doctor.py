@@ -282,7 +282,7 @@ first.subject, len(found.lines)
 # 2. The permissions of a folder are right, and the doctor reports that it cannot be written. How can that be?
 #    <details><summary>Answer</summary>
 #
-#    The file system may be mounted read-only, or the quota used up. Permissions do not show that. The doctor writes into the folder, as a run would, so it finds all three.
+#    The file system may be mounted read-only, or the quota used up. Permissions do not show that. The doctor writes into the folder, as a run would, so it finds both.
 #    </details>
 # 3. `mshnet doctor && mshnet train` does not train, although no line is an error. Why?
 #    <details><summary>Answer</summary>
