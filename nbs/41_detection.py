@@ -11,7 +11,7 @@
 # %%
 #| hide
 import matplotlib.pyplot as plt
-from fastcore.test import expect_fail, test_close
+from fastcore.test import test_close
 
 from mshnet.device import open_device
 from mshnet.run import Folder
@@ -123,11 +123,6 @@ def _make_network(name: str) -> nn.Module:
             f"{known}; register your own: mshnet.detection.NETWORKS[{shown(name)}] = its class)"
         )
     return use_cpu_passes(NETWORKS[name]())
-
-
-# %%
-with expect_fail(UserError, contains="did you mean 'mshnet'?"):
-    _make_network("mshnett")
 
 
 # %% [markdown]
