@@ -69,10 +69,10 @@ def fuse_bn(model: nn.Module) -> nn.Module:
 
 
 def _has_its_norms(block: Any) -> bool:
-    "Whether a block is MSHNet's, with batch norm behind each of its convolutions."
+    "Whether a block is MSHNet's, with batch norm (of `Ranks`, too) behind each convolution."
     norms = [block.bn1, block.bn2, *list(block.shortcut.children())[1:]]
     own = type(block).forward is Block.forward
-    return own and all(isinstance(norm, nn.BatchNorm2d) for norm in norms)
+    return own and all(isinstance(norm, nn.modules.batchnorm._BatchNorm) for norm in norms)
 
 
 def fused_for(device: Device, model: nn.Module) -> nn.Module:

@@ -71,7 +71,7 @@ for line in ("train --epochs none", "test --weight-path none.pt", "export", "dat
 #
 # torch takes seconds to import, and a mistyped flag should not cost them. This module imports nothing but the settings, and each command imports what it needs when it runs. Each command takes the flags that have a meaning for it. `train` takes all settings; to those of the other commands a task adds its own (`Settings.flags`).
 #
-# Four commands take their main argument without a flag. Some flags are not settings and belong to one command: what a bench measures, the file of an export. No run records them.
+# Each command takes its main argument without a flag, too: the data, the weights, the inputs. Some flags are not settings and belong to one command: what a bench measures, the file of an export. No run records them.
 
 # %%
 #| export
@@ -97,11 +97,21 @@ COMMANDS = {
     "export": "write weights as ONNX (pip install onnx onnxruntime onnxscript) or safetensors",
     "compare": "compare runs: scores, protocols, and Pd by size",
 }
-_ARGUMENTS: dict[str, tuple[str, str, str | None, str]] = {  # name, metavar, nargs, help
-    "train": ("folder", "[DIR]", "?", "the data set: the same as --dataset-dir DIR"),
-    "data": ("folder", "[DIR]", "?", "folder of the data set, .zip, or a name such as NUAA-SIRST"),
-    "compare": ("runs", "RUN", "+", "folder of a run, or of scores"),
-    "predict": ("inputs", "INPUT", "*", "image, video, folder, or glob in quotes"),
+_DATA = ("folder", "DIR", "?", "the data set: the same as --dataset-dir DIR")
+_ARGUMENTS = {  # name, metavar, nargs, help
+    "train": _DATA,
+    "test": ("weights", "RUN", "?", "the weights: the same as --weight-path RUN"),
+    "predict": (
+        "inputs",
+        "INPUT",
+        "*",
+        "files or folders, or a pattern in quotes such as 'a/*.png'",
+    ),
+    "data": ("folder", "DIR", "?", "folder of the data set, .zip, or a name such as NUAA-SIRST"),
+    "doctor": _DATA,
+    "bench": _DATA,
+    "export": ("weights", "RUN", "?", "the weights: a run folder, a file, or pretrained"),
+    "compare": ("runs", "RUN", "+", "folders of runs or of scores; their protocols must agree"),
 }
 _OPTIONS: dict[str, dict[str, tuple[type, str]]] = {  # a bool is a switch
     "data": {
@@ -131,7 +141,7 @@ _EXAMPLES = """\
 examples:
   mshnet train --epochs 3                  a trial run on synthetic scenes
   mshnet train DIR                         train on your data; again: resume
-  mshnet test --weight-path runs/NAME      evaluate a run
+  mshnet test runs/NAME                    evaluate a run
   mshnet predict image.png                 find targets with the included weights
   mshnet train --task eit --help           another task ({tasks})
 
@@ -145,27 +155,41 @@ status:
 
 # %%
 #| export
-_DAILY = (
+_DAILY = (  # shown by --help, with those that a task calls daily
     "preset task dataset_dir weight_path output_dir resume epochs batch_size lr choose seed "
     "device num_devices max_hours mirror_dir"
+)
+_DAILY_OF_TEST = (
+    "task dataset_dir test_list weight_path output_dir base_size rule batch_size device num_devices"
 )
 _TEXTS = {  # of settings that each command uses in its own way
     "weight_path train": "weights to start from: a file, a run folder, or pretrained",
     "weight_path test": "weights to evaluate: a file or a run folder (default: pretrained)",
-    "dataset_dir test": "folder, .zip or name of a data set (default: that of the run)",
+    "dataset_dir test": "folder, .zip or name of a data set (default: that of the run, else scenes)",
     "dataset_dir data": "the data set: the same as DIR; without it, generated data",
     "seed data": "seed of the lists that --split writes, and of simulated data (default 0)",
     "weight_path predict": "weights to predict with: a file or a run folder (default: pretrained)",
-    "num_devices test": "TPU chips that share a batch; for several GPUs start it by torchrun",
+    "num_devices test": "TPU chips that share a batch; for several GPUs start it with torchrun",
     "num_devices predict": "processes that share the files, on a GPU each or on CPU cores",
     "output_dir train": "run folder (default: named after the settings, in runs/)",
     "output_dir test": "folder of the scores (default: none are written)",
     "output_dir predict": "folder of the results (default: predictions/NAME)",
     "output_dir bench": "folder of the measurements (default: runs/bench)",
 }
-_PRESETS = {  # of detection
-    "paper": "the original recipe: 400 epochs, Adagrad, SLS loss, crops of 256",
-    "quick": "a trial: 9 epochs at 128x128 pixels; used without a data set",
+_PRESETS = {  # by task and name; without a line here: the default recipe
+    "detect paper": "the original recipe: 400 epochs, Adagrad, SLS loss, crops of 256",
+    "detect quick": "a trial: 9 epochs at 128x128 pixels; used without a data set",
+    "detect a100": "batches of 16 and twice the learning rate, for a large GPU",
+    "detect tpu": "the same, for a TPU",
+    "eit quick": "a trial: 256 simulated tanks, 4 epochs",
+    "eit paper": "the published network, for a GPU: 128x128 pixels, batches of 16",
+    "eit tpu": "the published network, for a TPU: bf16, batches of 64",
+    "events quick": "a trial: 600 simulated recordings, 8 epochs",
+    "events sensor-128": "our recipe for sensors of 128x128 pixels",
+    "events paper": "the published network for N-MNIST",
+    "events paper-128": "the published network for sensors of 128x128 pixels",
+    "signs quick": "a trial: a small TFNet on simulated videos, 6 epochs",
+    "signs paper": "TFNet as published, for videos and a GPU",
 }
 
 
@@ -235,17 +259,19 @@ def make_parser(
     parser.add_argument("--version", action="version", version=f"mshnet {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for command, text in COMMANDS.items():
-        name, sign, count, hint = _ARGUMENTS.get(command, ("", "", None, ""))
-        usage = f"mshnet {command} {sign} [--FLAG VALUE ...]".replace("  ", " ")
-        sub = commands.add_parser(command, help=text, description=text, usage=usage)
-        if name:
-            sub.add_argument(name, metavar=sign, nargs=count, help=hint)
+        name, sign, count, about = _ARGUMENTS[command]
+        names, path = _flags_of(command, settings), f"[{sign}]" if count == "?" else f"{sign} ..."
+        usage = f"mshnet {command} {path}{' [--FLAG VALUE ...]' * bool(names)}"
+        others = command == "predict" and settings is not Config  # whose files are no images
+        shown = "predict the files of a task" if others else text
+        sub = commands.add_parser(command, help=text, description=shown, usage=usage)
+        sub.add_argument(name, metavar=sign, nargs=count, help=about)
         for name, (kind, hint) in _OPTIONS.get(command, {}).items():
             how: dict[str, Any] = {"action": "store_const", "const": True}
             if kind is not bool:
                 how = {"type": kind, "metavar": _metavar(name, kind)}
-            sub.add_argument(_flag(name), help=hint, **how)
-        if names := _flags_of(command, settings):
+            sub.add_argument(_flag(name), help=argparse.SUPPRESS if others else hint, **how)
+        if names:
             sub.add_argument("--help-all", action="help", help="show all flags")
             sub.add_argument("--config", default="", metavar="FILE", help="JSON file of settings")
             _add_settings(sub, names, settings, whole)
@@ -256,11 +282,13 @@ def _add_settings(
     parser: argparse.ArgumentParser, names: list[str], settings: type[Settings], whole: bool
 ) -> None:
     "Add the flags of settings: the common ones, those of the task, the others; the presets."
-    daily = [name for name in _DAILY.split() if name in names]
+    command = parser.prog.split()[-1]
+    usual = _DAILY_OF_TEST if command == "test" else _DAILY
+    common = [*usual.split(), *settings.flags.get("daily", ())]
+    daily = [name for name in common if name in names]
     own = [name for name in names if name not in {*Settings.model_fields, *daily}]
     rest = [name for name in names if name not in {*own, *daily}]
     task = f"settings of task {settings.model_fields['task'].default}"
-    command = parser.prog.split()[-1]
     for title, some in {"common settings": daily, task: own, "other settings": rest}.items():
         group = parser.add_argument_group(title)
         for name in some:
@@ -272,18 +300,17 @@ def _add_settings(
             group.add_argument(_flag(name), help=hint, **how)
             for alias in (alias for alias, target in ALIASES.items() if target == name):
                 group.add_argument(_flag(alias), help=argparse.SUPPRESS, **how)
-    if "preset" in names and settings.presets:
+    if (whole and "preset" in names) or "preset" in daily:
         parser.epilog = _presets(settings)
 
 
 def _presets(settings: type[Settings]) -> str:
-    "The presets of a task, each with what it changes."
-    lines = ["presets:"]
-    for name, values in settings.presets.items():
-        text = ", ".join(f"{key} {value}" for key, value in values.items()) or "the default recipe"
-        text = _PRESETS.get(name, text) if settings is Config else text
-        lines.append(f"  {name:10} {textwrap.shorten(text, 66, placeholder=' ...')}")
-    return "\n".join(lines)
+    "The presets of a task, each with what it is for."
+    task = settings.model_fields["task"].default
+    texts = {
+        name: _PRESETS.get(f"{task} {name}", "the default recipe") for name in settings.presets
+    }
+    return "\n".join(["presets:", *(f"  {name:12} {text}" for name, text in texts.items())])
 
 
 # %% [markdown]
@@ -328,10 +355,19 @@ def parse(
     if "inputs" in written:  # there may be flags between them
         written["inputs"] += [word for word in rest if not word.startswith("-")]
         rest = [word for word in rest if word.startswith("-")]
+    for name, flag in (("folder", "dataset_dir"), ("weights", "weight_path")):
+        if path := written.pop(name, ""):  # then it is read as the flag
+            if (other := written.get(flag, path)) != path:
+                text = f"{path}: {_flag(flag)} {other} is given as well; use one of them"
+                raise UserError(text)
+            at = len(words) - 1 - words[::-1].index(path)
+            return parse([command, f"{_flag(flag)}={path}", *words[1:at], *words[at + 1 :]])
     if rest:
         raise UserError(_misfit(rest[0], command, settings))
-    if folder := written.pop("folder", ""):
-        written["dataset_dir"] = _data_folder(command, folder, written)
+    if command == "train" and (folder := written.get("dataset_dir")):
+        if folder.endswith(".pt") or os.path.exists(os.path.join(folder, "config.json")):
+            todo = f"use --resume {folder}, or --weight-path {folder} to start from its weights"
+            raise UserError(f"{folder} is no data set; {todo}")
     return command, written, file, trained if command == "test" else {}
 
 
@@ -348,17 +384,6 @@ def _misfit(word: str, command: str, settings: type[Settings]) -> str:
             return f"{word}: a flag begins with two dashes; use -{word}"
         return f"mshnet {command} has no option {word}; leave it out"
     return unknown(name, [*_OPTIONS.get(command, {}), *_flags_of(command, settings)], f"; {see}")
-
-
-def _data_folder(command: str, folder: str, written: dict[str, Any]) -> str:
-    "The data set that is named without a flag; UserError for a run or a second data set."
-    if (other := written.get("dataset_dir", folder)) != folder:
-        raise UserError(f"{folder}: --dataset-dir {other} is given as well; use one of them")
-    of_run = folder.endswith(".pt") or os.path.exists(os.path.join(folder, "config.json"))
-    if command == "train" and of_run:
-        todo = f"use --resume {folder}, or --weight-path {folder} to start from its weights"
-        raise UserError(f"{folder} is no data set; {todo}")
-    return folder
 
 
 # %%

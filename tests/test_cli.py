@@ -64,8 +64,10 @@ def refused(capsys, line):
         (f"test --weight-path {'a' * 3000}", "weight_path="),
         ("trian", "invalid choice"),
         ("data no/such/folder", "there is no such folder"),
-        ("data a b", "unexpected argument 'b'; see mshnet data --help"),
-        ("train a --dataset-dir b", "--dataset-dir b is given as well; use one of them"),
+        ("data a b", "b: --dataset-dir a is given as well; use one of them"),
+        ("train a --dataset-dir b", "a: --dataset-dir b is given as well; use one of them"),
+        ("test a b --lr 1", "b: --weight-path a is given as well; use one of them"),
+        ("export none.pt", "none.pt: there is no such file"),
         ("train -epochs 3", "-epochs: a flag begins with two dashes; use --epochs"),
         ("train --compile on", "compile is retired: leave it out"),
         ("train --on-out-of-memory halve", "names the --micro-batch to use"),
@@ -84,7 +86,7 @@ def test_a_folder_of_data_needs_no_flag(capsys, tmp_path):
     folder, run = make_dataset(tmp_path / "set"), tmp_path / "run"
     run.mkdir()
     (run / "config.json").touch()
-    for line in (f"train {folder} --lr 1", f"data {folder}"):
+    for line in (f"train {folder} --lr 1", f"data {folder}", f"bench --seed 1 {folder}"):
         assert parse(line.split())[1]["dataset_dir"] == str(folder)
     assert f"use --resume {run}, or --weight-path {run}" in refused(capsys, f"train {run}")
 

@@ -82,6 +82,7 @@ class EventsConfig(Settings, _NetworkFields, _RecordingFields):
     "The settings of event cameras; `configure` joins them from presets, files and flags."
 
     flags: ClassVar[dict[str, list[str]]] = {
+        "daily": ["dataset"],
         "test": ["dataset", "noise"],
         "data": ["dataset", "noise", "recordings"],
     }

@@ -58,6 +58,7 @@ class SignsConfig(Settings, _SignFields):
     "The settings of sign language; `configure` joins them from presets, files and flags."
 
     flags: ClassVar[dict[str, list[str]]] = {
+        "daily": ["network"],
         "test": ["decoder", "beam_width", "bigram_weight", "max_frames"],
         "predict": ["decoder", "beam_width", "bigram_weight", "num_workers"],
         "data": ["signs", "sentences"],

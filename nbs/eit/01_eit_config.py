@@ -63,6 +63,7 @@ class EitConfig(Settings, _EitFields):
     "The settings of tomography; `configure` joins them from presets, files and flags."
 
     flags: ClassVar[dict[str, list[str]]] = {
+        "daily": ["data"],
         "test": ["data", "tanks", "noise", "sampling_steps", "samples"],
         "predict": ["samples", "sampling_steps"],
         "data": ["data", "tanks", "noise", "gains"],
