@@ -13,11 +13,10 @@
 # %%
 #| hide
 import tempfile
-from importlib import import_module
 
 import matplotlib.pyplot as plt
 
-data = import_module("mshnet.data")
+from mshnet.data import read_mask, report, splits, write_lists
 
 # %%
 #| export
@@ -61,7 +60,7 @@ for i in range(6):
     Image.fromarray(image).save(images / f"{i}.png")
     Image.fromarray(255 * mask).save(masks / f"{i}.png")
 config = Config(dataset_dir=str(images.parent), batch_size=2)
-data.write_lists(config, 0.5)
+write_lists(config, 0.5)
 for path in [images.parent, *sorted(images.parent.rglob("*"))]:
     print("    " * (len(path.parts) - len(images.parent.parts)) + path.name)
 
@@ -69,7 +68,7 @@ for path in [images.parent, *sorted(images.parent.rglob("*"))]:
 # `splits` reads the folder. Each item of a split is a pair of arrays: the image in 8 bits, and the mask as 0 and 1. The training split, with the masks below and their outlines in the images:
 
 # %%
-train = data.splits(config)["train"]
+train = splits(config)["train"]
 figure = plt.figure(figsize=(8, 5.6), layout="constrained")
 for axes, name, (image, mask) in zip(figure.subplots(1, 3), train.names, train.pairs, strict=True):
     axes.imshow(np.vstack([image, 255 * mask]), cmap="gray")
@@ -87,7 +86,7 @@ for axes, name, (image, mask) in zip(figure.subplots(1, 3), train.names, train.p
 Image.fromarray(255 - np.asarray(Image.open(masks / "2.png"))).save(masks / "2.png")
 Image.fromarray(np.asarray(Image.open(images / "3.png")) * np.uint16(50)).save(images / "3.png")
 Image.open(masks / "4.png").resize((64, 64)).save(masks / "4.png")
-print(data.report(config)[0])
+print(report(config)[0])
 
 # %% [markdown]
 # All problems are found in one pass, because whoever prepares a data set wants to repair them together. Training stops at an error and prints each warning once, with the number of its images. `--on-bad-image skip` leaves unreadable pairs out. The protocol of a score records the number of images and a hash of their pixels, so the difference stays visible.
@@ -108,7 +107,7 @@ print(data.report(config)[0])
 # %%
 Image.fromarray(np.array([[0, 1, 3, 0]], np.uint8)).save(masks / "0.png")
 for scale in (None, 255 / 2):
-    print(data.read_mask(masks / "0.png", (1, 4), scale))
+    print(read_mask(masks / "0.png", (1, 4), scale))
 
 # %% [markdown]
 # ## Which images may a run learn from?
@@ -117,7 +116,7 @@ for scale in (None, 255 / 2):
 
 # %%
 for choose in ("last", "val"):
-    parts = data.splits(Config(scenes=20, base_size=64, choose=choose))
+    parts = splits(Config(scenes=20, base_size=64, choose=choose))
     print(choose, {name: len(split) for name, split in parts.items()})
 
 # %% [markdown]

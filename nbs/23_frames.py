@@ -11,12 +11,10 @@
 # %%
 #| hide
 import tempfile
-from importlib import import_module
 
 from mshnet.data import grey_range
+from mshnet.frames import read_frames
 from mshnet.scenes import scene
-
-frames = import_module("mshnet.frames")
 
 # %%
 #| export
@@ -58,7 +56,7 @@ Image.fromarray(sights[0]).save(here / "0.png")
 stack = [Image.fromarray(pixels.astype(np.uint16) * 100) for pixels in sights]
 stack[0].save(here / "stack.tif", save_all=True, append_images=stack[1:])
 (here / "broken.png").write_bytes((here / "0.png").read_bytes()[:999])
-for frame in frames.read_frames(sorted(here.iterdir()), 1):
+for frame in read_frames(sorted(here.iterdir()), 1):
     print(frame.file.name, frame.number, frame.last, frame.error)
 
 # %% [markdown]

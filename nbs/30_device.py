@@ -13,12 +13,10 @@
 
 # %%
 #| hide
-from importlib import import_module
-
 import matplotlib.pyplot as plt
 from fastcore.test import expect_fail
 
-devices = import_module("mshnet.device")
+from mshnet.device import open_device, update
 
 # %%
 #| export
@@ -46,7 +44,7 @@ from mshnet.core import Settings, UserError, counted, first_line, resolve
 # Only the calls of `device` differ between chips. The loop adds up the losses on the device and reads the sum every fifth step:
 
 # %%
-device = devices.open_device("cpu", "fp32")
+device = open_device("cpu", "fp32")
 model = device.to_device(nn.Linear(8, 1))
 optimizer, total = optim.SGD(model.parameters(), lr=0.1), torch.zeros(())
 forward = device.begin("full", model, optimizer)
@@ -54,7 +52,7 @@ for step in range(10):
     image = device.transfer(torch.ones(4, 8))
     with device.autocast():
         loss = (forward(image) - 1).square().mean()
-    devices.update(device, loss, optimizer)
+    update(device, loss, optimizer)
     total += loss.detach()
     if step % 5 == 4:
         device.read(total)

@@ -11,9 +11,8 @@
 # %%
 #| hide
 import tempfile
-from importlib import import_module
 
-weights = import_module("mshnet.weights")
+from mshnet.weights import find_weights, fit_weights, load_weights
 
 # %%
 #| export
@@ -53,9 +52,9 @@ with tempfile.TemporaryDirectory() as tmp:
     path = Path(tmp) / "weights.tar"
     wrapped = {f"module.{k}": v for k, v in model.state_dict().items()}
     torch.save({"net": wrapped, "iou": torch.ones(1, dtype=torch.float64).numpy()[0]}, path)
-    print("iou", weights.load_weights(other, path)["iou"], torch.equal(other.weight, model.weight))
+    print("iou", load_weights(other, path)["iou"], torch.equal(other.weight, model.weight))
 try:
-    weights.fit_weights(model, weights.find_weights({"net": {"module.a": torch.ones(1)}}))
+    fit_weights(model, find_weights({"net": {"module.a": torch.ones(1)}}))
 except ValueError as error:
     print(error)
 

@@ -10,15 +10,12 @@
 
 # %%
 #| hide
-from importlib import import_module
-
 import matplotlib.pyplot as plt
 from fastcore.test import test_close, test_eq
 
 from mshnet.core import Config
 from mshnet.device import open_device
-
-Task = import_module("mshnet.task").Task
+from mshnet.task import Task
 
 # %%
 #| export
