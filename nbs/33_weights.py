@@ -32,14 +32,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mshnet.core import (
-    OF_ITS_MACHINE,
-    UserError,
-    is_record,
-    of_earlier_release,
-    one_line,
-    settings_of,
-)
+from mshnet.core import OF_ITS_MACHINE, UserError, is_record, of_earlier_release, settings_of
 
 # %% [markdown]
 # ## A file from several GPUs
@@ -55,7 +48,7 @@ with tempfile.TemporaryDirectory() as tmp:
     print("iou", load_weights(other, path)["iou"], torch.equal(other.weight, model.weight))
 try:
     fit_weights(model, find_weights({"net": {"module.a": torch.ones(1)}}))
-except ValueError as error:
+except UserError as error:
     print(error)
 
 
@@ -70,7 +63,7 @@ def fit_weights(
     model: nn.Module,
     weights: Mapping[str, Tensor],
 ) -> None:
-    """Put weights into a model; ValueError, and the model unchanged, unless names and shapes agree.
+    """Put weights into a model; UserError, and the model unchanged, unless names and shapes agree.
 
     A model's `foreign` is a regular expression for what published files hold besides its weights;
     its `resize(weights)` makes the parts whose shapes depend on them.
@@ -85,12 +78,12 @@ def fit_weights(
     if wrong:
         lines = [f"{k} is {have.get(k, 'missing')}, not {want.get(k, 'known')}" for k in wrong[:3]]
         more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
-        raise ValueError(one_line(f"weights of another model: {'; '.join(lines)}{more}"))
+        raise UserError(f"weights of another model: {'; '.join(lines)}{more}")
     try:
         with torch.no_grad():
             ready = {k: torch.empty_like(v, device="cpu").copy_(weights[k]) for k, v in own.items()}
     except RuntimeError:  # sparse, quantized, or without values
-        raise ValueError("weights that are not plain numbers") from None
+        raise UserError("weights that are not plain numbers") from None
     model.load_state_dict(ready)
 
 
@@ -99,25 +92,25 @@ def load_weights(
     path: str | Path,  # a file in any of the forms above
     content: Any = None,  # as `read_file` returns it; None: read it here
 ) -> Any:  # the content of the file
-    "Load weights from a file into a model; ValueError with the reason if they do not fit."
+    "Load weights from a file into a model; UserError with the reason if they do not fit."
     content = read_file(path) if content is None else content
     try:
         fit_weights(model, find_weights(content))
     except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
+        raise UserError(f"{path}: {error}") from None
     return content
 
 
 def find_weights(
     content: Any,  # of a weights file
 ) -> dict[str, Tensor]:
-    "The state dict in a file's content, whatever its wrapping; ValueError without one."
+    "The state dict in a file's content, whatever its wrapping; UserError without one."
     for key in ("model", "state_dict", "net", "model_state_dict"):
         if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
             content = content[key]
     named = isinstance(content, Mapping) and all(isinstance(name, str) for name in content)
     if not named or not content or not all(isinstance(v, Tensor) for v in content.values()):
-        raise ValueError("holds no weights (a mapping of names to tensors)")
+        raise UserError("holds no weights (a mapping of names to tensors)")
     found = {k: v for k, v in content.items() if not k.endswith(_COUNTERS)}
     for wrapper in _WRAPPERS * 3:  # they may be nested
         if all(name.startswith(wrapper) for name in found):
@@ -132,7 +125,7 @@ _COUNTERS = ("total_ops", "total_params")  # which thop, a counter of operations
 def read_file(
     path: str | Path,  # a file written by torch.save
 ) -> Any:  # what it holds, tensors on the CPU
-    """Read a torch file without running code; ValueError if it is damaged, or would run code.
+    """Read a torch file without running code; UserError if it is damaged, or would run code.
 
     A pickle names functions to call. torch's `weights_only` refuses all but a list of them, to
     which numpy's scalars and arrays are added because published files hold them (the best IoU).
@@ -152,22 +145,22 @@ def read_file(
         return content
     except FileNotFoundError:
         hint = reinstall(path) or "; name a run, its folder, a file of weights, or pretrained"
-        raise ValueError(f"{path}: there is no such file{hint}") from None
+        raise UserError(f"{path}: there is no such file{hint}") from None
     except PermissionError:
-        raise ValueError(f"{path}: you may not read this file") from None
+        raise UserError(f"{path}: you may not read this file") from None
     except IsADirectoryError:
-        raise ValueError(f"{path}: is a folder without best.pt; name a file of weights") from None
+        raise UserError(f"{path}: is a folder without best.pt; name a file of weights") from None
     except ModuleNotFoundError as error:
-        raise ValueError(f"{path}: needs {error.name}; run: pip install {error.name}") from None
+        raise UserError(f"{path}: needs {error.name}; run: pip install {error.name}") from None
     except Exception as error:  # torch raises many kinds for bytes that make no sense
         if "GLOBAL" in str(error):  # the name of a function or class that is not on the list
-            raise ValueError(
+            raise UserError(
                 f"{path}: refused, it would run code when loaded; if you trust it, write its "
                 f"weights alone: model = torch.load({str(path)!r}, weights_only=False), then "
                 "torch.save(model.state_dict(), 'weights.pt')"
             ) from None
         hint = _looks_like(path) or reinstall(path)
-        raise ValueError(f"{path}: not a torch file of weights, or a damaged one{hint}") from None
+        raise UserError(f"{path}: not a torch file of weights, or a damaged one{hint}") from None
 
 
 _OPENED: dict[Any, Any] = {}  # one file that was asked for its settings and will be read next
@@ -340,7 +333,7 @@ def settings_of_weights(
         return found
     if not os.path.isfile(file):
         return {}
-    with contextlib.suppress(ValueError):  # its next reader says what is wrong
+    with contextlib.suppress(UserError):  # its next reader says what is wrong
         content = read_file(file)
         _OPENED.clear()
         _OPENED[_version(file)] = content

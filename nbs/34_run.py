@@ -41,7 +41,6 @@ from mshnet.core import (
     RETIRED_RECIPE,
     Settings,
     UserError,
-    as_user_error,
     of_earlier_release,
     quoted,
     read_record,
@@ -248,8 +247,7 @@ class _Content(BaseModel):
 
 def load(path: Path) -> dict[str, Any]:
     "The content of a checkpoint; UserError if the file is something else, or damaged."
-    with as_user_error():
-        content = read_file(path)
+    content = read_file(path)
     if not isinstance(content, dict) or "optimizer" not in content or "data" not in content:
         raise UserError(f"{path}: not a checkpoint to resume from (weights go to --weight-path)")
     form = content.get("format")

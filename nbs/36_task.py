@@ -37,16 +37,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mshnet.core import (
-    TASKS,
-    Settings,
-    UserError,
-    as_user_error,
-    counted,
-    resolve,
-    settings_class,
-    settings_from,
-)
+from mshnet.core import TASKS, Settings, UserError, counted, resolve, settings_class, settings_from
 from mshnet.device import (
     Device,
     OneProcess,
@@ -591,8 +582,7 @@ def trained_model(
 ) -> Trained:
     "A model with weights from a file; UserError if the file holds none, or they do not fit."
     path = weights_file(path, config.task if config else "detect")
-    with as_user_error():
-        content = read_file(path)
+    content = read_file(path)
     if not isinstance(content, dict) or not content.get("best") or "config" not in content:
         origin = Origin(f"weights {path.name}; how they were chosen: not known")
         config = config or settings_class("detect")()
@@ -618,8 +608,7 @@ def trained_model(
 def _fitted(config: Settings, content: Any, path: Path) -> nn.Module:
     "The model of these settings with the weights of a file; UserError if they do not fit."
     model: nn.Module = make_task(config).model()
-    with as_user_error():
-        load_weights(model, path, content)
+    load_weights(model, path, content)
     return model
 
 
