@@ -4,10 +4,9 @@
 
 # %% auto #0
 __all__ = ['PRECISIONS', 'T', 'OPTIMIZERS', 'DEVICES', 'NO_MEMORY', 'USUAL_THREADS', 'FIX_THREADS', 'LOOK_EVERY', 'MMAP_MAX',
-           'TRIM', 'MMAP_FROM', 'each_tensor', 'has_nan_or_inf', 'Device', 'OneProcess', 'parts_of', 'update', 'infer',
-           'workers', 'Cuda', 'Mps', 'make_optimizer', 'started_processes', 'best_device', 'open_device', 'check_batch',
-           'device_for', 'is_out_of_memory', 'explained', 'own_cores', 'busy_cores', 'share_cores', 'cpu_name',
-           'hold_memory']
+           'TRIM', 'MMAP_FROM', 'each_tensor', 'Device', 'OneProcess', 'parts_of', 'update', 'infer', 'workers', 'Cuda',
+           'Mps', 'make_optimizer', 'started_processes', 'best_device', 'open_device', 'check_batch', 'device_for',
+           'is_out_of_memory', 'explained', 'own_cores', 'busy_cores', 'share_cores', 'cpu_name', 'hold_memory']
 
 # %% ../nbs/30_device.ipynb #c-import-contextlib
 import contextlib
@@ -45,7 +44,7 @@ def each_tensor(value: Any, change: Callable[[Tensor], Any]) -> Any:
     return value
 
 
-def has_nan_or_inf(value: Any) -> bool:
+def _has_nan_or_inf(value: Any) -> bool:
     "Whether a nested value holds NaN or positive infinity; a log-probability may be -inf."
     bad: list[bool] = []
     each_tensor(value, lambda x: bad.append(bool((x.isnan() | x.isposinf()).any())))
@@ -231,12 +230,17 @@ def update(
 
 
 def infer(device: Device, forward: Callable[[], T]) -> T:  # on the host
-    "The result of a forward pass without gradients."
+    "The result of a forward pass without gradients; UserError if it is NaN or infinite."
     with torch.no_grad(), device.autocast():
         result = device.read(forward())
-    if device.precision == "fp16" and has_nan_or_inf(result):
+    if device.precision == "fp16" and _has_nan_or_inf(result):
         with torch.no_grad():
             result = device.read(forward())
+    if _has_nan_or_inf(result):
+        raise UserError(
+            "the prediction is NaN or infinite, because the weights are; take an earlier "
+            "checkpoint, or train with a smaller --lr"
+        )
     return result
 
 

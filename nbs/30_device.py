@@ -105,7 +105,7 @@ def each_tensor(value: Any, change: Callable[[Tensor], Any]) -> Any:
     return value
 
 
-def has_nan_or_inf(value: Any) -> bool:
+def _has_nan_or_inf(value: Any) -> bool:
     "Whether a nested value holds NaN or positive infinity; a log-probability may be -inf."
     bad: list[bool] = []
     each_tensor(value, lambda x: bad.append(bool((x.isnan() | x.isposinf()).any())))
@@ -275,7 +275,7 @@ class OneProcess:
 # %% [markdown]
 # ## A step
 #
-# These lines are the same on every device. A step is a forward pass, a backward pass and an update. A batch that is larger than the memory is computed in parts; only the last part is followed by the update. Scoring is a forward pass alone. A network that has barely been trained can have activations beyond 65,504, where float16 ends: such a prediction is computed again in float32.
+# These lines are the same on every device. A step is a forward pass, a backward pass and an update. A batch that is larger than the memory is computed in parts; only the last part is followed by the update. Scoring is a forward pass alone. A network that has barely been trained can have activations beyond 65,504, where float16 ends: such a prediction is computed again in float32. If that is NaN or infinite too, we raise an error.
 
 # %%
 #| export
@@ -307,12 +307,17 @@ def update(
 
 
 def infer(device: Device, forward: Callable[[], T]) -> T:  # on the host
-    "The result of a forward pass without gradients."
+    "The result of a forward pass without gradients; UserError if it is NaN or infinite."
     with torch.no_grad(), device.autocast():
         result = device.read(forward())
-    if device.precision == "fp16" and has_nan_or_inf(result):
+    if device.precision == "fp16" and _has_nan_or_inf(result):
         with torch.no_grad():
             result = device.read(forward())
+    if _has_nan_or_inf(result):
+        raise UserError(
+            "the prediction is NaN or infinite, because the weights are; take an earlier "
+            "checkpoint, or train with a smaller --lr"
+        )
     return result
 
 

@@ -38,16 +38,7 @@ import torch
 from torch import Tensor, nn
 
 from mshnet.core import TASKS, Settings, UserError, counted, resolve, settings_class, settings_from
-from mshnet.device import (
-    Device,
-    OneProcess,
-    explained,
-    has_nan_or_inf,
-    infer,
-    make_optimizer,
-    parts_of,
-    workers,
-)
+from mshnet.device import Device, OneProcess, explained, infer, make_optimizer, parts_of, workers
 from mshnet.files import prefetch, write_json
 from mshnet.places import installed
 from mshnet.session import bar
@@ -324,11 +315,6 @@ def predictions(
             for part in parts_of(device, batch):
                 there = device.transfer_batch(part)
                 found.append((infer(device, partial(task.predict, step, there, phase)), part))
-        if has_nan_or_inf([prediction for prediction, _ in found]):
-            raise UserError(
-                f"{data.name}: the prediction is NaN or infinite, because the weights are; take an "
-                "earlier checkpoint, or train with a smaller --lr"
-            )
         yield from found
 
 
