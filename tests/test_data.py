@@ -24,7 +24,6 @@ from mshnet.detection import Detection
 from mshnet.files import prefetch
 from mshnet.frames import frames_of
 from mshnet.recipe import Config
-from mshnet.task import score_batches, train_batches
 
 
 def config(folder, **settings):
@@ -827,7 +826,7 @@ def same(a, b):
 
 def test_threads_change_no_batch(made):
     "The number of workers is a setting of the place, not of the recipe."
-    plans = train_batches(len(made), 2, seed=0, epoch=1)
+    plans = Detection(Config(batch_size=2)).plan(made, 1)
     batches = [
         list(prefetch(lambda plan: training_batch(made, plan, 1, SMALL), plans, workers))
         for workers in (0, 1, 3)
@@ -866,17 +865,18 @@ def test_draws_follow_epoch_and_seed(made):
 @pytest.mark.parametrize(("count", "size"), [(9, 2), (9, 9), (9, 4), (3, 4)])
 def test_training_drops_the_remainder_and_scoring_nothing(count, size):
     "Filler would poison batch norm; a missing image would flatter a score."
-    train = [i for b in train_batches(count, size, 0, 0) for i in b]
+    train = [i for b in Detection(Config(batch_size=size)).plan(range(count), 0) for i in b]
     assert {*train} <= {*range(count)} and len({*train}) == count // size * size
-    rows = score_batches(count, size)
+    rows = Detection(Config(batch_size=size)).plan(range(count), None)
     assert {len(row) for row in rows} == {size}
     assert [i for row in rows for i in row if i >= 0] == list(range(count))
 
 
 def test_each_epoch_is_shuffled_anew():
     "The reference's TPU port fed the same order each time."
-    when = [*((0, epoch) for epoch in range(5)), (1, 0)]
-    assert len({tuple(train_batches(50, 50, *each)[0]) for each in when}) == 6
+    plans = [Detection(Config(batch_size=50)).plan(range(50), epoch) for epoch in range(5)]
+    plans.append(Detection(Config(batch_size=50, seed=1)).plan(range(50), 0))
+    assert len({tuple(plan[0]) for plan in plans}) == 6
 
 
 def test_filler_is_marked_and_grey_becomes_three_equal_channels(made):

@@ -25,7 +25,7 @@ from mshnet.predict import predict
 from mshnet.recipe import Config
 from mshnet.run import load
 from mshnet.show import draw_run, samples
-from mshnet.task import Task, make_task, score_split, train_batches, trained_model
+from mshnet.task import Task, make_task, score_split, trained_model
 from mshnet.train import average, train
 
 SHORT = {"epochs": 3, "batch_size": 8, "device": "cpu", "precision": "fp32", "log_every": 1000}
@@ -335,7 +335,7 @@ def test_detection_trains_to_the_bits_of_a_plain_loop(tmp_path):
     for step in range(4):
         average(ema, model, 1 - min(config.ema, (1 + step) / (10 + step)))
         optimizer.param_groups[0]["lr"] = config.lr * (task.rate(step, 2) / config.lr)
-        rows = train_batches(8, 4, config.seed, step // 2)[step % 2]
+        rows = task.plan(split, step // 2)[step % 2]
         batch = training_batch(split, rows, step // 2, config)
         image = batch.image.contiguous(memory_format=torch.channels_last)
         masks, logits = model(normalise(image), deep=True)
