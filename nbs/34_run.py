@@ -2,6 +2,18 @@
 # # A run is a folder
 #
 # > A run is a folder: its settings, its machine, its log, and a checkpoint from which it resumes to the last bit.
+#
+# | file | content |
+# |---|---|
+# | `config.json`, `env.json` | the settings; the kind of machine and the versions |
+# | `log.jsonl` | one JSON object per epoch |
+# | `last.pt`, `best.pt` | the checkpoint of the last epoch, and of the kept one |
+# | `previous.pt` | the `last.pt` before, in case `last.pt` is damaged |
+# | `status.json` | the state of the run, for programs that watch it |
+# | `train.log` | what the run printed |
+# | `scores.json`, `details.json`, `figures/` | the scores with their protocol, and what is drawn from them |
+#
+# Sessions end without notice, so nothing of value stays in memory for longer than an epoch. A run that is killed between its log line and its checkpoint repeats that epoch when it is resumed; the repeated line is marked, and readers take the last line of an epoch. A line that was cut off by a power failure is ignored. The records are for reading: a damaged one counts as missing. A run resumes from its checkpoint alone.
 
 # %%
 #| default_exp run
@@ -52,21 +64,6 @@ from mshnet.places import has_checkpoint, installed
 from mshnet.weights import PRETRAINED, checksum, find_weights, fit_weights, read_file
 from mshnet.xla import XLA_PACKAGES
 
-
-# %% [markdown]
-# ## A run is a folder
-#
-# | file | content |
-# |---|---|
-# | `config.json`, `env.json` | the settings; the kind of machine and the versions |
-# | `log.jsonl` | one JSON object per epoch |
-# | `last.pt`, `best.pt` | the checkpoint of the last epoch, and of the kept one |
-# | `previous.pt` | the `last.pt` before, in case `last.pt` is damaged |
-# | `status.json` | the state of the run, for programs that watch it |
-# | `train.log` | what the run printed |
-# | `scores.json`, `details.json`, `figures/` | the scores with their protocol, and what is drawn from them |
-#
-# Sessions end without notice, so nothing of value stays in memory for longer than an epoch. A run that is killed between its log line and its checkpoint repeats that epoch when it is resumed; the repeated line is marked, and readers take the last line of an epoch. A line that was cut off by a power failure is ignored. The records are for reading: a damaged one counts as missing. A run resumes from its checkpoint alone.
 
 # %%
 #| export
@@ -525,13 +522,9 @@ class Background:
 
     def do(self, work: Callable[[], None]) -> None:
         "Begin a job when the one before is done."
-
-        def both() -> None:
-            work()
-            self.then()
-
         self.finish()
-        self.last = self.pool.submit(both)
+        self.last = self.pool.submit(work)
+        self.last.add_done_callback(lambda _: self.then())
 
     def finish(self) -> None:
         "Wait for the last job, and raise its error."
