@@ -180,16 +180,11 @@ def take_along(
     ):
         for name in run_files(run):
             tar.add(run / name, f"{run.name}/{name}")
-    if place.name == "colab":
-        _offer_download(path)
+    if place.name == "colab":  # whose browser offers it
+        try:
+            from google.colab import files
+
+            files.download(str(path))
+        except Exception:  # not in the notebook's process
+            say(f"{path} is not offered for download; call mshnet.session.take_along in a cell")
     return f"{path}  {megabytes(path.stat().st_size)}; {place.note}"
-
-
-def _offer_download(path: Path) -> None:
-    "Let the browser of Colab offer a file for download."
-    try:
-        from google.colab import files
-
-        files.download(str(path))
-    except Exception:  # not in the notebook's process
-        say(f"{path} is not offered for download; call mshnet.session.take_along in a cell")

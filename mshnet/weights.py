@@ -155,8 +155,9 @@ def _load_any(path: str | Path) -> Any:
     "The content of a file in either format."
     if Path(path).suffix == ".safetensors":
         return _read_safetensors(path)
-    if _unpacks_larger(path):
-        raise ValueError("a file that unpacks to more than itself")
+    with contextlib.suppress(zipfile.BadZipFile), zipfile.ZipFile(path) as packed:
+        if sum(info.file_size for info in packed.infolist()) > os.path.getsize(path):
+            raise ValueError("a file that unpacks to more than itself, which torch never writes")
     with torch.serialization.safe_globals([*_numpy_values(), Namespace]):
         return torch.load(path, map_location="cpu", weights_only=True)
 
@@ -215,13 +216,6 @@ def _numpy_values() -> list[Any]:
     ]
     kinds = {type(np.dtype(kind)) for kind in "fdilqBbhHI?"}
     return [*named, np.dtype, np.ndarray, *kinds]
-
-
-def _unpacks_larger(path: str | Path) -> bool:
-    "Whether a zip file unpacks to more than its own size; torch itself never compresses."
-    with contextlib.suppress(zipfile.BadZipFile), zipfile.ZipFile(path) as packed:
-        return sum(info.file_size for info in packed.infolist()) > os.path.getsize(path)
-    return False
 
 
 def _read_safetensors(path: str | Path) -> dict[str, Any]:

@@ -211,8 +211,6 @@ def duration(seconds: float) -> str:
 # %%
 test_eq([duration(s) for s in (9.4, 200, 7500)], ["9 s", "3 min 20 s", "2 h 05 min"])
 test_eq([list(bar(range(3), 3, "counting", unit)) for unit in ("", "items")], [[0, 1, 2]] * 2)
-with working("sleeping"):
-    pass
 note(range(3), "epoch 3, step 20/53", f"loss 0.5312, bar: {watched()}")
 
 
@@ -243,19 +241,14 @@ def take_along(
     ):
         for name in run_files(run):
             tar.add(run / name, f"{run.name}/{name}")
-    if place.name == "colab":
-        _offer_download(path)
+    if place.name == "colab":  # whose browser offers it
+        try:
+            from google.colab import files
+
+            files.download(str(path))
+        except Exception:  # not in the notebook's process
+            say(f"{path} is not offered for download; call mshnet.session.take_along in a cell")
     return f"{path}  {megabytes(path.stat().st_size)}; {place.note}"
-
-
-def _offer_download(path: Path) -> None:
-    "Let the browser of Colab offer a file for download."
-    try:
-        from google.colab import files
-
-        files.download(str(path))
-    except Exception:  # not in the notebook's process
-        say(f"{path} is not offered for download; call mshnet.session.take_along in a cell")
 
 
 # %%
