@@ -60,7 +60,7 @@ def pixels_of(
     if not _mode_of(file).startswith(DEEP):
         if _has_deep_channels(file):
             raise UserError("16 bits in several channels: save one of them, or 8 bits")
-        file = _upright(file)
+        file = ImageOps.exif_transpose(file)
         return np.array(file) if file.mode == "L" else one_channel(np.asarray(file.convert("RGB")))
     values = _deep_values(file)
     low, high = grey_range(values)
@@ -70,26 +70,19 @@ def pixels_of(
     return values.round(out=values).clip(0, 255, out=values).astype(np.uint8)
 
 
-_REACH = 2  # how far beyond its percentiles the range of a frame may go, in widths of them
-
-
 def grey_range(values: np.ndarray) -> tuple[float, float]:
     "The values of a deep frame [H,W] that become black and white: the extremes but for outliers."
     step = [slice(None, None, 1 + length // 4096) for length in values.shape]
     low, high = np.percentile(values[*step], (2, 99.5))
-    reach = _REACH * (high - low) or np.inf  # a frame of nearly one value has no outliers
+    reach = 2 * (high - low) or np.inf  # a frame of nearly one value has no outliers
     return float(max(values.min(), low - reach)), float(min(values.max(), high + reach))
-
-
-def _upright(file: Image.Image) -> Image.Image:
-    "An image as its orientation tag says; Pillow obeys that of TIFF files by itself."
-    return file if file.format == "TIFF" else ImageOps.exif_transpose(file)
 
 
 def _deep_values(file: Image.Image) -> np.ndarray:
     "The values [H,W] of an image of 16 bits or floats, more is brighter; UserError for NaN."
     radiometric = _mode_of(file) != file.mode
-    values = np.array(_upright(_temperatures(file) if radiometric else file), np.float64)
+    upright = ImageOps.exif_transpose(_temperatures(file) if radiometric else file)
+    values = np.array(upright, np.float64)
     if not np.isfinite([values.min(), values.max()]).all():
         raise UserError("pixels are NaN or infinite")
     if getattr(file, "tag_v2", {}).get(262) == 0:  # a TIFF file whose 0 is white
@@ -146,7 +139,7 @@ def mask_values(
             deep = _deep_values(file)
             deep.clip(0, out=deep)
             return np.divide(deep, 257 if deep.max() > 255 else 1, out=deep), False
-        file = _upright(file)
+        file = ImageOps.exif_transpose(file)
         if file.mode in ("L", "1"):
             return np.asarray(file.convert("L")), False
         *colours, alpha = (np.asarray(file.convert("RGBA").getchannel(k)) for k in range(4))
