@@ -39,12 +39,8 @@ class AugmentParams(NamedTuple):
     square: int = 0  # side of the resized square, as for scoring; 0: it has its own size
 
 
-def sample_params(
-    config: Config,
-    epoch: int,
-    index: int,  # of the image in its split
-) -> AugmentParams:
-    "The parameters of one image in one epoch."
+def sample_params(config: Config, epoch: int, index: int) -> AugmentParams:
+    "The parameters of one image, by its index in the split, in one epoch."
     rng = np.random.default_rng([config.seed, epoch, index])
     mirror = bool(rng.random() < 0.5)
     side = config.crop_size if config.base_size == "native" else config.base_size
@@ -269,10 +265,8 @@ def collate(pairs: Sequence[Pair], real: Sequence[bool]) -> Batch:
 
 def training_batch(split: Split, indices: Sequence[int], epoch: int, config: Config) -> Batch:
     "Read and augment the images of one training batch."
-    drawn = [sample_params(config, epoch, i) for i in indices]
     pairs = [
-        augment(*split.pairs[i], params, config.crop_size)
-        for i, params in zip(indices, drawn, strict=True)
+        augment(*split.pairs[i], sample_params(config, epoch, i), config.crop_size) for i in indices
     ]
     return collate(pairs, [True] * len(pairs))
 

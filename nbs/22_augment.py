@@ -71,8 +71,7 @@ for axes, (name, change) in zip(figure.subplots(1, 6), changes.items(), strict=T
 # With probability `clutter_share` a crop is therefore partly covered by a large occluder, brighter or darker than the background: a half-plane with a straight or rough edge, or a bar longer than any target (from 77 pixels on, in a crop of 128). Covered target pixels lose their label. This is an invention of this library, not of the paper.
 #
 # The occluder has the texture of the crop itself, turned by 180 degrees. A target in that texture would have no label and teach the network to leave targets out, so each target is first replaced by the mean of its surroundings.
-
-# %% [markdown]
+#
 # ## The machinery: what is sampled
 #
 # The parameters of a crop are sampled first and applied afterwards. They depend on nothing but the seed, the epoch and the index of the image: not on the number of workers, the batch size or an interruption. The first five are those of the official training transform. The others are sampled after them, so that `--preset paper` gets exactly the official ones.
@@ -96,12 +95,8 @@ class AugmentParams(NamedTuple):
     square: int = 0  # side of the resized square, as for scoring; 0: it has its own size
 
 
-def sample_params(
-    config: Config,
-    epoch: int,
-    index: int,  # of the image in its split
-) -> AugmentParams:
-    "The parameters of one image in one epoch."
+def sample_params(config: Config, epoch: int, index: int) -> AugmentParams:
+    "The parameters of one image, by its index in the split, in one epoch."
     rng = np.random.default_rng([config.seed, epoch, index])
     mirror = bool(rng.random() < 0.5)
     side = config.crop_size if config.base_size == "native" else config.base_size
@@ -401,10 +396,8 @@ def collate(pairs: Sequence[Pair], real: Sequence[bool]) -> Batch:
 
 def training_batch(split: Split, indices: Sequence[int], epoch: int, config: Config) -> Batch:
     "Read and augment the images of one training batch."
-    drawn = [sample_params(config, epoch, i) for i in indices]
     pairs = [
-        augment(*split.pairs[i], params, config.crop_size)
-        for i, params in zip(indices, drawn, strict=True)
+        augment(*split.pairs[i], sample_params(config, epoch, i), config.crop_size) for i in indices
     ]
     return collate(pairs, [True] * len(pairs))
 
