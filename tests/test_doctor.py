@@ -27,7 +27,7 @@ def ask(subject, **settings):
 def fails(text):
     "A function that raises, as a driver does."
 
-    def fail(*_):
+    def fail(*_, **__):
         raise RuntimeError(text)
 
     return fail
@@ -187,7 +187,7 @@ def test_nvidia_smi_is_asked_and_may_be_silent(tmp_path, monkeypatch):
 def test_a_gpu_that_torch_holds_no_programs_for(machine, monkeypatch):
     "torch finds it, and fails in the first operation: an error with torch's own words."
     machine({"torch.cuda.is_available": lambda: True, "torch.cuda.device_count": lambda: 1})
-    monkeypatch.setattr("mshnet.device._try_gpu", fails("CUDA error: no kernel image\nmore"))
+    monkeypatch.setattr("torch.ones", fails("CUDA error: no kernel image\nmore"))
     with pytest.raises(UserError, match="no kernel image; see mshnet doctor, or use --device cpu"):
         Cuda()
     level, text = ask("accelerator", device="cuda")
