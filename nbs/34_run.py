@@ -22,7 +22,7 @@
 #| hide
 import tempfile
 
-from fastcore.test import expect_fail, test_eq
+from fastcore.test import expect_fail
 
 from mshnet.core import Config
 
@@ -129,12 +129,12 @@ with tempfile.TemporaryDirectory() as tmp:
     with open(folder.file("log.jsonl"), "a") as file:
         file.write('{"epoch": 2, "lo')
     write_log(folder, {"epoch": 2, "loss": 0.7})
-    test_eq([e["loss"] for e in folder.history()], [1.0, 0.8, 0.7])
+    print([entry["loss"] for entry in folder.history()])
     say_status(folder, "stopped", 1, "SIGTERM")
     print(folder.read_json("status.json")["epochs_done"])
 
 # %% [markdown]
-# A score without its versions cannot be repeated. The record names the machine's kind, never its owner:
+# A score without its versions cannot be repeated. The record names the machine's kind, never its owner. A folder is made after a resumed run has been compared with it, so a refused run leaves none:
 
 # %%
 #| export
@@ -154,6 +154,23 @@ def environment(device: str) -> dict[str, Any]:
         "device": device,
         "packages": {name: v for name in PACKAGES if (v := installed(name))},
     }
+
+
+def prepare(
+    folder: Folder,
+    config: Settings,
+    device: str,  # its `why`
+    unfinished: bool = True,
+) -> None:
+    "Make the folder of a run and its records; UserError if it cannot be written."
+    with cannot_be_written(folder.path):
+        for left in folder.path.glob(".*.tmp"):  # of a killed process
+            left.unlink()
+        if not unfinished and folder.file("last.pt").exists():
+            return  # a finished run keeps its records
+        folder.file("figures").mkdir(parents=True, exist_ok=True)
+    write_json(folder.file("config.json"), config.model_dump())
+    write_json(folder.file("env.json"), environment(device))
 
 
 # %% [markdown]
@@ -302,8 +319,7 @@ with tempfile.TemporaryDirectory() as tmp:
     old.epoch, old.phase = 4, "full"
     write_checkpoint(snapshot(old, Config(), {"train": "0123"}), path)
     restore(new, load(path))
-test_eq(new.epoch, 4)
-assert torch.equal(new.model.weight, old.model.weight)
+print(new.epoch, torch.equal(new.model.weight, old.model.weight))
 new.optimizer.state_dict()["state"][0]["sum"]
 
 
@@ -404,28 +420,6 @@ def find_checkpoint(
 
 
 # %% [markdown]
-# The folder is made after the comparison, so a refused run leaves no folder.
-
-# %%
-#| export
-def prepare(
-    folder: Folder,
-    config: Settings,
-    device: str,  # its `why`
-    unfinished: bool = True,
-) -> None:
-    "Make the folder of a run and its records; UserError if it cannot be written."
-    with cannot_be_written(folder.path):
-        for left in folder.path.glob(".*.tmp"):  # of a killed process
-            left.unlink()
-        if not unfinished and folder.file("last.pt").exists():
-            return  # a finished run keeps its records
-        folder.file("figures").mkdir(parents=True, exist_ok=True)
-    write_json(folder.file("config.json"), config.model_dump())
-    write_json(folder.file("env.json"), environment(device))
-
-
-# %% [markdown]
 # ## Interrupts
 #
 # A session's time is over, a scheduler sends SIGTERM, a terminal is closed (SIGHUP), the user presses Ctrl-C or the notebook's stop button. Each of these is a request, and it is followed after the step in progress: the run writes its checkpoint with its place in the epoch, evaluates the selected epoch, and prints how to resume it. A second request ends it at once. An ignored signal, as under `nohup`, stays ignored. Time is measured by a monotonic clock.
@@ -488,9 +482,8 @@ class Stop:
 
 # %%
 with Stop() as stop:
-    test_eq(stop.reason, "")
     signal.raise_signal(signal.SIGTERM)
-    test_eq(stop.reason, "SIGTERM")
+    print(stop.reason)
     with expect_fail(Interrupted, contains="SIGTERM"):
         signal.raise_signal(signal.SIGTERM)
 

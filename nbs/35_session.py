@@ -12,8 +12,6 @@
 #| hide
 import tempfile
 
-from fastcore.test import expect_fail, test_eq
-
 from mshnet.places import HERE
 
 # %%
@@ -69,13 +67,12 @@ def alone(
 
 
 # %%
-with (
-    tempfile.TemporaryDirectory() as tmp,
-    expect_fail(UserError, contains="another process"),
-    alone(Path(tmp, "run")),
-    alone(Path(tmp, "run")),
-):
-    pass
+with tempfile.TemporaryDirectory() as tmp, alone(Path(tmp, "run")):
+    try:
+        with alone(Path(tmp, "run")):
+            pass
+    except UserError as error:
+        print(str(error).replace(tmp, "runs"))
 
 
 # %% [markdown]
@@ -122,7 +119,7 @@ with tempfile.TemporaryDirectory() as tmp:
     folder = Folder(Path(tmp))
     with written_down(folder):
         print("epoch 0")
-    test_eq(folder.file("train.log").read_text(), "epoch 0\n")
+    print("train.log:", folder.file("train.log").read_text())
 
 # %% [markdown]
 # A terminal or a notebook gets a bar with the rate and the time left. A log file gets plain lines, because a bar there is a megabyte of carriage returns: a training has lines of its own, and other long loops ask for one every few seconds. Work that cannot be counted shows how long it has taken.
@@ -209,8 +206,7 @@ def duration(seconds: float) -> str:
 
 
 # %%
-test_eq([duration(s) for s in (9.4, 200, 7500)], ["9 s", "3 min 20 s", "2 h 05 min"])
-test_eq([list(bar(range(3), 3, "counting", unit)) for unit in ("", "items")], [[0, 1, 2]] * 2)
+print(duration(7500), list(bar(range(3), 3, "counting")))
 note(range(3), "epoch 3, step 20/53", f"loss 0.5312, bar: {watched()}")
 
 

@@ -11,7 +11,6 @@
 # %%
 #| hide
 import matplotlib.pyplot as plt
-from fastcore.test import test_close, test_eq
 
 from mshnet.core import Config
 from mshnet.device import open_device
@@ -414,7 +413,7 @@ def wilson(right: int, count: int) -> tuple[float, float]:  # NaN if the count i
 
 
 # %%
-test_close([*wilson(9, 10), wilson(10, 10)[0]], [0.596, 0.982, 0.722], 1e-3)
+[round(end, 3) for end in (*wilson(9, 10), *wilson(10, 10))]
 
 # %% [markdown]
 # We score a network with random weights on two images, in batches of four. On a CPU the two rows of padding are left out, because a batch may have any shape there. A TPU computes them, and the tally does not count them. The [guide](guides/task.ipynb) has a small task with all of its methods.
@@ -423,7 +422,7 @@ test_close([*wilson(9, 10), wilson(10, 10)[0]], [0.596, 0.982, 0.722], 1e-3)
 small = {"scenes": 8, "base_size": 32, "crop_size": 32, "batch_size": 4}
 task, device = make_task(Config(**small)), open_device("cpu", "fp32")
 model, test = task.model(), task.splits()["test"]
-test_eq(len(list(predictions(task, model, test, device, "full"))), 1)
+print(len([*predictions(task, model, test, device, "full")]), "batch")
 print(score_split(task, model, test, device, "full"))
 print(Values(error=0.25, samples=10))
 
@@ -533,8 +532,8 @@ def count_seen(
 
 # %%
 past = {"config": {"choose": "test", "seed": 3}, "best": {"epoch": 7, "name": "iou"}}
-origin = origin_of({**past, "data": {"training list": "0123456789ab"}})
-task.evaluate(model, test, device, "full", origin).protocol
+past["data"] = {"training list": "0123456789ab"}
+task.evaluate(model, test, device, "full", origin_of(past)).protocol
 
 
 # %% [markdown]
@@ -695,9 +694,7 @@ for schedule in ("constant", "cosine"):
     rates = [task.rate(step, 50) for step in range(200)]
     plt.plot(rates, label=schedule)
 plt.gca().set(xlabel="step", ylabel="learning rate")
-plt.legend()
-plt.show()
-test_close([rates[0], max(rates), rates[-1]], [5e-5, 1e-3, 1e-5], 3e-5)
+plt.legend();
 
 # %% [markdown]
 # ## Questions
