@@ -26,10 +26,7 @@ from torch import Tensor, nn
 from .core import OF_ITS_MACHINE, UserError, is_record, of_earlier_release, settings_of
 
 # %% ../nbs/33_weights.ipynb #fit_weights
-def fit_weights(
-    model: nn.Module,
-    weights: Mapping[str, Tensor],
-) -> None:
+def fit_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
     """Put weights into a model; UserError, and the model unchanged, unless names and shapes agree.
 
     A model's `foreign` is a regular expression for what published files hold besides its weights;
@@ -68,9 +65,7 @@ def load_weights(
     return content
 
 
-def find_weights(
-    content: Any,  # of a weights file
-) -> dict[str, Tensor]:
+def find_weights(content: Any) -> dict[str, Tensor]:
     "The state dict in a file's content, whatever its wrapping; UserError without one."
     for key in ("model", "state_dict", "net", "model_state_dict"):
         if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
@@ -89,9 +84,7 @@ _WRAPPERS = ("module.", "_orig_mod.", "model.")  # of DataParallel, torch.compil
 _COUNTERS = ("total_ops", "total_params")  # which thop, a counter of operations, leaves in a model
 
 
-def read_file(
-    path: str | Path,  # a file written by torch.save
-) -> Any:  # what it holds, tensors on the CPU
+def read_file(path: str | Path) -> Any:  # what it holds, tensors on the CPU
     """Read a torch file without running code; UserError if it is damaged, or would run code.
 
     A pickle names functions to call. torch's `weights_only` refuses all but a list of them, to
@@ -267,9 +260,7 @@ def settings_of_weights(
     found, file = settings_of(weights), weights_file(weights)
     if is_record(found):  # else config.json is of another program
         return found
-    if not os.path.isfile(file):
-        return {}
-    with contextlib.suppress(UserError):  # its next reader says what is wrong
+    with contextlib.suppress(UserError):  # there is none, or its next reader says what is wrong
         content = read_file(file)
         _OPENED.clear()
         _OPENED[_version(file)] = content
