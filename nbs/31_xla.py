@@ -84,6 +84,16 @@ def tpu_chips(bus: Path = Path("/sys/bus/pci/devices")) -> list[tuple[str, int]]
     return found
 
 
+def tpu_is_usable() -> bool:
+    "Whether this machine has a TPU that `auto` can take; warns if torch_xla is missing."
+    if not tpu_chips():
+        return False
+    if not installed("torch_xla"):
+        warnings.warn("this machine has a TPU, but torch_xla is not installed", stacklevel=2)
+        return False
+    return True
+
+
 # %% [markdown]
 # ### Why it does not start
 #
@@ -307,9 +317,7 @@ class Xla(Device):
             xla().sync()
             return super().read(marked)
 
-    def begin(
-        self, phase: str, model: nn.Module, optimizer: optim.Optimizer | None = None
-    ) -> nn.Module:
+    def begin(self, phase: str, model: nn.Module, optimizer: optim.Optimizer | None = None) -> Any:
         "Mark the optimizer's tensors and run all that is recorded, so that a phase is one program."
         self.programs.phase = phase
         states = optimizer.state.values() if optimizer else ()
@@ -349,18 +357,6 @@ class Xla(Device):
     def facts(self) -> dict[str, Any]:
         "Programs compiled so far, the seconds it took, and programs found in the cache."
         return {"xla": xla_counts()}
-
-
-# %%
-#| export
-def tpu_is_usable() -> bool:
-    "Whether this machine has a TPU that `auto` can take; warns if torch_xla is missing."
-    if not tpu_chips():
-        return False
-    if not installed("torch_xla"):
-        warnings.warn("this machine has a TPU, but torch_xla is not installed", stacklevel=2)
-        return False
-    return True
 
 
 # %%
