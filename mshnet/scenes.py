@@ -38,10 +38,7 @@ def _blob(
     return np.exp(-0.5 * ((u / radius[0]) ** 2 + (v / radius[1]) ** 2))
 
 # %% ../nbs/20_scenes.ipynb #background
-def background(
-    rng: np.random.Generator,
-    size: int,
-) -> np.ndarray:  # [size,size] grey levels
+def background(rng: np.random.Generator, size: int) -> np.ndarray:  # [size,size] grey levels
     "Cloud, sea or ground, or two of them with a horizon between."
     sky = rng.uniform(50, 90) + rng.uniform(4, 12) * noise_1f(rng, size, rng.uniform(1.4, 1.9))
     if rng.random() < 0.5:  # broken cloud has bright, sharp edges
@@ -54,10 +51,7 @@ def background(
     return np.where(np.arange(size)[:, None] < horizon, sky, low)
 
 # %% ../nbs/20_scenes.ipynb #warm
-def warm(
-    rng: np.random.Generator,
-    size: int,
-) -> np.ndarray:  # [size,size] grey levels to add
+def warm(rng: np.random.Generator, size: int) -> np.ndarray:  # [size,size] grey levels to add
     "Warm clutter: large spots, thin streaks, defective pixels of the sensor."
     extra = np.zeros((size, size))
     for _ in range(rng.integers(0, 3)):

@@ -77,10 +77,7 @@ Image.fromarray(
 
 # %%
 #| export
-def background(
-    rng: np.random.Generator,
-    size: int,
-) -> np.ndarray:  # [size,size] grey levels
+def background(rng: np.random.Generator, size: int) -> np.ndarray:  # [size,size] grey levels
     "Cloud, sea or ground, or two of them with a horizon between."
     sky = rng.uniform(50, 90) + rng.uniform(4, 12) * noise_1f(rng, size, rng.uniform(1.4, 1.9))
     if rng.random() < 0.5:  # broken cloud has bright, sharp edges
@@ -105,10 +102,7 @@ Image.fromarray(np.hstack(views).clip(0, 255).astype(np.uint8))
 
 # %%
 #| export
-def warm(
-    rng: np.random.Generator,
-    size: int,
-) -> np.ndarray:  # [size,size] grey levels to add
+def warm(rng: np.random.Generator, size: int) -> np.ndarray:  # [size,size] grey levels to add
     "Warm clutter: large spots, thin streaks, defective pixels of the sensor."
     extra = np.zeros((size, size))
     for _ in range(rng.integers(0, 3)):

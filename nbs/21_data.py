@@ -584,7 +584,6 @@ def _read_lists(source: Source, findings: Findings) -> dict[str, list[str]]:
 
 # %%
 #| export
-MOST_COVERED = 0.2  # of an image by its targets; more looks like an inverted mask
 NATIVE_PIXELS = 2048 * 2048  # most pixels of an image that is scored at its own size
 
 
@@ -622,7 +621,7 @@ def _check_pair(
         return str(error)
     if size == "native" and mask.size > NATIVE_PIXELS:
         return f"image of more than {NATIVE_PIXELS:,} pixels at its own size (use --base-size 256)"
-    if mask.mean() > MOST_COVERED:
+    if mask.mean() > 0.2:
         notes.add("targets cover more than a fifth of the image (is the mask inverted?)")
     if len(objects(scored_mask(mask, size) > 0)) < len(objects(mask > 0)):
         notes.add(f"targets vanish or merge at {size}x{size}")

@@ -177,9 +177,7 @@ def _placement(
 _WAVES, _UNIT = 8, 65_536
 
 
-def sample_clutter(
-    rng: np.random.Generator,
-) -> tuple[int, ...]:  # [41] in parts of 65,536
+def sample_clutter(rng: np.random.Generator) -> tuple[int, ...]:  # [41] in parts of 65,536
     "Something large: place, turn, half sides, sharpness, level, texture; then its waves."
     angle = rng.uniform(0, np.pi)
     turn = np.array([np.cos(angle), np.sin(angle)])
