@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PRECISIONS', 'T', 'OPTIMIZERS', 'DEVICES', 'NO_MEMORY', 'USUAL_THREADS', 'FIX_THREADS', 'MMAP_MAX', 'TRIM',
-           'MMAP_FROM', 'each_tensor', 'Device', 'OneProcess', 'parts_of', 'update', 'infer', 'workers', 'Cuda', 'Mps',
+           'MMAP_FROM', 'Device', 'each_tensor', 'OneProcess', 'parts_of', 'update', 'infer', 'workers', 'Cuda', 'Mps',
            'make_optimizer', 'started_processes', 'best_device', 'open_device', 'device_for', 'is_out_of_memory',
            'explained', 'own_cores', 'busy_cores', 'share_cores', 'cpu_name', 'hold_memory']
 
@@ -27,30 +27,11 @@ from torch import Tensor, nn, optim
 
 from .core import Settings, UserError, counted, first_line, resolve
 
-# %% ../nbs/30_device.ipynb #each_tensor
+# %% ../nbs/30_device.ipynb #Device
 PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 T = TypeVar("T")
 
 
-def each_tensor(value: Any, change: Callable[[Tensor], Any]) -> Any:
-    "A nested value with each of its tensors changed."
-    if isinstance(value, Tensor):
-        return change(value.detach())
-    if isinstance(value, dict):
-        return {k: each_tensor(v, change) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        made = [each_tensor(v, change) for v in value]
-        return type(value)(*made) if hasattr(value, "_fields") else type(value)(made)
-    return value
-
-
-def _has_nan_or_inf(value: Any) -> bool:
-    "Whether a nested value holds NaN or positive infinity; a log-probability may be -inf."
-    bad: list[bool] = []
-    each_tensor(value, lambda x: bad.append(bool((x.isnan() | x.isposinf()).any())))
-    return any(bad)
-
-# %% ../nbs/30_device.ipynb #Device
 class Device:
     "A CPU, complete; other devices override what differs."
 
@@ -159,7 +140,26 @@ class Device:
         busy = {"threads": torch.get_num_threads(), "busy_cores": round(self.busy, 1)}
         return busy if self.kind == "cpu" else {}
 
-# %% ../nbs/30_device.ipynb #OneProcess
+# %% ../nbs/30_device.ipynb #each_tensor
+def each_tensor(value: Any, change: Callable[[Tensor], Any]) -> Any:
+    "A nested value with each of its tensors changed."
+    if isinstance(value, Tensor):
+        return change(value.detach())
+    if isinstance(value, dict):
+        return {k: each_tensor(v, change) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        made = [each_tensor(v, change) for v in value]
+        return type(value)(*made) if hasattr(value, "_fields") else type(value)(made)
+    return value
+
+
+def _has_nan_or_inf(value: Any) -> bool:
+    "Whether a nested value holds NaN or positive infinity; a log-probability may be -inf."
+    bad: list[bool] = []
+    each_tensor(value, lambda x: bad.append(bool((x.isnan() | x.isposinf()).any())))
+    return any(bad)
+
+
 class OneProcess:
     "The process of a run that has only one."
 

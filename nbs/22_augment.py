@@ -35,8 +35,7 @@ from mshnet.recipe import Config
 # The outlines are the mask, which changes with the image. Scaled by 0.7, the scene no longer fills the crop and the rest is padded with zeros. Scaled by 1.5, only a part of it fits.
 
 # %%
-made = scenes("train", 4, 128)
-image, mask = made.pairs[1]
+image, mask = scenes("train", 4, 128).pairs[1]
 changes = {
     "as stored": lambda plane: plane,
     "mirrored": ImageOps.mirror,

@@ -91,27 +91,6 @@ PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float
 T = TypeVar("T")
 
 
-def each_tensor(value: Any, change: Callable[[Tensor], Any]) -> Any:
-    "A nested value with each of its tensors changed."
-    if isinstance(value, Tensor):
-        return change(value.detach())
-    if isinstance(value, dict):
-        return {k: each_tensor(v, change) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        made = [each_tensor(v, change) for v in value]
-        return type(value)(*made) if hasattr(value, "_fields") else type(value)(made)
-    return value
-
-
-def _has_nan_or_inf(value: Any) -> bool:
-    "Whether a nested value holds NaN or positive infinity; a log-probability may be -inf."
-    bad: list[bool] = []
-    each_tensor(value, lambda x: bad.append(bool((x.isnan() | x.isposinf()).any())))
-    return any(bad)
-
-
-# %%
-#| export
 class Device:
     "A CPU, complete; other devices override what differs."
 
@@ -228,6 +207,25 @@ class Device:
 
 # %%
 #| export
+def each_tensor(value: Any, change: Callable[[Tensor], Any]) -> Any:
+    "A nested value with each of its tensors changed."
+    if isinstance(value, Tensor):
+        return change(value.detach())
+    if isinstance(value, dict):
+        return {k: each_tensor(v, change) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        made = [each_tensor(v, change) for v in value]
+        return type(value)(*made) if hasattr(value, "_fields") else type(value)(made)
+    return value
+
+
+def _has_nan_or_inf(value: Any) -> bool:
+    "Whether a nested value holds NaN or positive infinity; a log-probability may be -inf."
+    bad: list[bool] = []
+    each_tensor(value, lambda x: bad.append(bool((x.isnan() | x.isposinf()).any())))
+    return any(bad)
+
+
 class OneProcess:
     "The process of a run that has only one."
 
