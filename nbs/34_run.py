@@ -537,3 +537,22 @@ def keep(
     best = ["best.pt"] if state.best and state.best["epoch"] == state.epoch else []
     files = [folder.file(name) for name in (*best, "last.pt")]
     background.do(partial(write_checkpoint, snapshot(state, config, data), *files))
+
+# %% [markdown]
+# ## Questions
+#
+# 1. `last.pt` is damaged, and the run resumes from `previous.pt`. Is its result the same as without the damage?
+#    <details><summary>Answer</summary>
+#
+#    Yes, on the same machine. It trains one epoch a second time, with the same batches, crops and random numbers, so only time is lost. The log has the epoch twice, the second time with `"repeated": true`.
+#    </details>
+# 2. Why does a checkpoint not store the state of the random generators, as many programs do?
+#    <details><summary>Answer</summary>
+#
+#    Each step seeds them with the seed of the run, the number of the step and that of the process, so a resumed run computes their state. A stored state would belong to one type of device and one number of processes.
+#    </details>
+# 3. A run began on a CPU in float32 and moves to a GPU that has bfloat16. What does it compute in with `precision=auto`, and with `precision=bf16`?
+#    <details><summary>Answer</summary>
+#
+#    With `auto` in float32, because the run keeps the precision that it began with. With `bf16` it is refused as another run (`precision fp32 -> bf16`): half of its epochs in one precision and half in the other would be a recipe that nobody can name.
+#    </details>

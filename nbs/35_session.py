@@ -249,3 +249,22 @@ def take_along(
 
 # %%
 take_along("runs/sirst-1f0c2a9b", HERE)
+
+# %% [markdown]
+# ## Questions
+#
+# 1. Two runs of different settings use one folder, the second after the first has ended. Does the lock prevent that?
+#    <details><summary>Answer</summary>
+#
+#    No. The lock only keeps out what runs at the same time. The second run is refused because its settings differ from those of the [checkpoint](34_run.ipynb) in the folder.
+#    </details>
+# 2. The disk is full. Does the next printed line end the run?
+#    <details><summary>Answer</summary>
+#
+#    No. The terminal and `train.log` are written one after the other, and an error of one is ignored. At the end of the epoch its log entry or its checkpoint cannot be written, and that error ends the run.
+#    </details>
+# 3. A bar draws 80 characters ten times a second. How long is the log of a training of 8 hours with a bar, and with a line of 80 characters for each of 200 epochs?
+#    <details><summary>Answer</summary>
+#
+#    23 MB, nearly all of it states that are over, and 16 kB.
+#    </details>
