@@ -404,8 +404,7 @@ def count_seen(
     remedy: str = "",
 ) -> int | None:
     "How many samples the weights were trained on, None if not known; warns of any."
-    seen = task.seen(data, recorded)
-    if seen:
+    if seen := task.seen(data, recorded):
         warnings.warn(
             f"{seen} of the {len(data)} {which} images are among the training images of these "
             f"weights; the score does not hold for new images{remedy}",

@@ -224,10 +224,8 @@ def _read_safetensors(path: str | Path) -> dict[str, Any]:
 _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.complex128}
 
 
-def checksum(
-    content: Any,  # nested mappings and lists of tensors and plain values
-) -> str:
-    "SHA-256 of the values in a content, whatever the file around them."
+def checksum(content: Any) -> str:
+    "SHA-256 of tensors and plain values in nested mappings and lists, whatever the file."
     digest = hashlib.sha256()
 
     def add(value: Any) -> None:

@@ -94,9 +94,8 @@ def why_no_xla(
 def _start_xla(num_devices: int) -> Any:
     "Start the runtime and return the mesh of its chips; UserError with the reason if it fails."
     forget_stale_tpu()
-    chips = len(
-        tpu_chips() or [*Path("/dev").glob("accel[0-9]*"), *Path("/dev/vfio").glob("[0-9]*")]
-    )
+    dev = Path("/dev")
+    chips = len(tpu_chips()) or len([*dev.glob("accel[0-9]*"), *dev.glob("vfio/[0-9]*")])
     if reason := why_no_xla(os.environ, chips, torch.__version__, installed("torch_xla")):
         raise UserError(f"device=xla: {reason}")
     os.environ.setdefault("PJRT_DEVICE", "TPU")

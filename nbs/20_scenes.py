@@ -64,10 +64,8 @@ def _blob(
 
 # %%
 rough, smooth = (noise_1f(np.random.default_rng(0), 128, slope) for slope in (1, 2))
-spot = 255 * _blob(128, 64, 64, (20, 10), 0.8)
-Image.fromarray(
-    np.hstack([128 + 40 * rough, 128 + 40 * smooth, spot]).clip(0, 255).astype(np.uint8)
-)
+views = [128 + 40 * rough, 128 + 40 * smooth, 255 * _blob(128, 64, 64, (20, 10), 0.8)]
+Image.fromarray(np.hstack(views).clip(0, 255).astype(np.uint8))
 
 
 # %% [markdown]

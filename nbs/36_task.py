@@ -520,8 +520,7 @@ def count_seen(
     remedy: str = "",
 ) -> int | None:
     "How many samples the weights were trained on, None if not known; warns of any."
-    seen = task.seen(data, recorded)
-    if seen:
+    if seen := task.seen(data, recorded):
         warnings.warn(
             f"{seen} of the {len(data)} {which} images are among the training images of these "
             f"weights; the score does not hold for new images{remedy}",
@@ -531,8 +530,7 @@ def count_seen(
 
 
 # %%
-past = {"config": {"choose": "test", "seed": 3}, "best": {"epoch": 7, "name": "iou"}}
-past["data"] = {"training list": "0123456789ab"}
+past = {"config": {"choose": "test", "seed": 3}, "best": {"epoch": 7, "name": "iou"}, "data": {}}
 task.evaluate(model, test, device, "full", origin_of(past)).protocol
 
 
