@@ -12,7 +12,6 @@ import errno
 import os
 import re
 import sys
-import textwrap
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -125,7 +124,7 @@ _DAILY_OF_TEST = (
 _TEXTS = {  # of settings that each command uses in its own way
     "weight_path train": "weights to start from: a file, a run folder, or pretrained",
     "weight_path test": "weights to evaluate: a file or a run folder (default: pretrained)",
-    "dataset_dir test": "folder, .zip or name of a data set (default: that of the run, else scenes)",
+    "dataset_dir test": "folder, .zip or name of a data set (default: of the run, else scenes)",
     "dataset_dir data": "the data set: the same as DIR; without it, generated data",
     "seed data": "seed of the lists that --split writes, and of simulated data (default 0)",
     "weight_path predict": "weights to predict with: a file or a run folder (default: pretrained)",
@@ -317,10 +316,11 @@ def parse(
             return parse([command, f"{_flag(flag)}={path}", *words[1:at], *words[at + 1 :]])
     if rest:
         raise UserError(_misfit(rest[0], command, settings))
-    if command == "train" and (folder := written.get("dataset_dir")):
-        if folder.endswith(".pt") or os.path.exists(os.path.join(folder, "config.json")):
-            todo = f"use --resume {folder}, or --weight-path {folder} to start from its weights"
-            raise UserError(f"{folder} is no data set; {todo}")
+    data = written.get("dataset_dir", "")
+    of_run = data.endswith(".pt") or (data and os.path.exists(os.path.join(data, "config.json")))
+    if command == "train" and of_run:
+        todo = f"use --resume {data}, or --weight-path {data} to start from its weights"
+        raise UserError(f"{data} is no data set; {todo}")
     return command, written, file, trained if command == "test" else {}
 
 

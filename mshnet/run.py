@@ -407,9 +407,13 @@ class Background:
 
     def do(self, work: Callable[[], None]) -> None:
         "Begin a job when the one before is done."
+
+        def both() -> None:
+            work()
+            self.then()
+
         self.finish()
-        self.last = self.pool.submit(work)
-        self.last.add_done_callback(lambda _: self.then())
+        self.last = self.pool.submit(both)
 
     def finish(self) -> None:
         "Wait for the last job, and raise its error."

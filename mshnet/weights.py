@@ -258,7 +258,9 @@ def settings_of_weights(
     found, file = settings_of(weights), weights_file(weights)
     if is_record(found):  # else config.json is of another program
         return found
-    with contextlib.suppress(UserError):  # there is none, or its next reader says what is wrong
+    if not os.path.isfile(file):
+        return {}
+    with contextlib.suppress(UserError):  # its next reader says what is wrong
         content = read_file(file)
         _OPENED.clear()
         _OPENED[_version(file)] = content

@@ -223,6 +223,7 @@ def explore(
     file, config = weights_file(path), settings_from(settings_of_weights(str(path)))
     if line := not_drawn("explore", config):
         return line
+    config = config.model_copy(update={"on_bad_image": "skip"})  # show what can be shown
     split, known = splits(config, ["test"])["test"], dict[str, float]()
     if path.is_dir():
         known = {row.name: row.iou for row in read_details(file.parent).images}
