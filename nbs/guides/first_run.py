@@ -10,7 +10,7 @@
 #
 # ## 1. Install
 #
-# You need Python 3.11 or newer{{published:  and git}}. Use a virtual environment: it keeps this PyTorch apart from other projects.
+# You need Python 3.11 or newer{{published:  and git}}. Open a terminal in the folder of this project, the one that has `setup.py`{{published:  (`git clone` makes it)}}. Use a virtual environment: it keeps this PyTorch apart from other projects.
 #
 # **Linux and macOS:**
 #
@@ -54,7 +54,7 @@
 # Pretrained weights come with the library:
 #
 # ```bash
-# mshnet predict frame.png
+# mshnet predict mshnet/examples/drone.png
 # ```
 #
 # ```
@@ -62,6 +62,8 @@
 # weights  pretrained; their card: .../mshnet/pretrained.md
 # results  predictions/pretrained
 # ```
+#
+# Replace the name by that of your own image, folder or video. Each new input gets a new folder, such as `predictions/pretrained-2`; the last line names it.
 #
 # | in `predictions/pretrained` | content |
 # |---|---|
@@ -74,11 +76,7 @@
 # | `summary.json` | the settings of this prediction |
 # | `records/` | which files are finished; the same command skips them |
 #
-# An overlay of a different frame, with eight detections:
-#
-# ![A part of a synthetic frame with eight detections marked, each with a number and a probability](../../results/predict-large/part.png)
-#
-# If you have no image, call `find_targets` without an argument. It then uses a real frame, a drone above clouds:
+# In Python, `find_targets("frame.png")` returns the overlay. Without an argument it uses the frame from above, a drone over clouds:
 
 # %%
 from mshnet import find_targets
@@ -102,11 +100,9 @@ find_targets()
 # mshnet train --preset quick --output-dir runs/trial
 # ```
 #
-# This trains the full-size network on small images of a synthetic sky, in a few minutes on 2 CPU cores. Stop it with Ctrl-C and run the same command again: it resumes. The figures are in `runs/trial/figures`. On Linux and macOS, `make demo` does the same in a notebook; on a slow CPU it trains for fewer epochs.
+# This trains the full-size network on small images of a synthetic sky, in a few minutes on 2 CPU cores. Stop it with Ctrl-C and run the same command again: it resumes. The figures are in `runs/trial/figures`. On Linux and macOS, `make demo` does the same in a notebook. On a slow CPU it trains for fewer epochs, and the IoU is lower.
 #
-# Your IoU should be near 0.83: [five seeds](../../results/SCORES.md) of this preset have 0.825 to 0.844.
-#
-# The preset `quick` trains for 9 epochs. With your own data the default is 200.
+# After all 9 epochs your IoU should be near 0.83: [five seeds](../../results/SCORES.md) of this preset have 0.825 to 0.844.
 #
 # ## 5. Check your data set
 #
@@ -135,7 +131,13 @@ find_targets()
 # mshnet bench --dataset-dir data/NUAA-SIRST
 # ```
 #
-# The row `train, batch 4` has the time per training image, the row `score, batch 4` the time per test image. Time of the run = 200 epochs x number of training images x time in the row `train, batch 4`. By default every epoch ends with an evaluation, so add 200 epochs x number of test images x time in the row `score, batch 4`. With `--eval-every 200` add it once. [Devices, speed, memory](devices.ipynb) has measured times.
+# Take two times from its column `ms/image`: the row `train, batch 4` and the row `score, batch 4`. NUAA-SIRST has 213 training images and 214 test images, so
+#
+# ```
+# hours = 200 * (213 * train + 214 * score) / 3_600_000
+# ```
+#
+# By default all 200 epochs are evaluated. With `--eval-every 200` only the last one is, and most of the second product is saved. [Devices, speed, memory](devices.ipynb) has measured times.
 #
 # ## 8. The real run
 #

@@ -10,7 +10,7 @@
 #
 # ## 1. 安装
 #
-# 需要 Python 3.11 或更新的版本{{published: 和 git}}。我们安装到一个虚拟环境中，使 PyTorch 不影响你的其他项目。
+# 需要 Python 3.11 或更新的版本{{published: 和 git}}。请在本项目的文件夹（其中有 `setup.py`）中打开终端{{published: （`git clone` 会创建这个文件夹）}}。我们安装到一个虚拟环境中，使 PyTorch 不影响你的其他项目。
 #
 # **Linux 与 macOS：**
 #
@@ -54,7 +54,7 @@
 # 库自带预训练权重：
 #
 # ```bash
-# mshnet predict frame.png
+# mshnet predict mshnet/examples/drone.png
 # ```
 #
 # ```
@@ -62,6 +62,8 @@
 # weights  pretrained; their card: .../mshnet/pretrained.md
 # results  predictions/pretrained
 # ```
+#
+# 请换成你自己的图像、文件夹或视频的名称。每个新的输入得到一个新的文件夹，例如 `predictions/pretrained-2`；最后一行给出它的名称。
 #
 # | 在 `predictions/pretrained` 中 | 内容 |
 # |---|---|
@@ -74,9 +76,7 @@
 # | `summary.json` | 这次预测的设置 |
 # | `records/` | 哪些文件已完成；再次运行同一命令时跳过 |
 #
-# ![一幅合成图像的一部分，标出八个检测，各有编号和概率](../../results/predict-large/part.png)
-#
-# 没有图像时，不带参数调用 `find_targets`。它使用一幅真实图像，即云层上方的一架无人机：
+# 在 Python 中，`find_targets("frame.png")` 返回标出检测结果的图像。不带参数时，它使用上面的那一帧，即云层上方的一架无人机：
 
 # %%
 from mshnet import find_targets
@@ -100,11 +100,9 @@ find_targets()
 # mshnet train --preset quick --output-dir runs/trial
 # ```
 #
-# 这会用合成天空的小图像训练完整大小的网络，在 2 个 CPU 核上几分钟即可。按 Ctrl-C 停下，再执行同一条命令：它会恢复。图在 `runs/trial/figures` 中。在 Linux 和 macOS 上，`make demo` 在一个 notebook 中做同样的事；在慢的 CPU 上它训练的 epoch 更少。
+# 这会用合成天空的小图像训练完整大小的网络，在 2 个 CPU 核上几分钟即可。按 Ctrl-C 停下，再执行同一条命令：它会恢复。图在 `runs/trial/figures` 中。在 Linux 和 macOS 上，`make demo` 在一个 notebook 中做同样的事。在慢的 CPU 上它训练的 epoch 更少，IoU 也更低。
 #
-# 你的 IoU 应在 0.83 左右：这个预设的[五个种子](../../results/SCORES.md)为 0.825 到 0.844。
-#
-# 预设 `quick` 训练 9 个 epoch。用自己的数据时默认为 200 个。
+# 训练完全部 9 个 epoch 后，你的 IoU 应在 0.83 左右：这个预设的[五个种子](../../results/SCORES.md)为 0.825 到 0.844。
 #
 # ## 5. 检查数据集
 #
@@ -133,7 +131,13 @@ find_targets()
 # mshnet bench --dataset-dir data/NUAA-SIRST
 # ```
 #
-# `train, batch 4` 一行是一幅训练图像的时间，`score, batch 4` 一行是一幅测试图像的时间。训练的时间 = 200 个 epoch x 训练图像的数量 x `train, batch 4` 一行的时间。每次评测再加上 `score` 乘以测试图像的数量。用 `--eval-every 200` 时只评测一次。[设备、速度、内存](devices.ipynb)列出实测的时间。
+# 从 `ms/image` 一列取两个时间：`train, batch 4` 一行和 `score, batch 4` 一行。NUAA-SIRST 有 213 幅训练图像和 214 幅测试图像，所以
+#
+# ```
+# hours = 200 * (213 * train + 214 * score) / 3_600_000
+# ```
+#
+# 默认 200 个 epoch 都要评测。用 `--eval-every 200` 时只评测最后一个，第二个乘积的大部分就省去了。[设备、速度、内存](devices.ipynb)列出实测的时间。
 #
 # ## 8. 正式训练
 #
