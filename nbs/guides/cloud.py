@@ -46,17 +46,17 @@
 #
 # ## 3. Run all
 #
-# The notebook first detects targets in a scene, then trains. Without a data set it trains on synthetic scenes, so you can try it without data.
+# The notebook first detects targets in an image, then trains. Without a data set it trains on synthetic scenes. To try it in this way, first set the number of epochs: in three of the four notebooks the default is 200, also without data.
 #
 # | machine, without data | in the settings cell | then it trains for |
 # |---|---|---|
-# | A100, L4, T4 or TPU in Colab; TPU on Kaggle | `epochs = 20` | 20 epochs; **without this line 200 epochs of synthetic scenes** |
+# | A100, L4, T4 or TPU in Colab; TPU on Kaggle | `epochs = 20` | 20 epochs (**without this line: 200**) |
 # | GPU on Kaggle | nothing | 9 epochs (preset `quick`) |
 # | no GPU | `preset = "quick"` | 9 epochs |
 #
 # For a real run on your data use 200 epochs, the default. We have not measured how long that takes on these machines: measure it with `!mshnet bench --dataset-dir NAME` in a cell. If you change the number of epochs, a new run starts, because the learning rate of every epoch depends on it.
 #
-# In Colab the cell below the settings asks for permission to use your Drive, because the notebook copies results there. If you refuse, training continues, and the results stay on the session's disk. With two T4s, each batch is split across two processes. The result is the same as with one GPU and that batch size.
+# In Colab the cell below the settings asks for permission to use your Drive, because the notebook copies results there. If you refuse, training continues, and the results stay on the session's disk. With two T4s, each batch is split across two processes. The result should be the same as with one GPU and that batch size; we tested this with two processes on a CPU only.
 #
 # ## 4. Your data
 #
@@ -80,11 +80,11 @@
 # | | Colab | Kaggle |
 # |---|---|---|
 # | the service ends a session | after at most 12 hours, and earlier when nobody uses it | after 12 hours, with a TPU after 9 |
-# | training stops cleanly, with everything saved | after 11.5 hours | after 11.5 hours, with a TPU after 8.5 |
+# | training stops cleanly, with everything saved (counted from the start of the kernel) | after 11.5 hours | after 11.5 hours, with a TPU after 8.5 |
 # | what can be lost | what was not yet copied to Drive | everything that an interactive session wrote, unless you save a version |
 # | to resume | open the same notebook and run all: the run is restored from `MyDrive/mshnet` | Add Input: the last output of the same notebook; then run all |
 #
-# Do not change the settings: other settings start a new run. The limit is counted from the last start of the kernel. If you restarted the kernel, set `max_hours` to the hours that the session has left.
+# Do not change the settings: other settings start a new run. If you restarted the kernel, the session ends before this count does: set `max_hours` to the hours that the session has left.
 #
 # On Kaggle, Save Version, Save & Run All runs the notebook without you; `/kaggle/working` becomes its output.
 #
@@ -103,9 +103,9 @@
 # mshnet doctor
 # mshnet predict /content/drive/MyDrive/pictures    # a folder of images, no masks needed
 # mshnet data /content/drive/MyDrive/NUAA-SIRST.zip
-# mshnet train --dataset-dir /content/drive/MyDrive/NUAA-SIRST.zip --mirror-dir drive --epochs 50
-# mshnet train --dataset-dir nuaa-sirst --epochs 50
-# mshnet test --weight-path /kaggle/working/runs/nuaa-sirst-*/best.pt
+# mshnet train /content/drive/MyDrive/NUAA-SIRST.zip --mirror-dir drive --epochs 50
+# mshnet train nuaa-sirst --epochs 50
+# mshnet test --weight-path /kaggle/working/runs/NAME    # the folder that training printed
 # ```
 #
 # If something fails, see [troubleshooting](trouble.ipynb).

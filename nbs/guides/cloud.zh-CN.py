@@ -46,17 +46,17 @@
 #
 # ## 3. 全部运行
 #
-# notebook 先在一个场景中检测目标，然后训练。没有数据集时用合成场景训练，所以不用数据也能试用。
+# notebook 先在一幅图像中检测目标，然后训练。没有数据集时用合成场景训练。要这样试用，请先设定 epoch 数：四个 notebook 中有三个即使没有数据也默认训练 200 个 epoch。
 #
 # | 机器，没有数据 | 在设置单元格中 | 训练的长度 |
 # |---|---|---|
-# | Colab 的 A100、L4、T4 或 TPU；Kaggle 的 TPU | `epochs = 20` | 20 个 epoch；**不写这一行则在合成场景上训练 200 个 epoch** |
+# | Colab 的 A100、L4、T4 或 TPU；Kaggle 的 TPU | `epochs = 20` | 20 个 epoch（**不写这一行则为 200 个**） |
 # | Kaggle 的 GPU | 什么都不写 | 9 个 epoch（预设 `quick`） |
 # | 没有 GPU | `preset = "quick"` | 9 个 epoch |
 #
 # 用自己的数据正式训练时用 200 个 epoch，即默认值。在这些机器上需要多久，我们没有测过：在单元格中执行 `!mshnet bench --dataset-dir NAME` 即可测出。如果改变 epoch 数，就会开始一次新的训练，因为每个 epoch 的学习率都取决于它。
 #
-# 在 Colab 中，设置下面的单元格请求访问你的 Drive，因为 notebook 要把结果复制到那里。如果拒绝，训练照常进行，结果留在会话的磁盘上。有两块 T4 时，每个批次分给两个进程。结果与一块 GPU 用同样的批大小相同。
+# 在 Colab 中，设置下面的单元格请求访问你的 Drive，因为 notebook 要把结果复制到那里。如果拒绝，训练照常进行，结果留在会话的磁盘上。有两块 T4 时，每个批次分给两个进程。结果应与一块 GPU 用同样的批大小相同；我们只在 CPU 上用两个进程测试过。
 #
 # ## 4. 你的数据
 #
@@ -80,11 +80,11 @@
 # | | Colab | Kaggle |
 # |---|---|---|
 # | 服务何时结束会话 | 最长 12 小时，无人使用时更早 | 12 小时，使用 TPU 时 9 小时 |
-# | 训练正常停止，一切都已保存 | 11.5 小时后 | 11.5 小时后，使用 TPU 时 8.5 小时后 |
+# | 训练正常停止，一切都已保存（从内核启动算起） | 11.5 小时后 | 11.5 小时后，使用 TPU 时 8.5 小时后 |
 # | 可能丢失什么 | 还没有复制到 Drive 的内容 | 交互会话写下的全部内容，除非保存一个版本 |
 # | 怎样恢复 | 打开同一个 notebook 并全部运行：训练从 `MyDrive/mshnet` 恢复 | Add Input：同一个 notebook 上次的输出；然后全部运行 |
 #
-# 不要改变设置：设置不同就会开始一次新的训练。时间限制从内核最近一次启动算起。如果重启过内核，请把 `max_hours` 设为会话剩余的小时数。
+# 不要改变设置：设置不同就会开始一次新的训练。如果重启过内核，会话会在这个计时之前结束：请把 `max_hours` 设为会话剩余的小时数。
 #
 # 在 Kaggle 上，Save Version，Save & Run All 在你离开后运行 notebook；`/kaggle/working` 成为它的输出。
 #
@@ -103,9 +103,9 @@
 # mshnet doctor
 # mshnet predict /content/drive/MyDrive/pictures    # 图像文件夹，不需要掩膜
 # mshnet data /content/drive/MyDrive/NUAA-SIRST.zip
-# mshnet train --dataset-dir /content/drive/MyDrive/NUAA-SIRST.zip --mirror-dir drive --epochs 50
-# mshnet train --dataset-dir nuaa-sirst --epochs 50
-# mshnet test --weight-path /kaggle/working/runs/nuaa-sirst-*/best.pt
+# mshnet train /content/drive/MyDrive/NUAA-SIRST.zip --mirror-dir drive --epochs 50
+# mshnet train nuaa-sirst --epochs 50
+# mshnet test --weight-path /kaggle/working/runs/NAME    # 训练打印的文件夹
 # ```
 #
 # 出问题时，见[故障排查](trouble.zh-CN.ipynb)。
