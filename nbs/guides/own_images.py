@@ -14,37 +14,16 @@
 #
 # ## 2. Draw the masks
 #
-# A data set is a folder with `images/`, `masks/` and two lists of names. An image and its mask have the same name and the same size. Here we make one from synthetic scenes:
+# An image and its mask have the same name and the same size. Targets are 255, everything else is 0. Here are three synthetic images, and below them their masks. The first image has no target, so its mask is black:
 
 # %%
-import contextlib
-import io
-import tempfile
-from pathlib import Path
-
 import numpy as np
 from matplotlib import pyplot as plt
-from PIL import Image
 
-from mshnet.cli import main
 from mshnet.scenes import background, scene
 
-folder = tempfile.TemporaryDirectory()
-root = Path(folder.name) / "mine"
 skies = [np.uint8(background(np.random.default_rng(i), 96).clip(0, 255)) for i in (10, 11)]
 pairs = [(sky, 0 * sky) for sky in skies] + [scene(np.random.default_rng(i), 96) for i in range(4)]
-for part in ("images", "masks"):
-    (root / part).mkdir(parents=True)
-for i, (image, mask) in enumerate(pairs):
-    Image.fromarray(image).save(root / f"images/frame_{i}.png")
-    Image.fromarray(255 * mask).save(root / f"masks/frame_{i}.png")
-with contextlib.redirect_stdout(io.StringIO()) as printed:
-    status = main(["data", str(root), "--split", "0.5"])
-print(*sorted(path.relative_to(root).as_posix() for path in root.rglob("*.*")), sep="\n")
-print(
-    "\n$ mshnet data data/mine --split 0.5\n" + printed.getvalue().replace(str(root), "data/mine")
-)
-
 figure, panels = plt.subplots(2, 3, figsize=(6, 4), layout="compressed")
 for column, (image, mask) in zip(panels.T, pairs[1:4], strict=True):
     for panel, pixels in zip(column, (image, mask), strict=True):
@@ -52,7 +31,7 @@ for column, (image, mask) in zip(panels.T, pairs[1:4], strict=True):
         panel.set_axis_off()
 
 # %% [markdown]
-# The figure shows three of the images, and below them their masks: targets are 255, everything else is 0. The first image has no target, so its mask is black. You can draw masks with any program that writes such a PNG, such as GIMP, or with a label tool that exports masks (CVAT, Label Studio, labelme).
+# Draw masks with any program that writes such a PNG, such as GIMP, or with a label tool that exports masks (CVAT, Label Studio, labelme).
 #
 # | question | answer |
 # |---|---|
@@ -82,11 +61,38 @@ for column, (image, mask) in zip(panels.T, pairs[1:4], strict=True):
 #
 # ## 3. Make the lists
 #
+# A data set is a folder with `images/`, `masks/` and two lists of names. This command writes the lists, `train.txt` and `test.txt`, and never overwrites lists that exist:
+#
 # ```bash
 # mshnet data data/mine --split 0.5 --seed 0
 # ```
 #
-# This writes `train.txt` and `test.txt`. It never overwrites lists that exist. Half of the images are for training; the seed decides which. With few images, check the counts. Above, both frames without a target fell into the test list, so the network would never train on an empty frame. In such a case delete both lists and use a different seed. Every score stores a hash of its test images. Equal hashes mean equal test images.
+# Half of the images are for training; the seed decides which. For six images like those above:
+
+# %%
+import contextlib
+import io
+import tempfile
+from pathlib import Path
+
+from PIL import Image
+
+from mshnet.cli import main
+
+folder = tempfile.TemporaryDirectory()
+root = Path(folder.name) / "mine"
+for part in ("images", "masks"):
+    (root / part).mkdir(parents=True)
+for i, (image, mask) in enumerate(pairs):
+    Image.fromarray(image).save(root / f"images/frame_{i}.png")
+    Image.fromarray(255 * mask).save(root / f"masks/frame_{i}.png")
+with contextlib.redirect_stdout(io.StringIO()) as printed:
+    status = main(["data", str(root), "--split", "0.5"])
+print(printed.getvalue().replace(str(root), "data/mine"))
+print(*sorted(path.relative_to(root).as_posix() for path in root.rglob("*.*")), sep="\n")
+
+# %% [markdown]
+# With few images, check the counts. Here both frames without a target fell into the test list, so the network would never train on an empty frame. In such a case delete both lists and use a different seed. Every score stores a hash of its test images. Equal hashes mean equal test images.
 #
 # The split is by image. If your images are frames of videos, write the lists yourself, with one name per line and without suffixes. Put all frames of a video into the same list. Otherwise the test images are almost copies of training images, and the scores are too high.
 #
@@ -111,7 +117,7 @@ for column, (image, mask) in zip(panels.T, pairs[1:4], strict=True):
 #
 # ## 5. How many images?
 #
-# We have not measured how many you need. One example: with the 213 training images of NUAA-SIRST, the default recipe with `--crop native` reaches a mean test IoU of 0.729 ([results](results.ipynb)). With 40 images, start from the pretrained weights (section 7). Take images of different days, backgrounds and distances, and frames without targets.
+# We have not measured how many you need. One example: with the 213 training images of NUAA-SIRST, `steady` with `--crop native` reaches a mean test IoU of 0.729 ([results](results.ipynb)). With 40 images, start from the pretrained weights (section 7). Take images of different days, backgrounds and distances, and frames without targets.
 #
 # ## 6. Train from random weights
 #
@@ -133,21 +139,21 @@ for column, (image, mask) in zip(panels.T, pairs[1:4], strict=True):
 # mshnet train data/mine --weight-path pretrained --lr 0.0003 --epochs 40
 # ```
 #
-# Training then starts from the pretrained weights instead of random ones.
+# Training then starts from the pretrained weights instead of random ones. This command was not measured.
 #
-# Does it help? We fine-tuned on 40 images of IRSTD-1k and evaluated 100 other images of it, at 256x256 ([folder](../../results/cross-camera/fine-tune)). These numbers are of the first edition of the pretrained weights, not of those in the package, and at one size. Neither edition was trained on this data set.
+# What we measured: 9 epochs on 40 images of IRSTD-1k, evaluated on 100 other images of it at 256x256 and at one size ([folder](../../results/cross-camera/fine-tune)). The pretrained weights were an earlier file (SHA-256 `d4ce09f3...`), not the one in the package. Neither file was trained on IRSTD-1k.
 #
 # | weights | IoU | Pd | Fa |
 # |---|---|---|---|
 # | pretrained, without fine-tuning | 0.535 | 0.767 | 25.0 |
-# | pretrained, fine-tuned for 9 epochs, learning rate 0.0003 | 0.541 | 0.799 | 31.9 |
-# | random start, 9 epochs, learning rate 0.001 | 0.122 | 0.283 | 0.3 |
+# | pretrained, fine-tuned, learning rate 0.0003 | 0.541 | 0.799 | 31.9 |
+# | random start, learning rate 0.001 | 0.122 | 0.283 | 0.3 |
 #
-# With few images, the pretrained weights are a far better start than random ones. Fine-tuning found more targets than the pretrained weights, with more false pixels. This was one seed, stopped after 9 of 12 epochs (90 steps). It does not show whether fine-tuning improves the weights. More epochs, more images and other learning rates were not measured.
+# With few images, the pretrained weights are a far better start than random ones. Whether fine-tuning improves them is open: this was one seed, stopped after 9 of 12 epochs (90 steps).
 #
 # - **Learning rate:** start below the default of 0.001, so that the first steps do not destroy what the weights have learnt. The best value depends on your images: try two on held-out training images (`--choose val`).
 # - **Epochs:** an epoch of 40 images is only ten steps, so train for dozens of epochs.
-# - **Several cameras:** add `--augment robust`, so that the weights remain useful for other cameras.
+# - **Several cameras:** add `--augment robust`, with which the pretrained weights were trained (section 6).
 # - **Sizes:** the fine-tuned weights predict at one size. `mshnet predict` with the pretrained weights uses two, which finds more targets on a new camera. Compare both with `mshnet predict` on your own frames before you replace the pretrained weights.
 # - **Your own run as the start:** `--weight-path runs/NAME`. [Published weights](from_official.ipynb) of MSHNet work, too.
 #
