@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Into your own program
 #
-# > For a programmer who has weights and wants detections in a program: Python, C++ or another language by ONNX, and video. At the end your program gives the same detections as `mshnet predict`.
+# > For a programmer who has weights and wants detections in a program: Python, C++ or another language by ONNX, and video. At the end your program gives the same detections as `mshnet predict` (Python), or you have all that it needs for them (C++).
 
 # %% [markdown]
 # | your program | use | needs |
@@ -91,7 +91,11 @@ for seed in range(3):
 #
 # 1. Pad the frame at the right and below to multiples of 16, by its mirror image without the edge pixel (numpy calls this mode `reflect`).
 # 2. Run the session, and cut the padding off the result.
-# 3. Only for the pretrained weights (`multiscale` is `[a, b, c]` in `mshnet.onnx.json`): also halve the frame itself, before padding (means of 2x2 pixels), and predict it by steps 1 and 2. Limit the logits of both predictions to ±13.8, and upsample those at half size by two (bilinear). The probability is sigmoid(a * full + b * half + c).
+# 3. Only for the pretrained weights (`multiscale` is `[a, b, c]` in `mshnet.onnx.json`):
+#    - Also halve the frame itself, before padding: means of 2x2 pixels, rounded (0.5 up). At an odd size the last row or column is the mean of the pixels that exist. Predict this frame by steps 1 and 2.
+#    - Limit the logits of both predictions to ±13.8.
+#    - Upsample those at half size by two: bilinear, with half-pixel centres (PyTorch: `align_corners=False`; OpenCV: `INTER_LINEAR`). Cut the result to the size of the frame.
+#    - The probability is sigmoid(a * full + b * half + c).
 # 4. Keep the pixels whose probability is above the `threshold` of `mshnet.onnx.json`.
 # 5. Join kept pixels that touch, also at a corner (8-connected), to objects.
 #
@@ -168,12 +172,12 @@ for seed in range(3):
 # }
 # ```
 #
-# This predicts at full size only; with `multiscale`, take the output `logits` instead, and follow step 3. Then apply the threshold, and label the pixels (for example with OpenCV's `connectedComponentsWithStats`). On Windows the name of the file is a wide string (`L"mshnet.onnx"`). **Not run:** onnxruntime's C++ headers were not available here. We compiled this code against a stub of them, and compared its padding with numpy's. The Python code above was run, and finds what `mshnet.detect` finds.
+# This predicts at full size only, which finds fewer targets with the pretrained weights. For the same detections as `mshnet predict`, take the output `logits` instead and follow step 3. Then apply the threshold, and label the pixels (for example with OpenCV's `connectedComponentsWithStats`). On Windows the name of the file is a wide string (`L"mshnet.onnx"`). **Not run:** onnxruntime's C++ headers were not available here. We compiled this code against a stub of them, and compared its padding with numpy's. The Python code above was run, and finds what `mshnet.detect` finds.
 #
-# ### Half the time: 8-bit integers
+# ### 8-bit integers: 0.55 of the time with OpenVINO
 #
 # ```bash
-# pip install openvino
+# pip install openvino onnx onnxruntime onnxscript
 # mshnet export --weight-path pretrained --int8 frames --output mshnet-int8.onnx
 # ```
 #
@@ -181,7 +185,7 @@ for seed in range(3):
 #
 # Measured on 100 images of a camera that neither the weights nor the calibration knew, at one size ([folder](../../results/predict-large)):
 #
-# | runtime, file | processor time beside PyTorch | IoU | Pd | Fa |
+# | runtime, file | processor time (PyTorch: 1) | IoU | Pd | Fa |
 # |---|---|---|---|---|
 # | OpenVINO, float32 | 0.91 | 0.404 | 0.756 | 22.4 |
 # | onnxruntime, float32 | 1.10 | 0.404 | 0.756 | 22.4 |
@@ -192,17 +196,18 @@ for seed in range(3):
 #
 # ## How fast is it?
 #
-# | what | time a frame | machine |
+# | what | speed | machine |
 # |---|---|---|
-# | PyTorch in bfloat16, 256x256, predicted at one size | 32 ms | 2 CPU cores ([folder](../../results/bench-cpu)) |
-# | `mshnet predict` with weights without `multiscale`, one frame of 10,000x10,000 pixels in 144 tiles, with at most 1505 MiB of memory | 76 seconds | the same ([folder](../../results/predict-large)) |
+# | `mshnet predict` as it is: 320x256, two sizes, float32 | 2.7 frames a second | one core of an AMD EPYC without AVX-512 ([folder](../../results/predict-large)) |
+# | forward pass and scores: 256x256, one size, bfloat16, batches of 4 | 32 ms a frame | 2 cores of an AMD EPYC with native bfloat16 ([folder](../../results/bench-cpu)) |
+# | `mshnet predict` with weights without `multiscale`, one frame of 10,000x10,000 pixels in 144 tiles, with at most 1505 MiB of memory | 76 seconds | the same two cores ([folder](../../results/predict-large)) |
 # | an accelerator | not measured | |
 #
 # `mshnet bench --weight-path runs/NAME --dataset-dir DIR` measures your machine; its row `score` is the forward pass and the scores.
 #
 # ## An archive of 100,000 frames
 #
-# Measured on 27 frames and scaled to 100,000, on two CPU cores without AVX-512 ([folder](../../results/predict-large)): frames of 320x256 pixels in float32, with the pretrained weights, which predict each frame at full and at half size. The 32 ms above (31 frames a second) are for bfloat16 on two other cores, and for weights that predict at one size.
+# Measured on 27 frames and scaled to 100,000, on the machine of the first row above:
 #
 # | how | frames a second | 100,000 frames (scaled) |
 # |---|---|---|
