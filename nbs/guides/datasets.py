@@ -15,10 +15,10 @@
 # | [NUAA-SIRST](https://github.com/YimianDai/sirst) (Dai et al., WACV 2021) | 427, of many sizes; real | yes | none stated | `--dataset-dir NUAA-SIRST` downloads it |
 # | [NUDT-SIRST](https://github.com/YeRen123455/Infrared-Small-Target-Detection) (Li et al., IEEE TIP 2023) | 1,327 of 256x256; real backgrounds, targets partly synthetic | yes | none stated | `--dataset-dir NUDT-SIRST` downloads it |
 # | [IRSTD-1k](https://github.com/RuiZhang97/ISNet) (Zhang et al., CVPR 2022) | 1,001 of 512x512; real | yes | MIT (the repository) | `--dataset-dir IRSTD-1k` downloads it |
-# | [open-sirst-v2](https://github.com/YimianDai/open-sirst-v2) | 59 frames of 1280x1024 without a target were used for the pretrained weights | black | none stated | download it yourself |
+# | [open-sirst-v2](https://github.com/YimianDai/open-sirst-v2) | those of NUAA-SIRST and more, some without a target (not counted here); real. The pretrained weights used 59 empty frames of 1280x1024 | yes | none stated | download it yourself |
 # | [Drone-detection dataset](https://github.com/DroneDetectionThesis/Drone-detection-dataset) (Svanström et al., Data in Brief 2021, [Zenodo 5500576](https://zenodo.org/records/5500576)) | 161 infrared clips of 320x256 | boxes only | CC0 | download it yourself |
 #
-# The download reads archives of public repositories at fixed commits. It checks that the pixels of images and masks are the published ones. The lists come with the library. We have not tried these addresses. If one fails, the message names the page from which you can download the data manually; put the folder into `data/`.
+# **We have not tried these downloads.** They read archives of public repositories at fixed commits, and check that the pixels of images and masks are the published ones. The lists come with the library. If a download fails, the message names the page from which you can download the data manually; put the folder into `data/`.
 #
 # ## Which list?
 #
@@ -66,7 +66,7 @@
 # | none | a simulated camera that looks at digits, no download | ours | `mshnet train --task events` |
 # | `nmnist` | [N-MNIST](https://www.garrickorchard.com/datasets/n-mnist) (Orchard et al., 2015), 34x34 pixels, ten digits | CC BY-SA 4.0 | download it yourself |
 # | `dvsgesture` | [DVS128 Gesture](https://www.research.ibm.com/dvsgesture/), 128x128 pixels, eleven gestures | CC BY 4.0 | download it yourself; [events](events.ipynb) converts it |
-# | `cifar10dvs` | [CIFAR10-DVS](https://figshare.com/articles/dataset/CIFAR10-DVS_New/4724671/2), ten objects | see that page; not checked here | download it yourself |
+# | `cifar10dvs` | [CIFAR10-DVS](https://figshare.com/articles/dataset/CIFAR10-DVS_New/4724671/2), ten objects | see that page; not checked here | download it yourself: `*.aedat` files (AEDAT 2), read without a conversion. Copies in AEDAT4 must be [converted](events.ipynb) |
 # | `ntidigits` | N-TIDIGITS, spoken digits of a silicon cochlea | not checked here | ask its authors; [events](events.ipynb) converts it |
 #
 # ## Sign language (`--task signs`)

@@ -15,10 +15,10 @@
 # | [NUAA-SIRST](https://github.com/YimianDai/sirst)（Dai 等，WACV 2021） | 427 幅，大小各异；真实 | 有 | 未说明 | `--dataset-dir NUAA-SIRST` 会下载 |
 # | [NUDT-SIRST](https://github.com/YeRen123455/Infrared-Small-Target-Detection)（Li 等，IEEE TIP 2023） | 1,327 幅 256x256；背景真实，目标部分合成 | 有 | 未说明 | `--dataset-dir NUDT-SIRST` 会下载 |
 # | [IRSTD-1k](https://github.com/RuiZhang97/ISNet)（Zhang 等，CVPR 2022） | 1,001 幅 512x512；真实 | 有 | MIT（该仓库） | `--dataset-dir IRSTD-1k` 会下载 |
-# | [open-sirst-v2](https://github.com/YimianDai/open-sirst-v2) | 其中 59 帧没有目标的 1280x1024 图像用于预训练权重 | 全黑 | 未说明 | 自行下载 |
+# | [open-sirst-v2](https://github.com/YimianDai/open-sirst-v2) | NUAA-SIRST 的图像和更多图像，有些没有目标（这里没有计数）；真实。预训练权重用了其中 59 帧没有目标的 1280x1024 图像 | 有 | 未说明 | 自行下载 |
 # | [Drone-detection dataset](https://github.com/DroneDetectionThesis/Drone-detection-dataset)（Svanström 等，Data in Brief 2021，[Zenodo 5500576](https://zenodo.org/records/5500576)） | 161 段 320x256 的红外视频 | 只有边框 | CC0 | 自行下载 |
 #
-# 下载读取公开仓库在固定提交上的压缩包，并检查图像和掩膜的像素与已发布的相同。列表由本库提供。我们没有试过这些网址。如果失败，提示会给出可以手动下载数据的页面；请把文件夹放到 `data/` 中。
+# **我们没有试过这些下载。** 它们读取公开仓库在固定提交上的压缩包，并检查图像和掩膜的像素与已发布的相同。列表由本库提供。如果下载失败，提示会给出可以手动下载数据的页面；请把文件夹放到 `data/` 中。
 #
 # ## 哪个列表？
 #
@@ -66,7 +66,7 @@
 # | 无 | 模拟的看数字的相机，不用下载 | 我们的 | `mshnet train --task events` |
 # | `nmnist` | [N-MNIST](https://www.garrickorchard.com/datasets/n-mnist)（Orchard 等，2015），34x34 像素，十个数字 | CC BY-SA 4.0 | 自行下载 |
 # | `dvsgesture` | [DVS128 Gesture](https://www.research.ibm.com/dvsgesture/)，128x128 像素，十一种手势 | CC BY 4.0 | 自行下载；[events](events.ipynb) 说明怎样转换 |
-# | `cifar10dvs` | [CIFAR10-DVS](https://figshare.com/articles/dataset/CIFAR10-DVS_New/4724671/2)，十种物体 | 见该页面；这里没有核对 | 自行下载 |
+# | `cifar10dvs` | [CIFAR10-DVS](https://figshare.com/articles/dataset/CIFAR10-DVS_New/4724671/2)，十种物体 | 见该页面；这里没有核对 | 自行下载：`*.aedat` 文件（AEDAT 2），不用转换即可读取。AEDAT4 的副本要先[转换](events.ipynb) |
 # | `ntidigits` | N-TIDIGITS，硅耳蜗录下的数字读音 | 这里没有核对 | 询问作者；[events](events.ipynb) 说明怎样转换 |
 #
 # ## 手语（`--task signs`）
