@@ -4,21 +4,21 @@
 # > For somebody who must choose a machine or tune a run. At the end you know which device to use, what was measured on it, and which settings change speed and memory.
 
 # %% [markdown]
-# Begin with what you have: a run that began on one device can resume on another. `mshnet train` finds the device by itself. Flags in the table are added to `mshnet train --dataset-dir data/NUAA-SIRST`:
+# Begin with what you have: a run that began on one device can resume on another. `mshnet train` finds the device by itself. Flags in the table are added to `mshnet train data/NUAA-SIRST`:
 #
 # | you have | do this | tested? |
 # |---|---|---|
 # | only a browser | [Colab and Kaggle](cloud.ipynb) | only on a CPU |
 # | a CPU, for a trial | [the first run](first_run.ipynb), on synthetic scenes | yes, on 2 cores |
 # | a CPU core and ten minutes | add `--crop native --batch-size 16 --lr 0.002 --epochs 60 --eval-every 60` | yes: test IoU 0.69 to 0.70 ([results](results.ipynb)) |
-# | a CPU core and a good hour | add `--crop native --eval-every 200` (200 epochs of `steady`) | yes |
-# | two CPU cores and 3 to 4 hours | add `--preset paper --precision auto` (400 epochs of the paper's recipe) | 3 h 12 min, projected from measured steps |
+# | a CPU core and a good hour | add `--crop native --eval-every 200` (200 epochs) | yes; without `--crop native`, today's default, no time was measured |
+# | two CPU cores and 3 to 4 hours | add `--preset paper --precision auto` (400 epochs of the paper's recipe) | no: projected from measured steps, 3 h 12 min |
 # | an NVIDIA GPU | add nothing, or `--preset a100` for batches of 16 | on one H200; no time was measured |
 # | two or more NVIDIA GPUs | add `--num-devices 2` for two: each batch is split across them | only with processes on a CPU |
 # | an Apple chip (M1 and later) | add nothing: its GPU is used, in float32 | no |
 # | a TPU | [the TPU page](tpu.ipynb): all chips, batches of 16 or more | only with XLA's CPU runtime |
 #
-# All CPU times are in bf16 on one machine with 2 cores. "A CPU core" means one thread on it. A CPU without native bf16 is slower.
+# The times are of an AMD EPYC with 2 cores and native bf16. "A CPU core" means one thread on it. A CPU without native bf16 is slower.
 #
 # Before you pay:
 #
@@ -42,7 +42,7 @@
 # mshnet bench --dataset-dir data/NUAA-SIRST
 # ```
 #
-# This takes some minutes. It measures training and evaluation with your settings, on a sample of the data set. Add `--preset paper` or `--precision fp32` to measure those. Memory is measured for the batch and for one four times as large. The result is stored in `runs/bench`. With `--output-dir results/bench-mine`, in a clone, the cell below shows it, too.
+# This takes some minutes. It measures training and evaluation with your settings, on a sample of the data set. Add `--preset paper` or `--precision fp32` to measure those. Memory is measured for the batch and for one four times as large. The result is stored in `runs/bench`. In a clone, `--output-dir results/bench-mine` adds your machine to the output below.
 #
 # | row | meaning |
 # |---|---|
@@ -71,7 +71,7 @@ for file in files:
 #
 # ## Compared with a plain script
 #
-# The table compares this library in bf16 (`--precision auto`) with [a plain PyTorch script](../../results/baseline/plain.py) in float32. A part of each ratio is therefore the precision. Both use the paper's recipe, on NUAA-SIRST at 256x256 and 2 CPU cores ([folder](../../results/bench-cpu)). Both were first checked, in float32, to give equal losses and counts. Times are medians of five repetitions, measured alternately:
+# The table compares this library in bf16 (`--precision auto`) with [a plain PyTorch script](../../results/baseline/plain.py) in float32. So the ratios compare both programs and both precisions; the library in float32 was not measured here. Both use the paper's recipe, on NUAA-SIRST at 256x256 and 2 CPU cores ([folder](../../results/bench-cpu)). Both were first checked, in float32, to give equal losses and counts. Times are medians of five repetitions, measured alternately:
 #
 # | | this library (bf16), ms per image | plain script (float32), ms per image | ratio |
 # |---|---|---|---|
@@ -91,7 +91,7 @@ for file in files:
 #
 # **Accelerators were not timed.** On one NVIDIA H200 (PyTorch 2.11), 21 trainings finished in bf16 ([folder](../../results/ladder)). One epoch ran in float32, and two in float16. `torch.compile` gave a NaN loss there and is not used. No TPU was available.
 #
-# **Other programs on the same CPU** slow training down, because PyTorch's threads wait for each other by spinning. With one busy program on two cores, a training step took 10 s instead of 0.16 s. This library reduces that to 0.25 s: it limits busy-waiting, and uses one thread less next to a busy program ([measurements](../../results/busy-machine/README.md)).
+# **Other programs on the same CPU** slow training down, because PyTorch's threads wait for each other by spinning. On an Intel Xeon with two cores and one busy program, a training step took 10 s instead of 0.16 s. This library reduces that to 0.25 s: it limits busy-waiting, and uses one thread less next to a busy program ([measurements](../../results/busy-machine/README.md)).
 #
 # ## Which settings change speed and memory?
 #

@@ -7,7 +7,7 @@
 #
 # Open [tpu_setup](../run/tpu_setup.ipynb) in Colab (one v5e chip) or [kaggle_tpu](../run/kaggle_tpu.ipynb) on Kaggle (eight chips), and run it from top to bottom. If that works, you do not need this page.
 #
-# **Not verified:** no real TPU was available. Everything here ran on torch_xla's CPU runtime, with one and with eight virtual devices (`make test-xla`). This shows that the programs are correct, compiled once and shared by all devices. It does not show the speed, memory or rounding of a real TPU, and it does not test Colab and Kaggle.
+# **Not verified:** no real TPU was available. Everything here ran on torch_xla's CPU runtime, with one and with eight virtual devices (`make test-xla`). This shows that the programs compute the same as plain PyTorch on a CPU, up to rounding, and are compiled once for all devices. It does not show the speed, memory or rounding of a real TPU, and it does not test Colab and Kaggle.
 #
 # ## What to check first
 #
@@ -18,6 +18,8 @@
 # In the notebook, the cell "The machine" does the same. The line `accelerator` reports the number of chips, their generation and memory. The line `build` is an error if torch_xla is missing or does not fit your version of torch.
 #
 # ## It does not start
+#
+# Each message begins with `device=xla: `.
 #
 # | message | cause | what to do |
 # |---|---|---|
@@ -34,17 +36,12 @@
 # Colab gives one chip, Kaggle eight. A run uses all of them, and its line `device` shows how many.
 #
 # - **Batch size:** `batch_size` is the number of images per step over *all* chips. It must be a multiple of their number; otherwise an error names the nearest possible sizes. Batch norm averages over all chips, so the result does not depend on their number.
-# - **Preset:** `tpu` uses batches of 16 and a learning rate of 0.002 (the defaults are 4 and 0.001). On a CPU, three seeds of it have a test IoU of 0.69 to 0.70 on NUAA-SIRST after 60 epochs ([results](results.ipynb)).
+# - **Preset:** `tpu` uses batches of 16 and a learning rate of 0.002 (the defaults are 4 and 0.001). With `--crop native`, three seeds of it on a CPU have a test IoU of 0.69 to 0.70 on NUAA-SIRST after 60 epochs ([results](results.ipynb)). Without that flag it was not run there.
 # - **Older guides:** `--use-tpu --num-cores 8 --global-batch-size 64` is now `--device xla --num-devices 8 --batch-size 64`. `xr.world_size()` is always 1 here (SPMD).
 #
-# ## The first step takes a minute
+# ## The first step is slow
 #
-# A TPU runs compiled programs. The training step and the evaluation step take long to compile. With the preset `paper` there are two training steps, because its warm-up trains only one head. Each program is compiled when it is first needed, and the run reports it. This log is from a CPU; expect longer times on a TPU:
-#
-# ```
-#   compiling the full step, which happens once: 5 s so far
-#   compiled the full step in 20 s
-# ```
+# A TPU runs compiled programs. The training step and the evaluation step take long to compile. With the preset `paper` there are two training steps, because its warm-up trains only one head. Each program is compiled when it is first needed; a line such as `compiling the full step, which happens once` reports it. How long this takes on a TPU was not measured.
 #
 # So the first epoch is slow, and with `paper` also the first one after the warm-up. Later epochs should not be slow. If a program is compiled again, a warning gives the reason, if it is known. The final count also includes a few small programs, which place tensors on the chips.
 #

@@ -7,7 +7,7 @@
 #
 # 在 Colab 中打开 [tpu_setup](../run/tpu_setup.ipynb)（一块 v5e 芯片），或在 Kaggle 上打开 [kaggle_tpu](../run/kaggle_tpu.ipynb)（八块），从头运行到尾。如果一切正常，就不需要本页。
 #
-# **未验证：** 我们没有条件使用真实的 TPU。这里的一切都在 torch_xla 自己的 CPU 运行时上运行，使用一个和八个虚拟设备（`make test-xla`）。这说明程序是正确的、只编译一次、由所有设备共享；但不能说明真实 TPU 的速度、内存或舍入，也不能说明 Colab 和 Kaggle 本身。
+# **未验证：** 我们没有条件使用真实的 TPU。这里的一切都在 torch_xla 自己的 CPU 运行时上运行，使用一个和八个虚拟设备（`make test-xla`）。这说明程序与普通 PyTorch 在 CPU 上的计算结果相同（舍入误差除外），并且为所有设备只编译一次；但不能说明真实 TPU 的速度、内存或舍入，也不能说明 Colab 和 Kaggle 本身。
 #
 # ## 先检查什么
 #
@@ -18,6 +18,8 @@
 # notebook 的“机器”单元格做同样的事。`accelerator` 一行说明有几块芯片、是哪一代、各有多少内存。如果缺少 torch_xla，或它与你的 torch 版本不匹配，`build` 一行就是错误。
 #
 # ## 无法启动
+#
+# 每条提示都以 `device=xla: ` 开头。
 #
 # | 提示 | 原因 | 怎么办 |
 # |---|---|---|
@@ -34,17 +36,12 @@
 # Colab 提供一块芯片，Kaggle 八块。一次训练使用全部芯片，`device` 一行给出芯片数。
 #
 # - **批大小：** `batch_size` 是一步中*所有*芯片上图像的总数。它必须是芯片数的整数倍；否则错误信息会给出最接近的大小。批归一化对所有芯片求均值，所以结果与芯片数无关。
-# - **预设：** `tpu` 使用 16 的批大小和 0.002 的学习率（默认为 4 和 0.001）。在 CPU 上，它的三个种子在 NUAA-SIRST 上训练 60 个 epoch 后测试 IoU 为 0.69 到 0.70（[结果](results.ipynb)）。
+# - **预设：** `tpu` 使用 16 的批大小和 0.002 的学习率（默认为 4 和 0.001）。加上 `--crop native` 在 CPU 上训练 60 个 epoch 后，它的三个种子在 NUAA-SIRST 上的测试 IoU 为 0.69 到 0.70（[结果](results.ipynb)）。不加这个选项时没有在那里运行过。
 # - **旧教程：** `--use-tpu --num-cores 8 --global-batch-size 64` 现在是 `--device xla --num-devices 8 --batch-size 64`。这里 `xr.world_size()` 始终是 1（SPMD）。
 #
-# ## 第一步需要一分钟
+# ## 第一步较慢
 #
-# TPU 运行的是编译好的程序。训练的一步和评测的一步编译较久。预设 `paper` 有两种训练步，因为它在预热阶段只训练一个输出头。每个程序在第一次用到时编译，训练会报告。下面的日志来自 CPU；在 TPU 上预计更久：
-#
-# ```
-#   compiling the full step, which happens once: 5 s so far
-#   compiled the full step in 20 s
-# ```
+# TPU 运行的是编译好的程序。训练的一步和评测的一步编译较久。预设 `paper` 有两种训练步，因为它在预热阶段只训练一个输出头。每个程序在第一次用到时编译，由 `compiling the full step, which happens once` 这样的一行报告。在 TPU 上需要多久，没有测量过。
 #
 # 所以第一个 epoch 慢；使用 `paper` 时，预热之后的第一个 epoch 也慢。之后的 epoch 不应该慢。如果某个程序被再次编译，会有警告，并在可能时说明原因。结尾的计数还包括几个把张量放到芯片上的小程序。
 #
