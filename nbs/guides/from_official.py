@@ -10,7 +10,7 @@
 #
 # | official | here |
 # |---|---|
-# | `python main.py --mode train --dataset-dir D` | `mshnet train --dataset-dir D` |
+# | `python main.py --mode train --dataset-dir D` | `mshnet train --dataset-dir D` (or `mshnet train D`) |
 # | `python main.py --mode test --weight-path W --dataset-dir D` | `mshnet test --weight-path W --dataset-dir D` |
 # | `--batch-size --epochs --lr --warm-epoch --base-size --crop-size` | the same; `--batch-size` counts over all devices |
 # | `--if-checkpoint True` | not needed: the same command resumes; `--resume RUN` names a different run |
@@ -25,11 +25,13 @@
 # mshnet train --dataset-dir data/NUAA-SIRST --preset paper
 # ```
 #
-# This trains in float32 on the whole training list for 400 epochs, with batches of 4 and Adagrad at 0.05. In the first six epochs only the full-size head is trained. The weights of the last epoch are kept. The random numbers (seeds, shuffling, crops) differ from the official ones, so no run has exactly the scores of an official run. To evaluate the run as the official script does:
+# This trains in float32 on the whole training list for 400 epochs, with batches of 4 and Adagrad at 0.05. In the first six epochs only the full-size head is trained. The weights of the last epoch are kept. The random numbers (seeds, shuffling, crops) differ from the official ones, so no run has exactly the scores of an official run. The tests compare single steps instead: for equal weights, images and augmentation parameters, they compare our outputs with stored outputs of the official code. To evaluate the last epoch with the matching rule of the official script:
 #
 # ```bash
-# mshnet test --weight-path runs/NUAA-SIRST-*/best.pt --rule reference
+# mshnet test --weight-path runs/NAME --rule reference
 # ```
+#
+# The official script reports the best of its 400 test scores instead. To do the same, add `--choose test --rule reference` to the training command.
 #
 # ## What is different, and why
 #

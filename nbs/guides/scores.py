@@ -46,7 +46,7 @@ print(score(found - 0.5, truth, rule="reference"))
 # Never compare an `exact` Fa with a `reference` Fa. Evaluate the weights again with the other rule:
 #
 # ```bash
-# mshnet test --weight-path runs/NUAA-SIRST-*/best.pt --rule reference
+# mshnet test --weight-path runs/NAME --rule reference
 # ```
 #
 # Often the difference is small: in [one run](../../results/nuaa-sirst-paper) Fa is 74.7 with one rule and 73.2 with the other. It is large if there are many false alarms of a few pixels.
@@ -56,10 +56,10 @@ print(score(found - 0.5, truth, rule="reference"))
 # - **The epoch is chosen on the test list.** The best of 400 test scores is higher than that of a typical epoch. Here the default is the last epoch. `--choose test` chooses on the test list, too, and the protocol then reports "the TEST list itself".
 # - **One seed.** After 60 epochs, three seeds of the paper's recipe had IoU [0.001](../../results/nuaa-sirst-paper-60/seed0), [0.475](../../results/nuaa-sirst-paper-60/seed1) and [0.399](../../results/nuaa-sirst-paper-60/seed2). The first one had collapsed: it marks nearly every pixel.
 # - **Other lists.** The authors of NUAA-SIRST list 341 and 86 images, and most papers use 213 and 214. Both come with `mshnet`: the second is the default, the first is `--train-list nuaa-sirst-authors427-trainval --test-list nuaa-sirst-authors427-test`. The protocol has a hash of the names and pixels of the list.
-# - **A different size.** Resizing changes masks: at 256x256 a target of 2 pixels may become 1 pixel, or 6. About half of the field's tables use images at their original size. For that, use `mshnet test --base-size native`. It pads each image to multiples of 16 pixels, and does not score the padding. To find out which size a published Pd belongs to, multiply it by the number of targets: the result must be a whole number. IRSTD-1k's test list has 294 targets at 256x256 and 297 at the original size.
+# - **A different size.** Resizing changes masks: at 256x256 a target of 2 pixels may become 1 pixel, or 6. Some papers evaluate images at their original size, as `mshnet test --base-size native` does. It pads each image to multiples of 16 pixels, and does not score the padding. To find out which size a published Pd belongs to, multiply it by the number of targets: the result must be near a whole number, because published Pd is rounded. IRSTD-1k's test list has 294 targets at 256x256 and 297 at the original size.
 # - **Averaged predictions.** `--mirrored true` scores the mean of the predictions of an image and its three mirror images, at four times the cost. The protocol records it.
 # - **Other definitions.** nIoU may be a mean over images or over targets; Fa may be per million pixels or per image.
-# - **The threshold.** A lower threshold raises Fa, and mostly Pd. `trade_offs` plots the curve of a run.
+# - **The threshold.** A lower threshold raises Fa, and mostly Pd. `trade_offs("runs/NAME")` of `mshnet.show` plots the curve of a run.
 #
 # ## What a score records
 
