@@ -16,7 +16,7 @@
 # | near-duplicate | a test image that is almost equal to a training image |
 # | background frame | an image without a target |
 # | original resolution (`native`) | the image at the size of its file, not resized |
-# | crop | the rectangle of an image that one training step sees |
+# | crop (`--crop`) | the rectangle of an image that one training step sees. It is cut from the image at its evaluated size (`scored`, the default), at its original size (`native`), or at a random size, as in the official code (`resize`) |
 # | occluder (`--clutter-share`) | a large shape that is pasted over part of a crop and is not a target |
 # | padding | rows, columns or samples that only fill up a batch and are not scored |
 # | hash | a few digits computed from names and pixels: equal hashes mean equal data |
@@ -52,8 +52,8 @@
 # | micro-batch | the part of a batch that is computed at once; the gradients are summed |
 # | augmentation (`--augment`) | random changes of the training crops |
 # | `turns` (the default) | flips, rotations by 90 degrees, and blur |
-# | `flips` | as `turns`; native crops are also scaled |
-# | `paper` | as `flips`, but flipped only left to right |
+# | `flips` | as `turns`, and the crops are also scaled (an older name, kept for scripts) |
+# | `paper` | flips left to right, and blur, as in the official code |
 # | `robust` | as `flips`, with a larger range of scales, and with contrast, brightness, noise and sensor faults, for images of other cameras |
 # | epoch | one pass over the training images; epochs count from 0, so the last of 60 is epoch 59 |
 # | seed | the number that decides initial weights, order and augmentation |
@@ -68,11 +68,12 @@
 # | IoU, nIoU | intersection over union of all pixels of a split; the mean over images |
 # | Pd | probability of detection: found targets / targets |
 # | Fa | pixels of false alarms per million pixels. *False alarms per frame* counts detections, not pixels |
-# | false alarm | a detection that matches no target |
+# | false alarm, or alarm | a detection that matches no target |
 # | baseline | a simple method that a network should beat |
 # | matching rule (`--rule`) | how detections are paired with targets: `exact` (as many pairs as possible) or `reference` (as in the official scripts) |
 # | threshold | the probability above which a pixel is predicted as target |
 # | detection | predicted pixels that touch, also at a corner |
+# | centroid | the mean row and column of the pixels of a target or a detection |
 # | tile (`--tile`) | the part of a large frame that is predicted at once |
 # | `multiscale` | three numbers in the weights that combine the predictions of a frame at full and at half size |
 # | track (`--tracks`) | detections of one object in successive frames |
@@ -91,8 +92,14 @@
 # | word | meaning here |
 # |---|---|
 # | inclusion | an object in a tank of salt water |
+# | ridge (Tikhonov) regression, Gauss-Newton | classical reconstructions, in one linear step or in several steps; a penalty keeps the result smooth |
+# | reciprocity | a law of physics: a voltage does not change if the driving and the measuring electrodes are exchanged |
 # | orientation | one of the 32 rotations and reflections of a tank with 16 electrodes |
 # | standard deviation (of a reconstruction) | how much several reconstructions of one measurement differ |
+# | polarity | whether an event means brighter or darker |
+# | surrogate gradient | a smooth slope that replaces the derivative of a spike, which is 0 almost everywhere |
 # | time bin | a fixed interval of time whose events are counted together |
 # | gloss | the written name of a sign |
+# | CTC | connectionist temporal classification: a loss for sequences of glosses that needs no times |
+# | beam search | a search that keeps the few most probable sequences of glosses at each frame |
 # | WER | word error rate: edit operations / glosses of the ground truth |
