@@ -172,7 +172,7 @@ for seed in range(3):
 # }
 # ```
 #
-# This predicts at full size only, which finds fewer targets with the pretrained weights. For the same detections as `mshnet predict`, take the output `logits` instead and follow step 3. Then apply the threshold, and label the pixels (for example with OpenCV's `connectedComponentsWithStats`). On Windows the name of the file is a wide string (`L"mshnet.onnx"`). **Not run:** onnxruntime's C++ headers were not available here. We compiled this code against a stub of them, and compared its padding with numpy's. The Python code above was run, and finds what `mshnet.detect` finds.
+# This predicts at full size only. With the pretrained weights this finds fewer targets than `mshnet predict`: for the same detections take the output `logits` and follow step 3. Then apply the threshold, and label the pixels (for example with OpenCV's `connectedComponentsWithStats`). On Windows the name of the file is a wide string (`L"mshnet.onnx"`). **Not run:** onnxruntime's C++ headers were not available here. We compiled this code against a stub of them, and compared its padding with numpy's. The Python code above was run, and finds what `mshnet.detect` finds.
 #
 # ### 8-bit integers: 0.55 of the time with OpenVINO
 #
@@ -214,7 +214,7 @@ for seed in range(3):
 # | one process with one core | 2.7 | 10.4 hours |
 # | `--num-devices 2`: two processes | 5.4 | 5.1 hours |
 #
-# The processes work independently, so the time should fall with the number of cores: 39 minutes on 16 cores (estimated). It grows with the pixels of a frame, too: a frame of 640x512 takes about four times as long. 100,000 PNG files of this size are 3.4 GB, so the disk does not limit the speed.
+# The processes work independently, so the time should fall with the number of cores: 39 minutes on 16 cores (estimated). It grows with the pixels of a frame, too: a frame of 640x512 takes about four times as long.
 #
 # Several machines need a folder that all of them see. Start the same command on each, here on two with eight cores:
 #

@@ -18,7 +18,7 @@
 # | an Apple chip (M1 and later) | add nothing: its GPU is used, in float32 | no |
 # | a TPU | [the TPU page](tpu.ipynb): all chips, batches of 16 or more | only with XLA's CPU runtime |
 #
-# The times are of an AMD EPYC with 2 cores and native bf16. "A CPU core" means one thread on it. A CPU without native bf16 is slower.
+# The times are in bf16, on an AMD EPYC with 2 cores that supports it natively. "A CPU core" means one thread on it. A CPU without native bf16 is slower.
 #
 # Before you pay:
 #

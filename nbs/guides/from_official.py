@@ -10,7 +10,7 @@
 #
 # | official | here |
 # |---|---|
-# | `python main.py --mode train --dataset-dir D` | `mshnet train --dataset-dir D` (or `mshnet train D`) |
+# | `python main.py --mode train --dataset-dir D` | `mshnet train --dataset-dir D` |
 # | `python main.py --mode test --weight-path W --dataset-dir D` | `mshnet test --weight-path W --dataset-dir D` |
 # | `--batch-size --epochs --lr --warm-epoch --base-size --crop-size` | the same; `--batch-size` counts over all devices |
 # | `--if-checkpoint True` | not needed: the same command resumes; `--resume RUN` names a different run |
@@ -25,7 +25,7 @@
 # mshnet train --dataset-dir data/NUAA-SIRST --preset paper
 # ```
 #
-# This trains in float32 on the whole training list for 400 epochs, with batches of 4 and Adagrad at 0.05. In the first six epochs only the full-size head is trained. The weights of the last epoch are kept. The random numbers (seeds, shuffling, crops) differ from the official ones, so no run has exactly the scores of an official run. The tests compare single steps instead: for equal weights, images and augmentation parameters, they compare our outputs with stored outputs of the official code. To evaluate the last epoch with the matching rule of the official script:
+# This trains in float32 on the whole training list for 400 epochs, with batches of 4 and Adagrad at 0.05. In the first six epochs only the full-size head is trained. The weights of the last epoch are kept. The random numbers (seeds, shuffling, crops) differ from the official ones, so no run has exactly the scores of an official run. The tests therefore compare single steps with stored outputs of the official code, for equal weights, images and augmentation parameters. To evaluate the last epoch with the matching rule of the official script:
 #
 # ```bash
 # mshnet test --weight-path runs/NAME --rule reference

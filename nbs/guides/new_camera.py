@@ -78,13 +78,13 @@ for name, pixels in (("good frame", frame), ("hot pixel", bad)):
 # mshnet test --weight-path pretrained --dataset-dir data/mycamera
 # ```
 #
-# Training prints the scores of the new weights, the second command those of the old ones. Both resize the images to 256x256, predict at one size and use the threshold 0.5. `mshnet predict` uses the pretrained weights at two sizes, but the new ones at one. So also compare the detections of both in some frames. [Your own images](own_images.ipynb) has more on fine-tuning. Frames without targets need no other `--target-share`: it acts only on images with targets.
+# Training prints the scores of the new weights, the second command those of the old ones. Both resize the images to 256x256, predict at one size and use the threshold 0.5. `mshnet predict` uses the pretrained weights at two sizes, but the new ones at one. So also compare the detections of both in some frames. [Your own images](own_images.ipynb) has more on fine-tuning.
 #
 # ## When there is video
 #
 # The detector sees one frame at a time. A false alarm that flickers from frame to frame, such as noise, can be told from a target by time. `mshnet predict clip.mp4 --tracks` links the detections of a clip ([tracks](../44_tracks.ipynb)): a track is confirmed after five detections in eight frames. `tracks.csv` lists the confirmed tracks from their first detection on, and the overlays show their numbers. It needs `pip install av trackpy`.
 #
-# Do not expect too much: a false alarm that stays becomes a track, too. On 16 clips of a drone camera that nothing was chosen on, most alarms stayed ([numbers](../../results/pretrained/tracks.json), threshold 0.5):
+# Do not expect too much: a false alarm that stays becomes a track, too. This was measured at threshold 0.5, on 16 clips of a drone camera that nothing was chosen on ([numbers](../../results/pretrained/tracks.json)):
 #
 # | detections | Pd | alarms per frame |
 # |---|---|---|
@@ -92,7 +92,7 @@ for name, pixels in (("good frame", frame), ("hot pixel", bad)):
 # | of confirmed tracks, from the frame that confirms them (a live display) | 0.812 | 0.20 |
 # | of confirmed tracks, from their first detection (`tracks.csv`) | 0.828 | not counted |
 #
-# The alarms are an upper bound, because some birds and drones of this data set have no mark ([card](../../mshnet/pretrained.md)): of 16 alarms that we looked at, nine were such objects.
+# The alarms are an upper bound, because some birds and drones of this data set have no mark ([card](../../mshnet/pretrained.md)).
 
 # %%
 #| hide
