@@ -376,7 +376,7 @@ def apart(one, other):
         "rows": [len(re.findall(r"(?m)^\|", t)) for t in plain],
         "commands": [sorted(c for c in lines(t) if c.startswith("mshnet ")) for t in texts],
         "flags": [sorted(re.findall(r"(?<=`)--[^`\n]+(?=`)", t)) for t in plain],
-        "links": [sorted(t.replace(".zh-CN", "") for t in docs.targets(t)) for t in texts],
+        "links": [sorted(re.sub(r"\.zh-CN|#.*", "", t) for t in docs.targets(t)) for t in texts],
         "decimals": [
             sorted(re.findall(r"(?a)(?<![\w.])\d+\.\d+(?![\w.])", re.sub(r"\.(?=\s)", "", t)))
             for t in plain

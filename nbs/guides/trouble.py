@@ -12,22 +12,31 @@
 # mshnet doctor --dataset-dir data/NUAA-SIRST
 # ```
 #
-# For an error that you can correct, the program prints one line with the value and the remedy, and ends with status 2. A traceback is a bug: please report it. In the tables, `...` stands for names and numbers. Messages that already contain the whole remedy are not listed. [TPU](tpu.ipynb) has the messages that begin with `device=xla`.
+# For an error that you can correct, the program prints one line with the value and the remedy, and ends with status 2. A traceback is a bug: please report it. An example:
+
+# %%
+import contextlib
+import sys
+
+from mshnet.cli import main
+
+with contextlib.redirect_stderr(sys.stdout):
+    status = main(["train", "--epochz", "3"])
+status
+
+# %% [markdown]
+# In the tables, `...` stands for names and numbers. Messages that contain the whole remedy are not listed, such as `unknown setting ...; did you mean ...?`, `...=... is not possible: use ...`, `... is retired: use ...` and `mshnet ... has no option ...; leave it out`. `mshnet train --help-all` lists the names of all settings; a notebook's settings cell and papermill's `-p` use the same names. [TPU](tpu.ipynb) has the messages that begin with `device=xla`.
+#
+# [A setting is rejected](#A-setting-is-rejected) · [The data are not found](#The-data-are-not-found) · [The data are wrong](#The-data-are-wrong) · [The device](#The-device) · [It trains, but](#It-trains,-but) · [A run does not resume](#A-run-does-not-resume) · [Google Drive and backups](#Google-Drive-and-backups) · [Weights](#Weights) · [Predicting, comparing, exporting](#Predicting,-comparing,-exporting) · [Tomography, event cameras, sign language](#Tomography,-event-cameras,-sign-language)
 #
 # ## A setting is rejected
 #
 # | message | what to do |
 # |---|---|
-# | `unknown setting ...; did you mean ...?` | a misspelt name. `mshnet train --help-all` lists all names; a notebook's settings cell and papermill's `-p` use the same names |
-# | `...=... is not possible: use ...` | the value is outside its range; the line names the range |
-# | `... is retired: use ...` | a flag of the official script; the line names its replacement |
-# | `unexpected argument ...; see mshnet ... --help` | the shell found several runs for a pattern such as `runs/NUAA-SIRST-*`: name one. Or a path needs a flag before it: the line names the flag |
+# | `unexpected argument ...; see mshnet ... --help` | without a flag, `train`, `data`, `doctor` and `bench` take the folder of one data set, `test` and `export` one run. Every other value needs its flag. If a pattern such as `runs/NUAA-SIRST-*` fits several runs, name one |
 # | papermill prints "Passed unknown parameter" | the setting works, although the settings cell does not list it. An unknown name raises an error in the next cell |
 # | the first cell of a notebook stops: mshnet has no address yet | the project is not published, and the cell found no wheel. Make one with `make wheel`. Upload or attach it ([Colab and Kaggle](cloud.ipynb)), or put it next to the notebook. If it is in `MyDrive`, mount the Drive first |
 # | the shell does not know `mshnet` | activate the environment in which it is installed ([install](first_run.ipynb)) |
-# | `mshnet ... has no option ...; leave it out` | the flag belongs to another command: `mshnet test` has no `--epochs`, for example |
-# | `preset=... is not known` | use steady (the default), paper, quick, a100 or tpu |
-# | `settings of type ... are not possible: use Config(epochs=50)` | `train` takes a `Config`, as in `mshnet.train(mshnet.Config(epochs=50))` |
 # | `weights of type ... are not possible: use a run, ...` | the weights come first, then the images: `mshnet.predict("pretrained", "frame.png")` |
 #
 # ## The data are not found
@@ -69,7 +78,6 @@
 # | `precision=...: not on ...; use ...` | leave it at `auto` |
 # | `this chip only emulates bf16; use --precision fp32 (or auto)` | leave out `--precision bf16`; a T4 uses fp16 |
 # | `...=...: does not fit into the memory of ...; use ...` | use a smaller `--batch-size`, or `--micro-batch N`; `mshnet bench` measures the memory that a batch needs |
-# | `batch_size=... cannot be shared by ... devices: use ...` | use a multiple of the number of devices |
 #
 # ## It trains, but
 #
@@ -84,7 +92,7 @@
 # | every epoch is slow | does the doctor's line `accelerator` name the right device? Are the data on a network disk or on Drive? `mshnet bench` shows how much of the time goes into loading data |
 # | many false alarms, or nothing, on your own camera | [a new camera](new_camera.ipynb) |
 # | Chinese names are boxes in figures | install a font, such as Noto Sans CJK or WenQuanYi Zen Hei, delete matplotlib's cache (`matplotlib.get_cachedir()`) and start Python again |
-# | the score differs from the last time | two runs with the same seed agree to the last bit only on the same type of CPU, with the same torch and number of threads; on a GPU also use `--deterministic` |
+# | the score differs from the last time | two runs with the same seed agree to the last bit only on the same type of CPU, with the same torch and number of threads. A run uses fewer threads while other programs use the CPU; `--deterministic` fixes their number. Use it on a GPU, too |
 #
 # ## A run does not resume
 #
@@ -130,39 +138,9 @@
 # | `these scores cannot be compared: ...` | the test sets or the definitions of the scores differ; the line names the difference. Evaluate both in the same way |
 # | `task ... has no option ...; leave it out` | an option of the task `detect`, such as `--tile`, was used with weights of another task |
 #
-# ## Tomography
+# ## Tomography, event cameras, sign language
 #
-# | message | what to do |
-# |---|---|
-# | `...: ... voltages; a measurement of 16 electrodes has ...` | leave out the three sensed pairs that carry current; the [page of tanks](../eit/02_tanks.ipynb) has the order |
-# | `...: a voltage is NaN, infinite or not a number` | a broken electrode: measure again; a missing voltage cannot be left out |
-# | `...: the 208 voltages are in another order (...); ...` | sort the voltages as the line says: by reciprocity, swapping drive and sense pairs does not change a voltage |
-# | `...: the electrodes are counted in another order: ...` | rotate the images, or number the electrodes as the line says |
-# | `...: the voltages are ... times what mean.pth and std.pth promise: ...` | use the statistics of this data set, or convert the voltages to their unit |
-# | `data=... needs dataset_dir: use the folder that has ...` | real tanks need a data set: `--dataset-dir DIR` |
-#
-# ## Event cameras
-#
-# | message | what to do |
-# |---|---|
-# | `dt=... is not possible: use ...` | a time needs a unit: `--dt 10ms` ([events](events.ipynb) explains the numbers of the published scripts) |
-# | `dt=... is not possible: use a bin above 0 and at most time_window=...` | a shorter `--dt`, or a longer `--time-window` |
-# | `...: holds no recordings of ... in train/<class> and test/<class>...` | the folder holds another data set (pass its `--dataset`), or has another layout |
-# | `...: event ... is outside of the sensor, which has ... pixels; ...` | a damaged file (leave it out) or another `--dataset` |
-# | `...: times fall, from ... to ... microseconds at event ...; ...` | the file was joined or sorted by pixel: sort the events by time |
-# | `...: holds no event; leave it out` | remove the file |
-# | `dataset=...: these weights were trained on another data set or with another network; ...` | leave out `--dataset`, or use weights of this data set |
-# | `dataset=... needs dataset_dir: use its folder (N-MNIST alone is simulated)` | `--dataset-dir DIR` |
-# | `pool=...: the last layer has ... pixels; use a divisor of both, or 0` | use 4 for sensors of 128x128 pixels, and 2, 4 or 8 for N-MNIST |
-#
-# ## Sign language
-#
-# | message | what to do |
-# |---|---|
-# | `...: ... of ... cannot be used: ...; repair them, or use --on-bad-image skip` | the line names clips without a video, without a gloss, or too short for their glosses; with `skip` they are counted and left out |
-# | `... holds ..., network=... does not: use ...` | hand tracks and videos need different networks; the line names the flag |
-# | `the weights have the vocabulary of another set: ...` | weights and data have no gloss in common: use the data set that the weights were trained on |
-# | `crop=...: frames have a side of ...; use less` | `--crop` is at most `--frame-size` |
+# The guides of these tasks have their messages, under "Your data": [tomography](eit.ipynb), [event cameras](events.ipynb), [sign language](signs.ipynb).
 
 # %% [markdown]
 # If nothing here helps, report the problem with the output of these three commands:
@@ -174,16 +152,3 @@
 # ```
 #
 # Add the command, its last lines, and `config.json` and `env.json` of the run folder.
-
-# %%
-import contextlib
-import sys
-
-from mshnet.cli import main
-
-with contextlib.redirect_stderr(sys.stdout):
-    status = main(["train", "--epochz", "3"])
-status
-
-# %% [markdown]
-# This cell contains a mistake, to show what an error looks like. `main` returns the exit status, 2.

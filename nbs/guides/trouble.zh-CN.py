@@ -12,22 +12,31 @@
 # mshnet doctor --dataset-dir data/NUAA-SIRST
 # ```
 #
-# 如果错误是你能改正的，程序只打印一行，写出值和解决办法，并以状态 2 结束。出现 traceback 则是程序的错误：请报告。表中 `...` 代表名称和数字。已写出全部解决办法的提示不在此列出。以 `device=xla` 开头的提示见 [TPU](tpu.zh-CN.ipynb)。
+# 如果错误是你能改正的，程序只打印一行，写出值和解决办法，并以状态 2 结束。出现 traceback 则是程序的错误：请报告。下面是一个例子：
+
+# %%
+import contextlib
+import sys
+
+from mshnet.cli import main
+
+with contextlib.redirect_stderr(sys.stdout):
+    status = main(["train", "--epochz", "3"])
+status
+
+# %% [markdown]
+# 表中 `...` 代表名称和数字。已写出全部解决办法的提示不在表中，例如 `unknown setting ...; did you mean ...?`、`...=... is not possible: use ...`、`... is retired: use ...` 和 `mshnet ... has no option ...; leave it out`。`mshnet train --help-all` 列出所有设置的名称；notebook 的设置单元格和 papermill 的 `-p` 使用同样的名称。以 `device=xla` 开头的提示见 [TPU](tpu.zh-CN.ipynb)。
+#
+# [设置被拒绝](#设置被拒绝) · [找不到数据](#找不到数据) · [数据有误](#数据有误) · [设备](#设备) · [能训练，但是](#能训练，但是) · [训练无法恢复](#训练无法恢复) · [Google Drive 与备份](#Google-Drive-与备份) · [权重](#权重) · [预测、比较、导出](#预测、比较、导出) · [层析成像、事件相机、手语](#层析成像、事件相机、手语)
 #
 # ## 设置被拒绝
 #
 # | 提示 | 怎么办 |
 # |---|---|
-# | `unknown setting ...; did you mean ...?` | 名称拼写错误。`mshnet train --help-all` 列出所有名称；notebook 的设置单元格和 papermill 的 `-p` 使用同样的名称 |
-# | `...=... is not possible: use ...` | 值超出范围，提示中写有范围 |
-# | `... is retired: use ...` | 官方脚本的参数；提示给出替代它的参数 |
-# | `unexpected argument ...; see mshnet ... --help` | `runs/NUAA-SIRST-*` 这样的模式被 shell 展开成多次训练：请写出其中一次的名称。或者路径前面缺少参数名：提示会给出 |
+# | `unexpected argument ...; see mshnet ... --help` | 不写参数名时，`train`、`data`、`doctor` 和 `bench` 接受一个数据集的文件夹，`test` 和 `export` 接受一次训练。其他的值都要写参数名。如果 `runs/NUAA-SIRST-*` 这样的模式对应多次训练，请写出其中一次的名称 |
 # | papermill 打印 "Passed unknown parameter" | 设置仍然有效，只是 papermill 在设置单元格中看不到它。未知的名称会在下一个单元格报错 |
 # | notebook 的第一个单元格停下：mshnet has no address yet | 本项目没有发布，单元格也没有找到 wheel。用 `make wheel` 生成一个，然后上传它、附加它（[Colab 与 Kaggle](cloud.zh-CN.ipynb)）或放在 notebook 旁边。如果在 `MyDrive` 中，请先挂载 Drive |
 # | shell 找不到 `mshnet` | 激活安装它的环境（[安装](first_run.zh-CN.ipynb)） |
-# | `mshnet ... has no option ...; leave it out` | 这个参数属于另一条命令，例如 `mshnet test` 的 `--epochs` |
-# | `preset=... is not known` | 可选的有 steady（默认）、paper、quick、a100 和 tpu |
-# | `settings of type ... are not possible: use Config(epochs=50)` | `train` 接受 `Config`，例如 `mshnet.train(mshnet.Config(epochs=50))` |
 # | `weights of type ... are not possible: use a run, ...` | 先写权重，再写图像：`mshnet.predict("pretrained", "frame.png")` |
 #
 # ## 找不到数据
@@ -69,7 +78,6 @@
 # | `precision=...: not on ...; use ...` | 保持 `auto` |
 # | `this chip only emulates bf16; use --precision fp32 (or auto)` | 去掉 `--precision bf16`；T4 使用 fp16 |
 # | `...=...: does not fit into the memory of ...; use ...` | 用更小的 `--batch-size`，或 `--micro-batch N`；`mshnet bench` 测量一个批次所需的内存 |
-# | `batch_size=... cannot be shared by ... devices: use ...` | 取设备数的整数倍 |
 #
 # ## 能训练，但是
 #
@@ -84,14 +92,14 @@
 # | 每个 epoch 都很慢 | doctor 的 `accelerator` 一行：是你想用的设备吗？数据在网络磁盘或 Drive 上吗？`mshnet bench` 报告加载数据占多少时间 |
 # | 在自己的相机上虚警很多，或什么都找不到 | [新的相机](new_camera.ipynb) |
 # | 图中的中文是方块 | 安装一种字体，例如 Noto Sans CJK 或文泉驿正黑，删除 matplotlib 的缓存（`matplotlib.get_cachedir()`），再重新启动 Python |
-# | 分数与上次不同 | 同一种子的两次训练在同一型号的 CPU、同一版 torch 和同样的线程数下逐位相同；在 GPU 上用 `--deterministic` |
+# | 分数与上次不同 | 只有在同一型号的 CPU、同一版 torch 和同样的线程数下，同一种子的两次训练才逐位相同。其他程序占用 CPU 时，训练会减少线程；`--deterministic` 固定线程数。在 GPU 上也请使用它 |
 #
 # ## 训练无法恢复
 #
 # | 提示 | 怎么办 |
 # |---|---|
 # | `... holds another run (...); use its settings... or another --output-dir` | 某个影响结果的设置不同；提示给出它的名称和两个值 |
-# | `...: another process works in this folder; wait for it or stop it` | 另一个终端或内核仍在这个文件夹中训练 |
+# | `...: another process works in this folder; wait for it or stop it` | 另一个终端或内核仍在这个文件夹中训练或预测 |
 # | `...: not a checkpoint to resume from (weights go to --weight-path)` | 公开的权重不是一次训练：用 `--weight-path` 从它们开始 |
 # | `...: cannot be written (...); the old file is unchanged` | 磁盘已满或只读。解决后再执行同一条命令即可恢复 |
 # | `...: ..., and previous.pt cannot replace it; begin again with another --output-dir` | 两个检查点都已损坏：请开始一次新的训练；提示给出参数 |
@@ -130,39 +138,9 @@
 # | `these scores cannot be compared: ...` | 测试集或分数的定义不同；提示说明差别。请用同样的方式评测二者 |
 # | `task ... has no option ...; leave it out` | 对其他任务的权重使用了检测任务的参数，例如 `--tile` |
 #
-# ## 电阻抗层析成像
+# ## 层析成像、事件相机、手语
 #
-# | 提示 | 怎么办 |
-# |---|---|
-# | `...: ... voltages; a measurement of 16 electrodes has ...` | 去掉三个通电流的测量对；[水槽一页](../eit/02_tanks.ipynb)有顺序 |
-# | `...: a voltage is NaN, infinite or not a number` | 电极损坏：请重新测量；缺失的电压不能略去 |
-# | `...: the 208 voltages are in another order (...); ...` | 按提示排列电压：根据互易性，交换激励对与测量对不改变电压 |
-# | `...: the electrodes are counted in another order: ...` | 按提示旋转图像，或给电极编号 |
-# | `...: the voltages are ... times what mean.pth and std.pth promise: ...` | 使用这个数据集自己的统计量，或把电压换算成它的单位 |
-# | `data=... needs dataset_dir: use the folder that has ...` | 真实的水槽需要数据集：`--dataset-dir DIR` |
-#
-# ## 事件相机
-#
-# | 提示 | 怎么办 |
-# |---|---|
-# | `dt=... is not possible: use ...` | 时间需要单位：`--dt 10ms`（[events](events.ipynb) 解释已发布脚本中的数值） |
-# | `dt=... is not possible: use a bin above 0 and at most time_window=...` | 用更短的 `--dt`，或更长的 `--time-window` |
-# | `...: holds no recordings of ... in train/<class> and test/<class>...` | 文件夹中是另一个数据集（请写出它的 `--dataset`），或是另一种布局 |
-# | `...: event ... is outside of the sensor, which has ... pixels; ...` | 文件损坏（请略去它），或应换一个 `--dataset` |
-# | `...: times fall, from ... to ... microseconds at event ...; ...` | 文件是拼接的或按像素排序的：请按时间排列事件 |
-# | `...: holds no event; leave it out` | 删除这个文件 |
-# | `dataset=...: these weights were trained on another data set or with another network; ...` | 去掉 `--dataset`，或使用这个数据集的权重 |
-# | `dataset=... needs dataset_dir: use its folder (N-MNIST alone is simulated)` | `--dataset-dir DIR` |
-# | `pool=...: the last layer has ... pixels; use a divisor of both, or 0` | 128x128 像素的传感器用 4，N-MNIST 用 2、4 或 8 |
-#
-# ## 手语
-#
-# | 提示 | 怎么办 |
-# |---|---|
-# | `...: ... of ... cannot be used: ...; repair them, or use --on-bad-image skip` | 提示列出没有视频、没有标注词或相对标注词太短的片段；用 `skip` 时它们被略去并计数 |
-# | `... holds ..., network=... does not: use ...` | 手部轨迹和视频需要不同的网络；提示给出参数 |
-# | `the weights have the vocabulary of another set: ...` | 权重与数据没有共同的标注词：请使用训练这些权重的数据集 |
-# | `crop=...: frames have a side of ...; use less` | `--crop` 最大为 `--frame-size` |
+# 这三个任务的提示在各自指南的“Your data”一节：[层析成像](eit.ipynb)、[事件相机](events.ipynb)、[手语](signs.ipynb)。
 
 # %% [markdown]
 # 如果都没有帮助，请附上这三条命令的输出报告问题：
@@ -174,16 +152,3 @@
 # ```
 #
 # 并附上执行的命令、它的最后几行，以及训练文件夹中的 `config.json` 和 `env.json`。
-
-# %%
-import contextlib
-import sys
-
-from mshnet.cli import main
-
-with contextlib.redirect_stderr(sys.stdout):
-    status = main(["train", "--epochz", "3"])
-status
-
-# %% [markdown]
-# 这个单元格中有一个错误，用来说明提示的样子。`main` 返回退出状态 2。
