@@ -4,7 +4,7 @@
 # > For a student who wants to see how a score is computed. We call every function ourselves, from an image file to the score line, and get the same line as `mshnet test`.
 
 # %% [markdown]
-# `mshnet test` reads images, predicts and counts. Fifteen functions do the work, and each takes plain values: a path, an array, a tensor. Each heading links to the notebook that explains its function. In a notebook, `load??` shows the source of `load`.
+# `mshnet test` reads images, predicts and counts. Fifteen functions and methods do the work. Most take plain values: a path, an array, a tensor. Each heading links to the notebook that explains its function. In a notebook, `load??` shows the source of `load`.
 #
 # First we need a data set. We write four synthetic scenes to a folder, with masks and a list of names:
 
@@ -44,9 +44,9 @@ split = parts["test"]
 print(len(split), "images,", len(findings.errors), "errors; the first is", split.names[0])
 
 # %% [markdown]
-# ### 2. `find_dataset`: what `--dataset-dir` means ([fetch](../13_fetch.ipynb))
+# ### 2. `find_dataset`, which `load` calls first ([fetch](../13_fetch.ipynb))
 #
-# `load` calls it first. It uses a folder as it is and unpacks an archive. It looks for a name next to the notebook, in Kaggle's input and on Drive.
+# It finds the data set that `--dataset-dir` names. It uses a folder as it is and unpacks an archive. It looks for a name next to the notebook, in Kaggle's input and on Drive.
 
 # %%
 from mshnet.fetch import find_dataset
@@ -103,7 +103,7 @@ sent = device.transfer_batch(batch)
 # %% [markdown]
 # ## The prediction
 #
-# ### 8. `infer` ([device](../30_device.ipynb)) and 9. `Detection.predict` ([detection](../41_detection.ipynb))
+# ### 8. `infer` ([device](../30_device.ipynb)), which calls 9. `Detection.predict` ([detection](../41_detection.ipynb))
 #
 # `infer` runs a forward pass without gradients in the device's precision, and copies the result back. Only then does the CPU wait for the device. The method `predict` of the task returns the logits that are scored: those of the fused output, or, in the warm-up of a run, those of the full-size head.
 
@@ -116,9 +116,9 @@ model = device.to_device(trained.model).eval()
 logits = infer(device, lambda: task.predict(model, sent, trained.phase))  # [4,1,256,256]
 
 # %% [markdown]
-# ### 10. `normalise` ([detection](../41_detection.ipynb)), 11. `MSHNet.forward` and 12. `attend` ([model](../00_model.ipynb))
+# ### Inside `predict`: 10. `normalise` ([detection](../41_detection.ipynb)), 11. `MSHNet.forward` and 12. `attend` ([model](../00_model.ipynb))
 #
-# `predict` uses three functions. `normalise` subtracts ImageNet's mean and divides by its standard deviation. `MSHNet.forward` halves the resolution four times and doubles it four times. Four heads predict at four resolutions, and one convolution fuses them. Each of its blocks ends with `attend`, which weights first the channels, then the pixels. If we call the network directly, we get the same logits:
+# `normalise` subtracts ImageNet's mean and divides by its standard deviation. `MSHNet.forward` halves the resolution four times and doubles it four times. Four heads predict at four resolutions, and one convolution fuses them. Each of its blocks ends with `attend`, which weights first the channels, then the pixels. If we call the network directly, we get the same logits:
 
 # %%
 import torch

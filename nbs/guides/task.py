@@ -8,7 +8,7 @@
 #
 # ## Your own network
 #
-# The library calls a detector's network as `model(image, deep=True)`. The network returns `(aux, logits)`. `logits` is evaluated. `aux` is a list of extra outputs for deep supervision, at strides 1, 2, 4, ...; it may be empty. Register your network under a name, and choose it with the setting `network`:
+# The library calls a detector's network as `model(image, deep=True)`. The network returns `(aux, logits)`. `logits` is evaluated. `aux` is a list of extra outputs for deep supervision, at strides 1, 2, 4, ...; it may be empty. `deep` is False only in the warm-up of a run (`--warm-epoch`), which trains one head; a network without a warm-up ignores it, as here. Register your network under a name, and choose it with the setting `network`:
 
 # %%
 import tempfile
@@ -73,6 +73,8 @@ run = train(config, Weighted(config))
 [round(entry["loss"], 3) for entry in run.history]
 
 # %% [markdown]
+# The loss falls, but the weight of 100 is too large. The log shows it: Fa is above 100,000, so more than a tenth of the pixels are false alarms. The score decides, not the loss.
+#
 # ## A different problem
 #
 # For a different problem, write a subclass of [`Task`](../36_task.ipynb). The training loop calls only its methods. Six of them have no default:
@@ -86,7 +88,7 @@ run = train(config, Weighted(config))
 # | `predict(model, batch, phase)` | what is evaluated: a tensor, or tensors in a tuple or dictionary |
 # | `tally()` | an object with `add(prediction, batch)`, `gather(ranks)` and `scores()` |
 #
-# The other methods have a default that you may override, such as `phase`, `rate`, `optimizer`, `protocol`, `evaluate` and `report`. Your own settings are fields of a subclass of `Settings`. They become flags of the command line and part of the run's name, and a resumed run checks them.
+# Also set `better`: the name of the score that chooses an epoch, and 1 if more is better, else -1. The other methods have a default that you may override, such as `phase`, `rate`, `optimizer`, `protocol`, `evaluate` and `report`. Your own settings are fields of a subclass of `Settings`. They become flags of the command line and part of the run's name, and a resumed run checks them.
 #
 # In this example the network recognises which of a few tones is in a noisy signal:
 
@@ -161,7 +163,7 @@ class Accuracy:
 class Tones(Task):
     "Name the tone in a noisy signal."
 
-    better = ("accuracy", 1)  # the score that chooses an epoch; -1: less is better
+    better = ("accuracy", 1)
 
     def splits(self, names=("train", "test")):
         "Signals are made of their tone, so only the tones are kept."
