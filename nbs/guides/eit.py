@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Tomography: see into a tank through its wall
 #
-# > For readers who have electrode voltages and want an image of what is in the tank, or who want to train such a model. The options of the CDEIT scripts are [at the end](#options-of-the-original-script).
+# > For readers who have electrode voltages and want an image of what is in the tank, or who want to train such a model. The options of the CDEIT scripts are [at the end](#Options-of-the-original-script).
 #
 # Sixteen electrodes sit around a tank of salt water. A small current flows between two neighbouring electrodes, and we measure the voltages between the other neighbours. Then the next pair drives the current, and so on. The result is 208 voltages, which depend on the objects in the tank. Electrical impedance tomography (EIT) computes an image of the conductivity from these voltages.
 #
@@ -26,12 +26,13 @@ for row, name, images, truth in zip(axes, [1, 5], samples, batch.image, strict=T
     for axis, (title, image) in zip(row, shown.items(), strict=True):
         limit = float(image.abs().max()) if "voltages" in title else 1
         colours, least = ("viridis", 0) if "deviation" in title else ("RdBu_r", -limit)
-        axis.imshow(image, cmap=colours, vmin=least, vmax=limit if least else 0.5)
+        drawn = axis.imshow(image, cmap=colours, vmin=least, vmax=limit if least else 0.5)
         axis.set_title(title, size=9)
         axis.axis("off")
+    figure.colorbar(drawn, ax=row[-1], shrink=0.8)  # of the standard deviation
 
 # %% [markdown]
-# The figure shows two simulated tanks. Red conducts better than water, blue hardly at all. In the map of voltages, a row is a driven pair and a column a sensed pair.
+# The figure shows two simulated tanks. Red conducts better than water, blue hardly at all; the images have values from -1 to 1. In the map of voltages, a row is a driven pair and a column a sensed pair.
 #
 # ## Try it in one minute
 #
@@ -52,7 +53,7 @@ for row, name, images, truth in zip(axes, [1, 5], samples, batch.image, strict=T
 # | a data set | folders `train`, `valid`, `test` with an `.npz` file for each tank (`ys`: the 208 voltages, `xs`: the true image); next to the folders `mean.pth` and `std.pth` |
 # | recordings of real tanks | the same files in a folder `test2017` (UEF 2017) or `test2023` (KTC 2023) |
 #
-# `ys` is the measurement minus a measurement of plain water. It has 16 groups, one for each driven pair; each group has the voltages of the 13 sensed pairs without a driven electrode. `xs` is the change of the conductivity from -1 (resistive) to 1 (conductive). [Tank](../eit/00_tank.ipynb) explains the order and the physics.
+# `ys` is the measurement minus a measurement of plain water. It has 16 groups, one for each driven pair; each group has the voltages of the 13 sensed pairs without a driven electrode. `xs` is the change of the conductivity relative to water: 0 is water, 1 is three times its conductivity, -1 is 0.05 times, and values between them are linear. [Tank](../eit/00_tank.ipynb) explains the order and the physics.
 #
 # ```bash
 # mshnet data --task eit simdata-cdeit
@@ -67,13 +68,14 @@ for row, name, images, truth in zip(axes, [1, 5], samples, batch.image, strict=T
 #
 # | message | cause | what to do |
 # |---|---|---|
-# | `... voltages; a measurement of 16 electrodes has ...` | not 208 values | 16 electrodes, adjacent drive and adjacent sense, without the pairs that carry current |
-# | `a voltage is NaN, infinite or not a number` | a damaged or unfinished recording | leave out the file |
-# | `the 208 voltages are in another order` | reciprocity is violated: swapping drive and sense pairs must not change a voltage | sort the sensed pairs of each driven pair by their number |
+# | `... voltages; a measurement of 16 electrodes has ...` | not 208 values | measure with 16 electrodes, adjacent drive and adjacent sense, and leave out the three sensed pairs that carry current ([order](../eit/02_tanks.ipynb)) |
+# | `a voltage is NaN, infinite or not a number` | a damaged file, or a broken electrode | leave out the file, or measure again; one missing voltage cannot be left out |
+# | `the 208 voltages are in another order` | reciprocity is violated: swapping drive and sense pairs must not change a voltage | sort the voltages as the message says |
 # | `the electrodes are counted in another order` | the voltages fit the images only if the tank is turned or mirrored | turn the images or reorder the voltages as the message says |
 # | `the sign of the voltages is reversed` | `ys` is plain water minus the measurement | change the sign of `ys` |
 # | `fit the images in no orientation` | `xs` has labels 0, 1, 2, or belongs to other voltages | save the change of the conductivity: -1, 0, 1 |
-# | `these are the statistics of another set, or the voltages have another unit` | `mean.pth` and `std.pth` of other data | copy the files of this set |
+# | `the voltages are ... times what mean.pth and std.pth promise` | `mean.pth` and `std.pth` of other data, or voltages in a different unit | copy the files of this set, or convert the voltages |
+# | `data=... needs dataset_dir` | real tanks need their files | pass `--dataset-dir DIR` |
 # | `refused, it would run code when loaded` | a file with a pickle | save arrays of numbers only |
 # | `holds other data; use a new or an empty folder` | `--write` found files that it did not write | use a different folder |
 #
@@ -83,7 +85,7 @@ for row, name, images, truth in zip(axes, [1, 5], samples, batch.image, strict=T
 # mshnet train --task eit
 # ```
 #
-# Without a data set, 2,048 tanks are simulated. This small model trains in 3 min 21 s on a CPU (133 to 137 s of processor time). Its correlation with the true image is 0.88 on simulated test tanks and 0.82 on the real UEF tanks ([runs](../../results/eit-small/seed0)). `--preset quick` is a shorter trial. After an interruption, the same command resumes.
+# Without a data set, 2,048 tanks are simulated. This small model trains in 133 to 137 s of processor time. Its correlation with the true image is 0.88 on simulated test tanks and 0.82 on the real UEF tanks ([runs](../../results/eit-small/seed0)). `--preset quick` is a shorter trial. After an interruption, the same command resumes.
 #
 # The published model needs an accelerator and the published data set. We have not trained it:
 #
@@ -109,19 +111,28 @@ for row, name, images, truth in zip(axes, [1, 5], samples, batch.image, strict=T
 #
 # - The model was trained on simulations only. On KTC it is only slightly better than Gauss-Newton.
 # - Its standard deviation is too small. On simulated tanks, 34% of the true pixels are within one standard deviation and 56% within two; it should be 68% and 95%. So it shows where errors are, but not how large they are.
-# - At 128x128 pixels the reconstructions published with the tanks have a CC of 0.699 and 0.640 (Tikhonov) and of 0.633 and 0.733 (Gauss-Newton); our ridge regression has 0.723 and 0.743 ([classical methods](../../results/eit-yardsticks)).
 # - SSIM is not in the table, because the image of plain water has the highest SSIM. [Scores](../eit/03_scores.ipynb) explains each number.
+#
+# Classical methods at 128x128 pixels ([folder](../../results/eit-yardsticks)); the published reconstructions come with the tanks:
+#
+# | method | UEF CC | KTC CC |
+# |---|---|---|
+# | Tikhonov, published | 0.699 | 0.640 |
+# | Gauss-Newton, published | 0.633 | 0.733 |
+# | ridge regression, ours | 0.723 | 0.743 |
+# | Tikhonov, ours | 0.721 | 0.721 |
+# | Gauss-Newton, ours | 0.745 | 0.755 |
 #
 # ## Options
 #
-# | option | effect |
-# |---|---|
-# | `--samples 16` | more images for each measurement: a smoother mean, a more precise standard deviation |
-# | `--sampling-steps 10` | more steps from noise to an image |
-# | `--data uef2017`, `ktc2023` | score real tanks of `--dataset-dir` |
-# | `--tanks 8192` | more simulated training tanks |
-# | `--size 64 --patch 4` | larger images |
-# | `--width 128` | a wider network |
+# | option | of | effect |
+# |---|---|---|
+# | `--samples 16` | `predict`, `test` | more images for each measurement: a smoother mean, a more precise standard deviation |
+# | `--sampling-steps 10` | `predict`, `test` | more steps from noise to an image |
+# | `--data uef2017`, `ktc2023` | `test` | score real tanks of `--dataset-dir` |
+# | `--tanks 8192` | `train` | more simulated training tanks |
+# | `--size 64` | `train` | images of 64x64 pixels |
+# | `--width 128` | `train` | a wider network |
 #
 # ```bash
 # mshnet test --task eit --weight-path runs/NAME --dataset-dir DIR --data uef2017
