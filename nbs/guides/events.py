@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Event cameras: recognise what moved
 #
-# > For readers who have recordings of an event camera and want to classify them, or who want to train a spiking network. The options of the Mamba-Spike scripts are [at the end](#options-of-the-original-script).
+# > For readers who want to classify recordings of an event camera with a spiking network. At the end you have a trained network and know how far to trust its accuracy. The options of the Mamba-Spike scripts are [at the end](#Options-of-the-original-script).
 #
 # An event camera takes no images. When the brightness of a pixel changes, the pixel reports an *event*: its column x, its row y, the time t and a polarity (brighter or darker). A recording is a list of events. We count them in time bins of fixed width. A network of spiking neurons and Mamba blocks ([Mamba-Spike](https://arxiv.org/abs/2408.11823)) reads the bins in order and returns a class.
 
@@ -13,7 +13,8 @@ from mshnet.events.simulator import simulate
 
 recording = simulate(6, seed=0)[5]
 figure = plt.figure(figsize=(9, 3), layout="constrained")
-cloud = figure.add_subplot(1, 2, 1, projection="3d", box_aspect=(3, 1.2, 1.2))
+cloud = figure.add_subplot(1, 2, 1, projection="3d")
+cloud.set_box_aspect((3, 1.2, 1.2), zoom=0.9)
 colours = ["tab:red" if brighter else "tab:blue" for brighter in recording.p]
 cloud.scatter(recording.t / 1000, recording.x, -recording.y, c=colours, s=1)
 cloud.set(xlabel="t, ms", ylabel="x", zlabel="-y", title=f"{len(recording)} events")
@@ -42,11 +43,13 @@ for i, step in enumerate((1, 7, 12)):
 # | `--dataset` | data set | classes | files |
 # |---|---|---|---|
 # | `nmnist` | N-MNIST | ten digits | `Train/0/*.bin` to `Test/9/*.bin` |
-# | `dvsgesture` | DVS128 Gesture | eleven gestures | `train/arm_roll/*.npz`, [converted](#convert-recordings) |
+# | `dvsgesture` | DVS128 Gesture | eleven gestures | `train/arm_roll/*.npz`, [converted](#Convert-recordings) |
 # | `cifar10dvs` | CIFAR10-DVS | ten objects | a folder for each class, with `*.aedat` |
-# | `ntidigits` | N-TIDIGITS | eleven spoken digits | `train/3/*.npz`, [converted](#convert-recordings) |
+# | `ntidigits` | N-TIDIGITS | eleven spoken digits | `train/3/*.npz`, [converted](#Convert-recordings) |
 #
-# [Data sets](datasets.ipynb) has the addresses and terms. Download the data yourself, because addresses change and some require a form. The library also reads the folders of the Python package tonic. Save your own recordings as `.npz` files with `x`, `y`, `t` (whole microseconds) and `p` (1 brighter, 0 or -1 darker), in the folders of one of these data sets.
+# [Data sets](datasets.ipynb) has the addresses and terms. Download the data yourself, because addresses change and some require a form. The library also reads the folders of the Python package tonic.
+#
+# Your own recordings must have the classes and the sensor of one of these four data sets; folders with other names are ignored. Save them as `.npz` files with `x`, `y`, `t` (whole microseconds) and `p` (1 brighter, 0 or -1 darker). For other classes or a different sensor, [write a task](task.ipynb).
 #
 # ```bash
 # mshnet data --task events --dataset nmnist data/NMNIST
@@ -57,13 +60,16 @@ for i, step in enumerate((1, 7, 12)):
 # | message | cause | what to do |
 # |---|---|---|
 # | `... is outside of the sensor, which has ... pixels; ...` | a damaged file, or a wrong `--dataset` | pass the right `--dataset`; leave out damaged files |
-# | `...: times fall, from ... to ... microseconds at event ...; ...` | files that were joined or sorted by pixel | sort the events by time |
+# | `...: times fall, from ... to ... microseconds at event ...; ...` | files that were joined or sorted by pixel | sort the events by time, or leave the file out |
 # | `...: ... events at times from ... to ..., which cannot be whole microseconds; ...` | times in seconds, milliseconds or nanoseconds | save whole microseconds |
 # | `...: the polarities are ...; use 1 for brighter, ...` | polarities such as 1 and 2 | save 1 and 0 |
 # | `...: holds no event; leave it out` | an empty recording | remove it |
 # | `...: holds no recordings of ... in train/<class> and test/<class>...` | a folder of another data set, or another layout | pass its `--dataset`, or arrange the files in this way |
+# | `dt=... is not possible: use ...` | a time without a unit, as in the published scripts | `--dt 10ms` |
 # | `dt=... is not possible: use a bin above 0 and at most time_window=...` | a bin longer than the window | a shorter `--dt`, or a longer `--time-window` |
-# | `dataset=...: these weights were trained on another data set or with another network; ...` | weights of another data set | leave out `--dataset` |
+# | `dataset=...: these weights were trained on another data set or with another network; ...` | weights of another data set | leave out `--dataset`, or use weights of this data set |
+# | `dataset=... needs dataset_dir` | only N-MNIST is simulated | pass `--dataset-dir DIR` |
+# | `pool=...: the last layer has ... pixels; ...` | the grid does not fit the sensor | 4 for sensors of 128x128 pixels; 2, 4 or 8 for N-MNIST |
 # | `...: not a readable recording (...)` | a damaged file or another format | download it again, or leave it out |
 #
 # ## Train
@@ -72,14 +78,16 @@ for i, step in enumerate((1, 7, 12)):
 # mshnet train --task events --dataset nmnist --dataset-dir data/NMNIST
 # ```
 #
-# On 1,000 recordings of N-MNIST, 20 epochs take 123 to 149 s of processor time and reach an accuracy of 0.96 to 0.99 ([runs](../../results/nmnist-small/seed0)). The whole training list has 60 times as many recordings. After the first epoch the run prints how long it took. After an interruption, the same command resumes.
+# We trained on the first 1,000 recordings of the training list and tested on the first 100 of the test list. 20 epochs take 123 to 149 s of processor time and reach an accuracy of 0.96 to 0.99 ([runs](../../results/nmnist-small/seed0)). The command above reads the whole list of 60,000 recordings, so expect more than two hours on such a CPU. After an interruption, the same command resumes.
 #
-# Larger sensors and the published network need a GPU. We never trained them:
+# Larger sensors and the published network need a GPU. We have not trained them:
 #
 # ```bash
 # mshnet train --task events --dataset dvsgesture --dataset-dir data --preset sensor-128
 # mshnet train --task events --dataset nmnist --dataset-dir data/NMNIST --preset paper --precision auto
 # ```
+#
+# [Colab and Kaggle](cloud.ipynb) have ready notebooks. On a rented machine (SageMaker Studio Lab, Paperspace, AWS, Azure; **not run**) [install](first_run.ipynb) the library there. Set a time limit below that of the session (`--max-hours 3.5`), and a run folder that outlives it (in Paperspace `--output-dir /storage/nmnist`). An idle machine costs the same as a busy one: stop it.
 #
 # ## How good is it?
 #
@@ -116,8 +124,7 @@ for i, step in enumerate((1, 7, 12)):
 # | `--denoise 10ms` | drop events without a neighbouring event in this time |
 # | `--pool 4` | average the spike rates on a 4x4 grid. The published network has 36,249,802 weights; 33,554,432 of them are in the layer that reads single pixels; with pooling it has 262,144 |
 # | `--choose val` | select the epoch on recordings held out of the training list, not the last |
-# | `--batch-size 32 --lr 0.00424 --precision auto` | a GPU with 16 GB; the learning rate grows with the root of the batch size |
-# | `--device mps` | an Apple chip |
+# | `--batch-size 32 --lr 0.00424 --precision auto` | larger batches in half precision, for a GPU; the learning rate grows with the root of the batch size |
 #
 # ```bash
 # mshnet test --task events --weight-path runs/NAME --dataset-dir data/NMNIST
@@ -130,7 +137,7 @@ for i, step in enumerate((1, 7, 12)):
 #
 # ## Convert recordings
 #
-# N-TIDIGITS, an HDF5 file:
+# **Not run with the published files**, which we did not have. Check the result with `mshnet data`. N-TIDIGITS, an HDF5 file:
 #
 # ```python
 # import h5py
@@ -179,7 +186,7 @@ for i, step in enumerate((1, 7, 12)):
 #             np.savez(out, x=w >> 17, y=w >> 2 & 0x7FFF, t=time[inside], p=w >> 1 & 1)
 # ```
 #
-# AEDAT4 files, here of CIFAR10-DVS:
+# AEDAT4 files, for example of a converted CIFAR10-DVS:
 #
 # ```python
 # import aedat  # pip install aedat
@@ -190,33 +197,6 @@ for i, step in enumerate((1, 7, 12)):
 #     events = np.concatenate([p["events"] for p in aedat.Decoder(path) if "events" in p])
 #     x, y, t, p = (events[name] for name in ("x", "y", "t", "on"))
 #     np.savez(path.with_suffix(".npz"), x=x, y=y, t=t, p=p)
-# ```
-#
-# ## On a rented machine
-#
-# [Colab and Kaggle](cloud.ipynb) have ready notebooks. The commands below follow the providers' documentation. We have not run them, and addresses may change. On SageMaker Studio Lab a session ends after some hours, but the home folder remains:
-#
-# ```bash
-# conda create -y -n mshnet python=3.11 && conda activate mshnet
-# git clone https://github.com/{{repo}}
-# cd mshnet
-# pip install .
-# mshnet train --task events --max-hours 3.5
-# ```
-#
-# In Paperspace notebooks, `/storage` outlives the session: `--output-dir /storage/nmnist`. AWS has one T4 in a g4dn.xlarge, Azure in a Standard_NC4as_T4_v3. An idle machine costs the same, so stop it:
-#
-# ```bash
-# aws ssm get-parameter --name /aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-ubuntu-22.04/latest/ami-id --query Parameter.Value --output text
-# aws ec2 run-instances --image-id AMI --instance-type g4dn.xlarge --key-name mine
-# nohup mshnet train --task events --dataset-dir data/NMNIST &
-# aws ec2 stop-instances --instance-ids ID
-# ```
-#
-# ```bash
-# az vm create --resource-group mine --name gpu --image Ubuntu2204 --size Standard_NC4as_T4_v3 --admin-username me --generate-ssh-keys
-# az vm extension set --resource-group mine --vm-name gpu --name NvidiaGpuDriverLinux --publisher Microsoft.HpcCompute
-# az vm deallocate --resource-group mine --name gpu
 # ```
 #
 # ## Options of the original script
@@ -233,7 +213,12 @@ for i, step in enumerate((1, 7, 12)):
 # | `--analyze-temporal` | not needed: `figures/` has the class probability over time |
 # | `simple_train.py`, `test_setup.py` | `--preset quick`, `mshnet doctor --task events` |
 #
-# The script divides each recording into a fixed number of bins. A 6 s gesture cut into 500 bins has 12 ms bins, so `beta` = 0.97 gives a time constant of 0.4 s instead of 33 ms. Here a bin has a fixed width, and `beta` follows from `--tau`. `A_log` and `D` get no weight decay; in the published code they do, although they are marked as exempt. The published code selects the epoch on the test list; here the last epoch is kept. To evaluate published weights, name their network with `--preset`:
+# Other differences:
+#
+# - **Bins.** The script divides each recording into a fixed number of bins. If a gesture of 6 s is cut into 500 bins, a bin has 12 ms, and `beta` = 0.97 means a time constant of 0.4 s instead of 33 ms. Here a bin has a fixed width, and `beta` is computed from `--tau`.
+# - **Weight decay.** Here `A_log` and `D` have none. In the published code they have, although they are marked as exempt.
+# - **Epoch.** The published code selects the epoch on the test list. Here the last epoch is kept.
+# - **Published weights.** To evaluate them, name their network with `--preset`:
 #
 # ```bash
 # mshnet test --task events --preset paper --weight-path checkpoint_best.pth --dataset-dir data/NMNIST
