@@ -1,7 +1,9 @@
 # %% [markdown]
 # # Sign language: from a video to its glosses
 #
-# > For readers who have videos (or hand tracks) of signed sentences and want their glosses. The options of the MindSpore version of TFNet are [at the end](#options-of-the-original-script).
+# > For readers who have videos (or hand tracks) of signed sentences and want their glosses. The options of the MindSpore version of TFNet are [at the end](#Options-of-the-original-script).
+#
+# **What was trained:** on real data, only hand tracks of 161 sentences. The videos of CE-CSL were not available, so networks for videos were trained on simulated videos only. No weights are included.
 #
 # A *gloss* is the written name of a sign, such as JOHN or BOOK. Continuous sign language recognition reads the sequence of glosses from a video. Nobody has marked where a sign begins or ends. The network ([TFNet](https://arxiv.org/abs/2409.11960)) predicts a gloss or a blank for every fourth frame. The CTC loss sums over all possible positions of the glosses.
 
@@ -30,9 +32,9 @@ plt.show()
 # %% [markdown]
 # The figure shows a simulated sentence: frames of its video, its glosses, and the tracks of both hands. The network reads frames or tracks. It does not know the vertical lines between the glosses.
 #
-# ## Try it in one minute
+# ## Try it in two minutes
 #
-# No weights are included. Without a data set, this command simulates signing:
+# Without a data set, this command simulates signing:
 #
 # ```bash
 # mshnet train --task signs --preset quick
@@ -42,10 +44,10 @@ plt.show()
 #
 # ## Your data
 #
-# | you have | format |
-# |---|---|
-# | videos | `label/train.csv` with the columns Number, Translator, Gloss (separated by `/`), and `video/train/A/train-00001.mp4`, or a folder of jpg frames for each video; the same for `dev` and `test` |
-# | hand tracks | `hands_condensed.csv` (video, frame, left-x ... nose-y), `train_words.csv` and `test_words.csv` (video, speaker, word, startframe, endframe) |
+# | you have | format | train with |
+# |---|---|---|
+# | videos | `label/train.csv` with the columns Number, Translator, Gloss (separated by `/`), and `video/train/A/train-00001.mp4`, or a folder of jpg frames for each video; the same for `dev` and `test` | `--preset quick` for a trial, `--preset paper` on a GPU; or `--network tfnet` and your own settings |
+# | hand tracks | `hands_condensed.csv` (video, frame, left-x ... nose-y), `train_words.csv` and `test_words.csv` (video, speaker, word, startframe, endframe) | nothing: the default network reads hand tracks |
 #
 # These are the layouts of CE-CSL (Chinese, 5,988 videos) and of RWTH-BOSTON-104 (American, 201 sentences, hand tracks). [Data sets](datasets.ipynb) has their addresses and terms, [clips](../signs/03_clips.ipynb) the details. The first command reports what a folder contains, the second writes simulated videos in the layout of CE-CSL:
 #
@@ -59,11 +61,14 @@ plt.show()
 # | message | cause | what to do |
 # |---|---|---|
 # | `frames, and its ... glosses need ...` | the network predicts once for four frames, and a label needs one prediction for each gloss | the video is cut too short, or the label belongs to another video |
-# | `no video (... is missing, empty or damaged)` | a label without a readable file | complete the data, or use `--on-bad-image skip`: such clips are counted and left out |
+# | `no video (... is missing, empty or damaged)` | a label without a readable file | complete the data |
 # | `an empty gloss` | a label of slashes or notes only | repair the label |
+# | `... of ... cannot be used: ...; repair them, or use --on-bad-image skip` | the line names the first such clip and its reason, from the rows above | repair the data; with `skip` these clips are counted and left out |
+# | `... holds ..., network=... does not: use ...` | hand tracks and videos need different networks | pass the flag that the line names |
 # | `glosses are separated by ...` | labels with spaces, commas or a full-width slash | put `/` between the glosses |
 # | `... (it is not UTF-8; save a text of another encoding, such as GBK, as UTF-8)` | a table that was saved in another encoding | save it as UTF-8 |
 # | `the vocabulary of another set` | weights and data have no gloss in common | use weights of this data set |
+# | `crop=...: frames have a side of ...; use less` | `--crop` is larger than `--frame-size` | a smaller `--crop` |
 #
 # ## Train
 #
@@ -71,9 +76,9 @@ plt.show()
 # mshnet train --task signs --dataset-dir boston104
 # ```
 #
-# On the 161 training sentences of RWTH-BOSTON-104 this takes 98 s with two threads, and reaches a word error rate of 0.17 to 0.20. After an interruption, the same command resumes.
+# On the 161 training sentences of RWTH-BOSTON-104 this takes 98 s with two threads, and reaches a word error rate of 0.17 to 0.20. This needs no GPU. After an interruption, the same command resumes.
 #
-# The published recipe for videos (`--preset paper`) needs a GPU. It has 73,274,003 parameters, batches of 2, 55 epochs, and a learning rate of 1e-4 that falls twice. We did not have the videos, so we never trained it and could not check the published word error rate on CE-CSL, 41.9%:
+# The published recipe for videos (`--preset paper`) needs a GPU. It has 73,274,003 parameters, batches of 2, 55 epochs, and a learning rate of 1e-4 that falls twice. We have not trained it, so the published word error rate on CE-CSL, 41.9%, is not checked:
 #
 # ```bash
 # mshnet train --task signs --preset paper --dataset-dir data/CE-CSL --weight-path start.pt
@@ -100,8 +105,8 @@ plt.show()
 #
 # | method | WER | of 26 sentences that occur in training | of 14 new ones |
 # |---|---|---|---|
-# | always JOHN | 0.8315 | 0.8018 | 0.8806 |
-# | nearest training sentence by time warping | 0.2472 | 0.2072 | 0.3134 |
+# | always JOHN | 0.831 | 0.802 | 0.881 |
+# | nearest training sentence by time warping | 0.247 | 0.207 | 0.313 |
 # | this network, seed 0 | 0.174 | 0.135 | 0.239 |
 # | this network, seed 1 | 0.197 | 0.153 | 0.269 |
 # | this network, seed 2 | 0.197 | 0.144 | 0.284 |
@@ -117,11 +122,11 @@ plt.show()
 #
 # | option | effect |
 # |---|---|
-# | `--network vac` | the lighter baseline of one branch |
+# | `--network tfnet`, `vac` | for videos: TFNet with its two branches, or VAC, a lighter baseline of one branch; the default, `tracks`, is for hand tracks |
 # | `--decoder greedy`, `--bigram-weight 0` | no beam search; no frequencies of gloss pairs from the training list |
 # | `--micro-batch 1` | compute a batch clip by clip, so only one clip has to fit into memory |
 # | `--distil published` | gradients also flow into the teacher, which can give a NaN loss; the default of `paper` stops them |
-# | `--buckets 4` | on a TPU: batches have one of four lengths, so four programs are compiled; spliced clips can cost one more |
+# | `--buckets 2` | on a TPU: batches have one of two lengths (default: four), so fewer programs are compiled, with more padding |
 #
 # For a GPU we suggest `--preset paper --micro-batch 1 --warmup-steps -1 --clip-grad 1 --choose val --patience 10` and the flags for its memory. We have not trained this. They replace the published batch of 2; the learning rate grows with the square root of the batch size:
 #
