@@ -268,7 +268,6 @@ def card(found: list[dict[str, Any]]) -> str:
     ]
     thresholds = [
         [f"{r['threshold']:.2f}", f"{r['pd']:.3f}", f"{r['fa']:.1f}"]
-        + [f"{r[kind]:.2f}" for kind in (ALARMS, REAL)]
         for r in first["thresholds"]
         if round(r["threshold"] * 100) % 10 == 0 or r["threshold"] == kept
     ]
@@ -300,10 +299,10 @@ def card(found: list[dict[str, Any]]) -> str:
         one_iou=one["iou"],
         scores=markdown_table(["seed", "test list", *HEADINGS], scores),
         seeds=len(found),
-        calibration=markdown_table(["predicted", "true", "pixels"], calibration),
-        thresholds=markdown_table(
-            ["threshold", "Pd", "Fa", "alarms a background frame", "a real one"], thresholds
+        calibration=markdown_table(
+            ["predicted probability", "fraction that is target", "pixels"], calibration
         ),
+        thresholds=markdown_table(["threshold", "Pd", "Fa"], thresholds),
         **first["counts"],
     )
 
