@@ -49,10 +49,10 @@ class AugmentFields(Fields):
     clutter_share: Share = 0.25
     "probability that a large occluder, such as a bank of cloud or a wall, covers part of a crop"
     augment: Literal["flips", "paper", "robust", "turns"] = "turns"
-    """turns: flips, rotations by 90 degrees, and blur; flips: the same, and native crops are
-    scaled 0.7 to 1.5 times; robust: the same, scaled 0.5 to 1.6 times, and contrast, brightness,
-    noise and sensor faults, for images of other cameras; paper: as flips, but flipped only left
-    to right"""
+    """turns: flips, rotations by 90 degrees, and blur; flips: the same, and crops (scored, native)
+    are scaled 0.7 to 1.5 times; robust: the same, scaled 0.5 to 1.6 times, and contrast,
+    brightness, noise and sensor faults, for images of other cameras; paper: flips left to right,
+    and blur, as in the official code"""
 
 
 class NetworkFields(Fields):

@@ -80,7 +80,7 @@
 #
 # ### I want the cloud
 #
-# Each notebook runs from top to bottom: install, detect, train, evaluate, plot. Without a data set it uses synthetic images. To use one, {{published: click its badge, or }}upload two files: the notebook, and the library packed as a wheel (`make wheel`). [Colab and Kaggle](guides/cloud.ipynb) shows each step.
+# Each notebook runs from top to bottom: install, detect, train, evaluate, plot. Without a data set it trains on synthetic images, on some machines for 200 epochs. To use yours, {{published: click its badge, or }}upload two files: the notebook, and the library packed as a wheel (`make wheel`). [Colab and Kaggle](guides/cloud.ipynb) shows each step.
 #
 # | notebook | machine |
 # |---|---|
@@ -107,7 +107,7 @@
 # - **Protocol of our rows:** images of 256x256 pixels, the last epoch, no seed left out, threshold 0.5, [exact matching](guides/scores.ipynb).
 # - **Splits:** NUAA-SIRST has 213 training and 214 test images, NUDT-SIRST 663 and 664. In NUDT-SIRST, 43 test images are near-duplicates of training images. Without these 43 images the mean IoU is 0.817 (`steady`) and 0.408 (`paper`).
 # - **`steady`** is the default recipe. We chose it on held-out training images. Its crops have changed since the NUAA-SIRST runs: `--crop native` repeats them, and the default was not run there. Three earlier versions were also evaluated on that test list, so the score may be slightly too high.
-# - **`paper`** is the original recipe. These runs used a CPU, so we trained for 60 epochs; the paper trains for 400.
+# - **`paper`** is the original recipe. We trained it for 60 epochs on a CPU; the paper trains for 400.
 # - **Equal to the [official code](https://github.com/Lliu666/MSHNet):** with `--preset paper` and `--rule reference`, network, loss, transforms and metrics give the official numbers. All counts are equal; other numbers differ only by float32 rounding ([tests](../tests/test_golden.py)). The defaults [differ](guides/from_official.ipynb).
 #
 # [All results](guides/results.ipynb), [every seed](../results/SCORES.md).
@@ -129,8 +129,6 @@
 # | IRSTD-1k | trained; only a held-out part of its training list evaluated |
 # | downloads by name | tested with local archives, never with the real addresses |
 # | published MSHNet weights | tested with files of the same form, never with the published files |
-#
-# We do not use `torch.compile`: on the H200 it gave a NaN loss.
 #
 # ## Three more tasks on the same engine
 #

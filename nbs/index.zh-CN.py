@@ -80,7 +80,7 @@
 #
 # ### 我要用云端
 #
-# 每个 notebook 从头到尾依次执行：安装、检测、训练、评测、画图。没有数据集时使用合成图像。使用时{{published: 点击徽章，或}}上传两个文件：notebook 和打包成 wheel 的库（`make wheel`）。[Colab 和 Kaggle](guides/cloud.zh-CN.ipynb) 逐步说明。
+# 每个 notebook 从头到尾依次执行：安装、检测、训练、评测、画图。没有数据集时用合成图像训练，有的机器上训练 200 个 epoch。使用时{{published: 点击徽章，或}}上传两个文件：notebook 和打包成 wheel 的库（`make wheel`）。[Colab 和 Kaggle](guides/cloud.zh-CN.ipynb) 逐步说明。
 #
 # | notebook | 机器 |
 # |---|---|
@@ -129,8 +129,6 @@
 # | IRSTD-1k | 已训练；只在训练列表的留出部分上评测 |
 # | 按名称下载 | 已用本地压缩包测试，从未试用真实的下载地址 |
 # | 已发布的 MSHNet 权重 | 已用同样格式的文件测试，从未载入已发布的文件 |
-#
-# 不使用 `torch.compile`，因为在 H200 上损失变成了 NaN。
 #
 # ## 同一引擎上的另外三个任务
 #
