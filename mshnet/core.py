@@ -54,7 +54,7 @@ class TrainingFields(Fields):
     "seed of initial weights, order and augmentation"
     choose: Literal["last", "val", "test"] = "last"
     """checkpoint selection: the last epoch, the best on a validation split of the training list
-    (val), or the best on the test list (as many papers do)"""
+    (val), or the best on the test list (as many papers do; that score is too high)"""
     val_fraction: Annotated[float, Field(ge=0.01, le=0.9)] = 0.2
     "fraction of the training list for choose=val"
     eval_every: Positive = 1

@@ -220,9 +220,9 @@ def render_images(shapes: Tensor, size: int) -> Tensor:  # [N,3,7] -> [N,size,si
 # %%
 shapes = torch.tensor(np.stack([draw_shapes(np.random.default_rng(seed)) for seed in range(8)]))
 images = render_images(shapes, 128)
-plt.figure(figsize=(12, 1.6))
+plt.figure(figsize=(12, 1.6)).gca().axis("off")
 plt.imshow(torch.cat([*images], 1), cmap="RdBu_r", vmin=-1, vmax=1)
-plt.axis("off");
+plt.vlines(range(128, 1000, 128), 0, 127, "0.7");
 
 
 # %% [markdown]
