@@ -308,7 +308,8 @@ def parse(
         written["inputs"] += [word for word in rest if not word.startswith("-")]
         rest = [word for word in rest if word.startswith("-")]
     for name, flag in (("folder", "dataset_dir"), ("weights", "weight_path")):
-        if path := written.pop(name, ""):  # then it is read as the flag
+        path = written.pop(name, "")
+        if path and (not rest or words[1] == path):  # else a value of an unknown flag; read as ours
             if (other := written.get(flag, path)) != path:
                 text = f"{path}: {_flag(flag)} {other} is given as well; use one of them"
                 raise UserError(text)

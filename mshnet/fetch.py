@@ -183,12 +183,16 @@ def shipped_lists() -> dict[str, Path]:
     return {file.stem: file for file in sorted(_LISTS.glob("*-t*.txt"))}
 
 
+_PICTURES = (".png", ".bmp", ".jpg", ".jpeg", ".tif", ".tiff")
+
+
 def usual_list(
     images: Path,  # the folder of a data set's images
     part: str,  # "train" or "test"
 ) -> Path | None:  # None: none of the three
     "The usual list of a published data set, which is recognised by the names of its images."
-    there = {path.stem for path in images.glob("*.png") if path.name[0] != "."}
+    files = (path for path in images.glob("*.*") if path.suffix.lower() in _PICTURES)
+    there = {path.stem for path in files if path.name[0] != "."}
     for published in KNOWN if there else ():
         if there == {key.split("/")[1] for key in _pixels(published)}:
             ending = "trainval" if part == "train" else "test"
@@ -204,7 +208,6 @@ def _pixels(published: Published) -> dict[str, str]:
     return digests
 
 
-_PICTURES = (".png", ".bmp", ".jpg", ".jpeg", ".tif", ".tiff")
 _LARGEST = 20_000_000  # bytes of one file, and pixels of one image
 
 

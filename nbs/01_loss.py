@@ -274,13 +274,13 @@ assert pull(bce_loss, 0.0) > 0.49 and pull(bce_loss, -16.0) < -3e-4
 
 
 # %% [markdown]
-# The SLS loss pulls with 0.8 where the area is right, and thousands of times less on either side. Near -16 it pulls *downwards* on an empty prediction, because the small constant in its angle is larger than the predicted mass. Adagrad divides by the root of all squared gradients so far, and after a gradient of 0.8 its steps are far too small to come back. "Everything" and "nothing" are both traps, and the paper's recipe [collapses](41_detection.ipynb) into one of them for some seeds.
+# The SLS loss pulls with 0.8 where the area is right, and with less than 0.0004 on a prediction of 0.5 everywhere. On an empty one only the location term acts, and it acts on a small constant: the 1e-8 in the denominator turns the angle of an empty prediction towards 0, the upper edge. For a target near that edge, as here, this pulls *downwards* near -16; for a target near the left edge it pulls upwards. So what happens to an empty prediction depends on where the target is. Adagrad divides by the root of all squared gradients so far, and after a gradient of 0.8 its steps are far too small to come back. "Everything" and "nothing" are both traps, and the paper's recipe [collapses](41_detection.ipynb) into one of them for some seeds.
 #
 # Cross-entropy pulls with 0.5 to 1 on a full prediction, and never with less than 3e-4 on an empty one. But it counts pixels, and a target has few. Soft IoU counts a target's pixels and false pixels alike, whatever the size of the image, but its gradient vanishes on both sides. The sum of the two has neither weakness: it pulls with at least 0.0067 on every prediction that is too large, and upwards on an empty one. Near -13 both balance: one number for all pixels cannot do better, and the network has to tell pixels apart.
 #
 # ## The machinery: all outputs at once
 #
-# The network predicts at four scales and fuses them. Each of the five outputs is compared with the truth at its own size. A target must not vanish when the truth is halved, so each 2x2 patch keeps its maximum. The loss is the mean of the five. In the paper's warm-up only the full-size head is trained, by plain IoU.
+# The network predicts at four scales and fuses them. Each of the five outputs is compared with the truth at its own size. A target must not vanish when the truth is halved, so each 2x2 patch keeps its maximum. The loss is the mean of the five. In the paper's warm-up only the full-size head is trained, by plain IoU. Below, the "good" prediction is right at full size. Its coarse heads are averages of it and miss the small target: that is what is left of its loss.
 
 # %%
 #| export
@@ -323,12 +323,12 @@ for name in LOSSES:
 # 2. Move a predicted target along a circle around the top left corner. Which of the two parts of the location loss notices?
 #    <details><summary>Answer</summary>
 #
-#    Only the angle. The distance from the corner stays the same, so a small shift costs little: the flat start of the curve *around the corner*.
+#    Only the angle. The distance from the corner stays the same, so a small shift costs little: the flat start of the curve *around the corner* (whose straight line is nearly a circle at first).
 #    </details>
 # 3. At z = -16 the gradient of the SLS loss is positive. What does one step of an optimizer do to an empty prediction?
 #    <details><summary>Answer</summary>
 #
-#    It lowers all logits, so the prediction becomes emptier. Further to the left the pull in the wrong direction is even stronger: the loss drives the prediction away from the target.
+#    It lowers all logits, so the prediction becomes emptier. That goes on until z is about -19, left of the figure, where the sign changes. There the prediction stays: empty. For the target mirrored at the diagonal the gradient is negative, and the step is one upwards.
 #    </details>
 # 4. Why is the mask halved by the maximum of each 2x2 patch, and not by the mean?
 #    <details><summary>Answer</summary>

@@ -50,7 +50,7 @@ for i, axes in enumerate(figure.subplots(1, 2)):
     axes.imshow(tints[truths[i] + 2 * guesses[i]])
     title = f"image {'AB'[i]}: overlap {overlaps[i]}, union {unions[i]}"
     axes.set(xticks=[], yticks=[], title=title)
-figure.supxlabel("blue: missed, orange: predicted in vain, green: both")
+figure.supxlabel("blue: missed, orange: false, green: both")
 precision, recall = overlaps.sum() / guesses.sum(), overlaps.sum() / truths.sum()
 print(f"IoU  {overlaps.sum()}/{unions.sum()} = {overlaps.sum() / unions.sum():.2f}")
 print(f"nIoU mean of {overlaps / unions} = {(overlaps / unions).mean():.2f}")

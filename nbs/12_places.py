@@ -3,9 +3,9 @@
 #
 # > Where the notebook runs, and what that means: folders, the length of a session, Google Drive.
 #
-# Colab and Kaggle differ from a normal Linux machine in two ways: they have other folders, and at the end of a session they delete every file outside the right folder. A run of ten hours in the wrong folder is lost. Everything that depends on this is on this page.
+# Colab and Kaggle have other folders than your machine, and they delete the disk with the session. Colab deletes all of it: a run of ten hours is lost unless it was copied to Google Drive. Kaggle keeps one folder, and only if you save a version. Everything that depends on this is on this page.
 #
-# | | data by name | run folders | kept after the session |
+# | | data sets by name are searched in | run folders | kept after the session |
 # |---|---|---|---|
 # | Colab | `/content` | `/content/runs` | nothing, but Google Drive (the backup) |
 # | Kaggle | `/kaggle/input` | `/kaggle/working/runs` | `/kaggle/working`, when the version is saved |
@@ -169,7 +169,15 @@ where({}).note, where({"COLAB_RELEASE_TAG": "release"}) == COLAB, megabytes(14_6
 # %% [markdown]
 # A run has one folder: `output_dir`, or the folder of the run to resume, or a folder that is named after the recipe, where this machine keeps runs.
 #
-# Colab ends a session after at most 12 hours; Kaggle after 12, and after 9 with a TPU. These are the services' numbers of 2025, which may change and were not tried here; `max_hours` overrules them. Half an hour is left for the time before this process and for a good end. The variables of a TPU's runtime show whether Kaggle gave one. We count from the start of this process, as the system reports it, because the clock on the wall may jump. A restarted kernel counts from zero although its session does not: use `max_hours` then. Those count from the beginning of a run, and if they are more than the service allows, they are the hours of its session.
+# Colab ends a session after at most 12 hours; Kaggle after 12, and after 9 with a TPU. These are the services' numbers of 2025, which may change and were not tried here; `max_hours` overrules them. The variables of a TPU's runtime show whether Kaggle gave one.
+#
+# | `max_hours` | a run stops |
+# |---|---|
+# | not set | half an hour before the service's limit, counted from the start of this process |
+# | below that limit | after so many hours of the run, or at the limit above |
+# | above it | after so many hours of this process: it replaces the limit |
+#
+# A restarted kernel counts from zero although its session does not: set `max_hours` to what is left. We count with a monotonic clock, because the system's time may jump.
 
 # %%
 #| export
@@ -214,7 +222,7 @@ def session_seconds() -> float:
 # %% [markdown]
 # ### Google Drive, and how it hangs
 #
-# A Drive whose connection hangs blocks even a check whether its folder exists. The check waits in the kernel, where no signal of Python reaches it. Therefore a daemon thread makes the check, and we wait a limited time. A Drive that does not respond counts as not mounted.
+# If the connection to the Drive hangs, even the check whether its folder exists blocks, in a system call that Python cannot interrupt. Therefore a daemon thread makes the check, and we wait a limited time. A Drive that does not respond counts as not mounted.
 #
 # Mounting opens a window that asks for permission. The user may close it, or a company's account may forbid it. `google.colab.drive.mount` raises several kinds of exceptions for that. While the window is open it waits, and the notebook's stop button ends that.
 #

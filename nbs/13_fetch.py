@@ -10,7 +10,7 @@
 # | a folder | itself |
 # | a `.zip` archive | unpacked to the local disk, once |
 # | a name in `/kaggle/input`, `/content` or `data` | the folder or archive of this name |
-# | `NUAA-SIRST`, `IRSTD-1k`, `NUDT-SIRST` | downloaded, once |
+# | `NUAA-SIRST`, `IRSTD-1k`, `NUDT-SIRST` | downloaded, once (not tried with the real servers) |
 # | empty | none: the data are synthetic scenes |
 
 # %%
@@ -110,9 +110,9 @@ def _candidates(text: str, place: Place) -> Iterator[Path]:
 #
 # A data set of this field is a thousand small files. From a mounted Drive each takes a good part of a second to open; an archive of them takes that time once. Therefore keep a `.zip` on Drive. We unpack it to the local disk: on Colab `/content/data`, and on Kaggle `/tmp/mshnet-data`, because everything below `/kaggle/working` is kept as the notebook's output. Elsewhere it is `data`.
 #
-# Several processes of one machine (one per GPU) arrive here at the same time. The first gets the lock and fills a scratch folder; the rename at the end happens or does not. If a process is killed, the system releases its lock, and the next process deletes the scratch folder and begins again.
+# Several processes of one machine (one per GPU) arrive here at the same time. The first takes a lock, unpacks to a scratch folder and renames that. A rename is atomic, so no process sees half a data set. If a process is killed, the system releases its lock, and the next process deletes the scratch folder and begins again.
 #
-# An archive is unpacked to a folder with its name and eight digits of a hash of its path, size and time; a different archive of the same name gets a different folder. Many archives wrap everything in one folder (`sirst-master/`), which then is the data set. Python's `zipfile` compares checksums and cuts the part of a name that leads out of the folder. The name of a member is in UTF-8 if a flag says so. Without the flag, macOS writes UTF-8 all the same, a Chinese Windows GBK, and other systems an alphabet of the eighties. macOS also writes a letter with its accent as two signs, and lists have one. We write one.
+# An archive is unpacked to a folder with its name and eight digits of a hash of its path, size and time; a different archive of the same name gets a different folder. Many archives wrap everything in one folder (`sirst-master/`), which then is the data set. Python's `zipfile` compares checksums and cuts the part of a name that leads out of the folder. The name of a member is in UTF-8 if a flag says so. Without the flag, macOS writes UTF-8 all the same, Windows in Chinese GBK, and other systems code page 437. macOS stores an accented letter as two code points, and most lists as one; we store one.
 
 # %%
 #| export
@@ -250,12 +250,16 @@ def shipped_lists() -> dict[str, Path]:
     return {file.stem: file for file in sorted(_LISTS.glob("*-t*.txt"))}
 
 
+_PICTURES = (".png", ".bmp", ".jpg", ".jpeg", ".tif", ".tiff")
+
+
 def usual_list(
     images: Path,  # the folder of a data set's images
     part: str,  # "train" or "test"
 ) -> Path | None:  # None: none of the three
     "The usual list of a published data set, which is recognised by the names of its images."
-    there = {path.stem for path in images.glob("*.png") if path.name[0] != "."}
+    files = (path for path in images.glob("*.*") if path.suffix.lower() in _PICTURES)
+    there = {path.stem for path in files if path.name[0] != "."}
     for published in KNOWN if there else ():
         if there == {key.split("/")[1] for key in _pixels(published)}:
             ending = "trainval" if part == "train" else "test"
@@ -271,7 +275,6 @@ def _pixels(published: Published) -> dict[str, str]:
     return digests
 
 
-_PICTURES = (".png", ".bmp", ".jpg", ".jpeg", ".tif", ".tiff")
 _LARGEST = 20_000_000  # bytes of one file, and pixels of one image
 
 
@@ -371,5 +374,5 @@ with tempfile.TemporaryDirectory() as tmp, expect_fail(UserError, contains="cann
 # 3. You add an image to `set.zip` and name the archive again. Which images are found, and what does that cost?
 #    <details><summary>Answer</summary>
 #
-#    The new ones. The archive has a different size and time, and therefore a different hash, so it is unpacked to a second folder. The first folder stays on the disk until you delete it.
+#    All. The archive has a different size and time, and therefore a different hash, so it is unpacked to a second folder. The first folder stays on the disk until you delete it. No run uses the new image before a list names it.
 #    </details>

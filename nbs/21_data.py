@@ -3,7 +3,7 @@
 #
 # > From a folder of images and masks to checked pairs, split for training and testing.
 #
-# A data set of this field is a folder of a few hundred small images, each with a mask of its targets. Nothing in it is certain. Masks hold 255, or 1, or the numbers of objects. A file breaks off, one mask is missing, a second one is inverted. Each of these faults makes a loss curve that looks plausible and a score that means nothing.
+# A data set of this field is a folder of a few hundred small images, each with a mask of its targets. Nothing in it is certain. Masks hold 255, or 1, or the numbers of objects. A file breaks off, one mask is missing, a second one is inverted. The worst of these faults raise no error: the loss curve looks plausible, and the score means nothing.
 #
 # We make such a folder, draw its pairs, break it in five ways, and let the report find them. Then we ask what a target is in a mask, and which images a run may learn from.
 
@@ -97,7 +97,7 @@ print(report(config)[0])
 #
 # | masks of the data set | target |
 # |---|---|
-# | the largest value of all is 1, 255, or any above 64 with gaps below it (16-bit values are divided by 257 first) | above half of it |
+# | 0 and 1, or 0 and 255, or greys up to a value above 64 of which some are missing (16-bit values are divided by 257 first) | above half of the largest value |
 # | numbers of objects: up to 64, or 1, 2, 3 ... without a gap | above 0 |
 # | a colour in any of them | every colour but black |
 # | one colour everywhere, and the shape in the alpha channel | above half of its opacity |

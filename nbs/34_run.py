@@ -13,7 +13,7 @@
 # | `train.log` | what the run printed |
 # | `scores.json`, `details.json`, `figures/` | the scores with their protocol, and what is drawn from them |
 #
-# Sessions end without notice, so nothing of value stays in memory for longer than an epoch. A run that is killed between its log line and its checkpoint repeats that epoch when it is resumed; the repeated line is marked, and readers take the last line of an epoch. A line that was cut off by a power failure is ignored. The records are for reading: a damaged one counts as missing. A run resumes from its checkpoint alone.
+# Sessions end without notice, so a killed run repeats one epoch, at most two, and no more. A run that is killed between its log line and its checkpoint repeats that epoch when it is resumed; the repeated line is marked, and readers take the last line of an epoch. A line that was cut off by a power failure is ignored. The records are for reading: a damaged one counts as missing. A run resumes from its checkpoint alone.
 
 # %%
 #| default_exp run
@@ -134,7 +134,7 @@ with tempfile.TemporaryDirectory() as tmp:
     print(folder.read_json("status.json")["epochs_done"])
 
 # %% [markdown]
-# A score without its versions cannot be repeated. The record names the machine's kind, never its owner. A folder is made after a resumed run has been compared with it, so a refused run leaves none:
+# A score without its versions cannot be repeated. `env.json` names the machine's kind, never its owner. The records are written after the checkpoint was compared with the settings, so a refused run leaves no trace:
 
 # %%
 #| export
@@ -178,7 +178,7 @@ def prepare(
 #
 # A checkpoint holds everything that the next step depends on, with the configuration and the data's hashes, so that it cannot resume something else. It is tensors and plain values alone: it loads without running code. Tensors are stored from the CPU, so a run can be resumed on a different device.
 #
-# With averaged weights there are two sets. `model` is scored, whoever reads the file; training continues from `trained`. The order and the crops of an epoch follow from the seed, the epoch and the image's number, and the random numbers of a step from the seed and the step, so there is no sampler and no random state to store. A run that is stopped within an epoch stores how many of its steps are done and the sum of their losses too, and resumes with the next step.
+# With averaged weights (`ema`) a checkpoint has two sets: `model`, the averaged ones, which are evaluated and exported, and `trained`, from which training continues. The order and the crops of an epoch follow from the seed, the epoch and the image's number, and the random numbers of a step from the seed and the step, so there is no sampler and no random state to store. A run that is stopped within an epoch stores how many of its steps are done and the sum of their losses too, and resumes with the next step.
 
 # %%
 #| export
@@ -236,7 +236,7 @@ def write_checkpoint(content: dict[str, Any], *paths: Path) -> None:
 
 
 # %% [markdown]
-# A file that we read back may be something else, of a newer release, or cut off. A pydantic model lists what it must hold. A value that an older format lacked has a default. `restore` puts everything back: weights, the optimizer's sums, and the place in the run.
+# A file may be damaged, no checkpoint, or of a newer release. A pydantic model lists what it must hold. A value that an older format lacked has a default. `restore` puts everything back: weights, the optimizer's sums, and the place in the run.
 
 # %%
 #| export

@@ -78,7 +78,7 @@ with tempfile.TemporaryDirectory() as tmp, alone(Path(tmp, "run")):
 # %% [markdown]
 # ## Log and progress
 #
-# A closed terminal takes its lines with it, and a closed notebook shows none. So `train.log` in the run's folder has all of them, to follow with `tail -f`, and a run continues without its terminal.
+# What a terminal or a notebook printed is lost when it is closed. So a run also writes it to `train.log` in its folder (follow it with `tail -f`), and continues without its terminal.
 
 # %%
 #| export
@@ -122,7 +122,7 @@ with tempfile.TemporaryDirectory() as tmp:
     print("train.log:", folder.file("train.log").read_text())
 
 # %% [markdown]
-# A terminal or a notebook gets a bar with the rate and the time left. A log file gets plain lines, because a bar there is a megabyte of carriage returns: a training has lines of its own, and other long loops ask for one every few seconds. Work that cannot be counted shows how long it has taken.
+# A terminal or a notebook gets a bar with the rate and the time left. In a log file a bar would be megabytes of carriage returns. There a training prints its usual lines, and another long loop prints one every few seconds. Work that cannot be counted shows how long it has taken.
 
 # %%
 #| export
@@ -211,9 +211,9 @@ note(range(3), "epoch 3, step 20/53", f"loss 0.5312, bar: {watched()}")
 
 
 # %% [markdown]
-# ## Take the run along
+# ## Download the run
 #
-# Colab and Kaggle delete most files with the session. There a notebook ends by packing its run into one file, with what a backup would get: in Colab the browser offers it for download, and Kaggle shows it in the panel Output. Your own disk keeps the folder, and we pack nothing.
+# Colab and Kaggle delete most files with the session. There a notebook ends by packing its run into one file, with the files that a backup has: in Colab the browser offers it for download, and Kaggle shows it in the panel Output. Your own disk keeps the folder, and we pack nothing.
 
 # %%
 #| export

@@ -10,6 +10,8 @@
 
 # %%
 #| hide
+from typing import NamedTuple
+
 import matplotlib.pyplot as plt
 
 from mshnet.core import Config
@@ -47,9 +49,16 @@ from mshnet.weights import PRETRAINED, load_weights, read_file, weights_file
 # %% [markdown]
 # ## A toy task
 #
-# The problem: find the line y = 3x - 1 from 64 points. The class says what the data are, which network computes y, and what its error is. The lines below the class train it. They mention neither the line nor its points, so they would train a detector as well.
+# The problem: find the line y = 3x - 1 from 64 points. The class says what the data are, which network computes y, and what its error is. The lines below the class train it. They mention neither the line nor its points, so they would train a detector as well. (`train` also asks for names and scores; the guide [your own task](guides/task.ipynb) has a complete class.)
 
 # %%
+class Points(NamedTuple):
+    "A batch: places and values of some points."
+
+    x: torch.Tensor
+    y: torch.Tensor
+
+
 class Line(Task):
     "Find the line y = 3x - 1."
 
@@ -57,17 +66,17 @@ class Line(Task):
         return {"train": torch.linspace(-1, 1, 64)[:, None]}
 
     def batch(self, data, rows, epoch):
-        return data[rows], 3 * data[rows] - 1
+        return Points(data[rows], 3 * data[rows] - 1)
 
     def model(self):
         torch.manual_seed(self.config.seed)
         return nn.Linear(1, 1)
 
     def loss(self, model, batch, phase):
-        return (model(batch[0]) - batch[1]).square().mean()
+        return (model(batch.x) - batch.y).square().mean()
 
     def predict(self, model, batch, phase):
-        return model(batch[0])
+        return model(batch.x)
 
     def tally(self):
         "Nothing is scored here; see the section on scoring."
@@ -683,7 +692,7 @@ def predictions_folder(weights: str | Path, output_dir: str | Path, usual: str) 
 # %% [markdown]
 # ## The learning rate
 #
-# The gradients of an untrained network are large and differ from batch to batch, so the first steps are small. Towards the end a small learning rate lets the weights converge; the cosine lowers it smoothly. `Task.rate` in four epochs of 50 steps:
+# The gradients of an untrained network are large and differ from batch to batch, so the first steps are small. Towards the end a small learning rate lets the weights converge; the cosine lowers it smoothly. `Task.rate` in four epochs of 50 steps; the warm-up takes one epoch, with a cosine at most a tenth of the run:
 
 # %%
 plt.figure(figsize=(7, 2.4), layout="constrained")
@@ -710,5 +719,5 @@ plt.legend();
 # 3. One detector finds 40 of 50 targets, a second one finds 39. Is the first one better?
 #    <details><summary>Answer</summary>
 #
-#    These counts do not show it. Wilson's interval of 40 of 50 reaches from 0.67 to 0.89, and 39 of 50 is 0.78.
+#    These counts do not show it: one target decides. Both saw the same targets, so count those that only one of the two finds. 1 against 0 proves nothing, and neither does 11 against 10.
 #    </details>

@@ -239,7 +239,7 @@ def processes_to_start(config: Settings) -> bool:
 #
 # `fit` trains, scores and logs each epoch, writes its checkpoint, and prints one line with the time that is left. All processes record the epoch in their state. The first one writes the files: the log line, then the checkpoint. A run that is killed between the two repeats the epoch and marks it.
 #
-# A session whose time is over has done its work, so `fit` returns the request that stopped it instead of raising it.
+# `fit` returns the request that stopped it. `train` then evaluates the kept epoch. After a signal it raises the request, so that the cells below do not run; if only the time was over, it returns the run.
 
 # %%
 #| export

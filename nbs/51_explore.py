@@ -3,6 +3,8 @@
 #
 # > A widget for a notebook: walk through the images of a run, the worst first, and move the threshold.
 #
+# A score of 0.60 has reasons: which images, which targets, which threshold? The [figures of a run](50_show.ipynb) have a fixed selection. Here we choose ourselves, and `explore` is the widget for that.
+#
 # ![The widget: an image, its ground truth, its probability and what was found, whole and magnified, above a slider for the threshold](images/explore.png)
 
 # %%
@@ -54,7 +56,7 @@ from mshnet.show import (
 from mshnet.weights import folder_beside, settings_of_weights, weights_file
 
 # %% [markdown]
-# The [figures of a run](50_show.ipynb) have a fixed selection. To find the reason for a score, we choose ourselves: this image, that target, a lower threshold. `explore` is a widget for that. Where nobody can move a slider it returns a still figure. For this page a tiny run will do, which begins with the pretrained weights:
+# Where nobody can move a slider it returns a still figure. For this page a tiny run will do, which begins with the pretrained weights:
 
 # %%
 #| output: false

@@ -41,7 +41,8 @@ from mshnet.xla import XLA_PACKAGES, tpu_chips, why_no_xla
 # %%
 from mshnet.doctor import doctor
 
-print(doctor(Config(scenes=8, device="cpu")))
+report = doctor(Config(scenes=8, device="cpu"))
+print(*(line for line in report.lines if line.subject != "machine"), sep="\n")
 
 # %% [markdown]
 # ## The machinery: what the checks share
@@ -111,11 +112,11 @@ class _Checkup:
 # %% [markdown]
 # ### The machine and the device
 #
-# Other programs on the same cores slow down training by more than their share, because threads wait for each other (the device notebook has the measurement).
+# Other programs on the same cores slow down training by more than their share, because threads wait for each other ([measured](../results/busy-machine/README.md)).
 #
 # The batch decides how much memory training needs, and only a trial shows whether it fits: `mshnet bench`. Here we report what is free. On a CPU that is the smaller of the free memory of the system and of its container.
 #
-# A build of torch without CUDA sees no GPU. A driver of an earlier generation of CUDA than torch, and a GPU that this torch holds no programs for, are in the warnings of torch, which the line `accelerator` repeats. (We tested missing GPUs with imitations, because no such machine was available.) The settings decide how bad a problem is. A run on the CPU ignores a GPU that torch cannot use. With `--device auto` the run is slow, and with the device named there is no run at all. If another torch was installed meanwhile, a notebook keeps the old one loaded until its kernel restarts.
+# A build of torch without CUDA sees no GPU. torch itself warns of a driver that is too old, and of a GPU that it was not compiled for; the line `accelerator` repeats these warnings. (GPUs that torch cannot use were tested with mock objects.) The settings decide how bad a problem is. A run on the CPU ignores a GPU that torch cannot use. With `--device auto` the run is slow, and with `--device cuda` it does not start. If another torch was installed meanwhile, a notebook keeps the old one loaded until its kernel restarts.
 
 # %%
 #| export

@@ -68,9 +68,9 @@ for line in ("train --epochs none", "test --weight-path none.pt", "export", "dat
 # %% [markdown]
 # ## The machinery: commands and parser
 #
-# torch takes seconds to import, and a mistyped flag should not cost them. This module imports nothing but the settings, and each command imports what it needs when it runs. Each command takes the flags that have a meaning for it. `train` takes all settings; to those of the other commands a task adds its own (`Settings.flags`).
+# torch takes seconds to import, and a mistyped flag should not cost them. This module imports nothing but the settings, and each command imports what it needs when it runs. `train` accepts every setting. Each other command accepts a list of settings, and a task can add to it (`Settings.flags`).
 #
-# Each command takes its main argument without a flag, too: the data, the weights, the inputs. Some flags are not settings and belong to one command: what a bench measures, the file of an export. No run records them.
+# Each command takes its main argument without a flag, too: the data, the weights, the inputs. Options such as `--repeats` or `--tile` are no settings: no run records them.
 
 # %%
 #| export
@@ -313,7 +313,7 @@ def _presets(settings: type[Settings]) -> str:
 
 
 # %% [markdown]
-# The flags depend on the task. We look for the task first: in the words, in the file of settings, in the run that is resumed, in the weights that are scored or predict.
+# The flags depend on the task. We look for the task first: in the words, in the file of settings, in the run that is resumed, in the weights that are evaluated or used to predict.
 #
 # Names of several words have dashes or, as in a notebook, underscores. For an unknown flag the error names the most similar one, for a flag with one dash the one with two, and for a retired flag its replacement. A flag of a different command has an error of its own.
 
@@ -355,7 +355,8 @@ def parse(
         written["inputs"] += [word for word in rest if not word.startswith("-")]
         rest = [word for word in rest if word.startswith("-")]
     for name, flag in (("folder", "dataset_dir"), ("weights", "weight_path")):
-        if path := written.pop(name, ""):  # then it is read as the flag
+        path = written.pop(name, "")
+        if path and (not rest or words[1] == path):  # else a value of an unknown flag; read as ours
             if (other := written.get(flag, path)) != path:
                 text = f"{path}: {_flag(flag)} {other} is given as well; use one of them"
                 raise UserError(text)
@@ -393,7 +394,15 @@ make_parser().prog, parse(["train", "sirst", "--lr", "0.1", "--ema=0.99"])
 # %% [markdown]
 # ### What the commands do
 #
-# Without `--weight-path`, `test` and `predict` use the weights that come with the library, and print that. A folder for scores is checked before the work, because after an hour it is too late. `train` draws the figures of the run. If the hours of the session are over before all epochs are done, its status is 75, and a script such as `mshnet train && mshnet export` does not continue with half a run. `test` prints the protocol with the scores, because a score without it cannot be compared. `predict` skips unreadable files and then returns status 1. If the weights are of a task other than detection, that task predicts the files. The other commands are short. The status of `data` and `doctor` gives the result to a script. `compare` reads the files of runs, and needs neither their data nor a device. `export` writes one file.
+# | command | what it does beyond its function | status |
+# |---|---|---|
+# | `train` | draws the figures of the run | 75 if the time is over first: `mshnet train && mshnet export` does not continue with half a run |
+# | `test` | checks its output folder before the work; prints the protocol, without which a score cannot be compared | |
+# | `predict` | asks the task of the weights to read the files | 1 if a file was skipped |
+# | `data`, `doctor` | report | 1 or 2 by the worst line |
+# | `compare` | reads the files of runs; needs neither data nor a device | |
+#
+# Without weights, `test` and `predict` use those that come with the library, and print that.
 
 # %%
 #| export

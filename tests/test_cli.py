@@ -66,7 +66,7 @@ def refused(capsys, line):
         ("data no/such/folder", "there is no such folder"),
         ("data a b", "b: --dataset-dir a is given as well; use one of them"),
         ("train a --dataset-dir b", "a: --dataset-dir b is given as well; use one of them"),
-        ("test a b --lr 1", "b: --weight-path a is given as well; use one of them"),
+        ("test a b", "b: --weight-path a is given as well; use one of them"),
         ("export none.pt", "none.pt: there is no such file"),
         ("train -epochs 3", "-epochs: a flag begins with two dashes; use --epochs"),
         ("train --compile on", "compile is retired: leave it out"),

@@ -186,7 +186,7 @@ train: SimulatedTanks = simulated_tanks("train", 20, seed=0, size=32)
 images = [train.pair(2, way)[1] for way in range(0, 32, 4)]  # every fourth orientation
 plt.figure(figsize=(12, 1.6))
 plt.imshow(torch.cat(images, 1), cmap="RdBu_r", vmin=-1, vmax=1)
-plt.axis("off")
+plt.axis("off");
 
 # %% [markdown]
 # ## Files
@@ -290,7 +290,7 @@ def resize_images(images: Tensor, size: int) -> Tensor:  # [N,H,H] to [N,size,si
 #
 # Some mistakes give images without an error message, and physics finds them:
 #
-# - *A different order of the 208 numbers.* Driving at r and sensing at j gives the same voltage as driving at j and sensing at r. A map that is not symmetric has its numbers in a different order.
+# - *A different order of the 208 numbers.* Driving at r and sensing at j gives the same voltage as driving at j and sensing at r. A map that is clearly not symmetric (correlation below 0.8) has its numbers in a different order.
 # - *A different first electrode, or the opposite sign.* The function `orientation` of [the tank](00_tank.ipynb) compares the voltages with those of the true images, in all 32 orientations. If none of them fits, the images do not belong to the voltages.
 # - *Statistics of a different set, or voltages in a different unit.* The voltages are then much larger or smaller than the statistics predict.
 
@@ -524,7 +524,7 @@ with tempfile.TemporaryDirectory() as tmp:
     opened: FolderTanks = open_folder(Path(tmp), "test", 32)
     print(describe_folder(Path(tmp)))
     image = torch.tensor(read_npz(opened.files[0])["xs"])
-plt.imshow(resize_images(image[None], 32)[0], cmap="RdBu_r")
+plt.imshow(resize_images(image[None], 32)[0], cmap="RdBu_r");
 
 # %% [markdown]
 # ## Questions
@@ -532,7 +532,7 @@ plt.imshow(resize_images(image[None], 32)[0], cmap="RdBu_r")
 # 1. You convert all voltages of a data set from volts to millivolts. With which statistics does the network get the same inputs as before?
 #    <details><summary>Answer</summary>
 #
-#    With those of the converted training voltages: their mean and their deviation grow by the same factor. With the old `mean.pth` and `std.pth` the voltages seem hundreds of times too large, and `check_voltages` stops the run.
+#    With those of the converted training voltages: their mean and their deviation grow by the same factor. With the old `mean.pth` and `std.pth` the voltages seem about a thousand times too large, and `check_voltages` stops the run.
 #    </details>
 # 2. Somebody counted the electrodes in the opposite direction. Why does the symmetry of the map not show it?
 #    <details><summary>Answer</summary>

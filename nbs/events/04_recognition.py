@@ -2,6 +2,8 @@
 # # Recognition as a task
 #
 # > Event cameras as a task of the training loop: splits, batches, scores with their uncertainty, and recordings to classes.
+#
+# A network reads a recording in bins and names its class. To train it, the [loop](../37_train.ipynb) needs four things from us: splits without a recording in two of them, batches that vary the recordings, a score with its uncertainty, and a file of answers.
 
 # %%
 #| default_exp events.recognition
@@ -94,9 +96,9 @@ def load_recordings(
 # %% [markdown]
 # ## The task
 #
-# A batch has the counts of its recordings as bytes; they become floats on the device. In training each recording is moved by a few pixels at random, and rotated, stretched, slanted and bent a little (`warp`). Digits are not mirrored or turned upside down, because a 6 would become a 9.
+# A batch has the counts of its recordings as bytes; they become floats on the device. In training each recording is moved by a few pixels at random, and rotated, stretched, slanted and bent a little (`warp`). Digits are not mirrored, which would make other signs of them, nor turned upside down, which would make a 9 of a 6.
 #
-# Weight decay pulls weights to zero. For `A_log` and `D` of a Mamba block zero is not neutral: all time constants would become equal. So the published code marks them, but its optimizer ignores the marks. Ours puts them into a group without decay.
+# Weight decay pulls weights to zero. At zero in `A_log` all states of a channel of a Mamba block forget equally fast, and at zero in `D` the block no longer passes on its input. So neither should decay. The published code marks both, but its optimizer ignores the marks. Ours puts them into a group without decay.
 
 # %%
 #| export
@@ -379,5 +381,5 @@ def _write_answers(
 # 3. On the same 100 recordings one network has 95 right, and a second one 97. Is the second one better?
 #    <details><summary>Answer</summary>
 #
-#    These counts do not show it: the interval of the first reaches from 0.89 to 0.98. As both saw the same recordings, look at those that only one of the two has right.
+#    These counts do not show it. Both saw the same recordings, so count those that only one of the two has right. Perhaps they are 3 against 1, which proves nothing.
 #    </details>

@@ -94,7 +94,7 @@ class Clips:
 # %% [markdown]
 # ## Videos
 #
-# CE-CSL comes as mp4 files or, as its authors prepare it, as folders with a jpg for each frame. Every image is resized to a square. PyAV decodes videos (`pip install av`). A decoder does not report that a video breaks off, so [frames](../23_frames.ipynb) compares its end with the duration in its header.
+# CE-CSL comes as mp4 files or, as its authors prepare it, as folders with a jpg for each frame. Every image is resized to a square. PyAV decodes videos (`pip install av`). A decoder does not report that a video breaks off, so [frames](../23_frames.ipynb) compares the time of the last frame with the duration in the header.
 
 # %%
 #| export
@@ -158,7 +158,7 @@ def count_frames(path: Path) -> int:  # 0: the video is damaged
 # %% [markdown]
 # ## Clips that cannot be learnt
 #
-# A clip without a readable video, without a gloss, or with fewer steps than its glosses need cannot be learnt. The published code hides the last kind (`zero_infinity`). We find all of them before training and report their names. The first one stops the run. With `on_bad_image=skip` all are counted and left out. The network has one step for four frames. CTC needs a step for each gloss, and one more between two equal ones.
+# A clip without a readable video, without a gloss, or with fewer steps than its glosses need cannot be learnt. The published code hides the last kind (`zero_infinity`). The network has one step for four frames. CTC needs a step for each gloss, and one more between two equal ones: `A A B` needs 4. We look for such clips before training. If there are any, the run stops with their number and the first three names; with `on_bad_image=skip` all are counted and left out.
 
 # %%
 #| export
