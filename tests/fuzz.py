@@ -504,7 +504,7 @@ READERS = {
         room_mb=400,
     ),
     "data set": Reader(data_set, data_files, data_bombs, room_mb=1500),
-    "weights": Reader(weights, checkpoint_files, checkpoint_bombs, ValueError),
+    "weights": Reader(weights, checkpoint_files, checkpoint_bombs),
     "checkpoint": Reader(checkpoint, checkpoint_files, checkpoint_bombs),
     "run folder": Reader(
         run_folder,
