@@ -6,7 +6,8 @@
 __all__ = ['DEEP', 'KINDS', 'MOST_PIXELS', 'FOLDERS', 'LISTS', 'MASK_ENDINGS', 'SUFFIXES', 'Pair', 'NATIVE_PIXELS', 'Loaded',
            'LOADED', 'one_channel', 'pixels_of', 'grey_range', 'read_image', 'mask_values', 'read_mask', 'opened',
            'refuse_size', 'Source', 'find_source', 'outside_of_data', 'find_file', 'Split', 'image_digests',
-           'hash_of_all', 'scenes', 'Findings', 'scored_mask', 'InFiles', 'load', 'splits', 'write_lists', 'report']
+           'hash_of_all', 'scenes', 'Findings', 'scored_mask', 'InFiles', 'load_data', 'splits', 'write_lists',
+           'report']
 
 # %% ../nbs/21_data.ipynb #c-import-contextlib
 import contextlib
@@ -616,7 +617,7 @@ def _state_of(*folders: Path) -> Any:
     return [(path, stamp(path)) for folder in below for path in sorted(folder.glob("*"))]
 
 
-def load(config: Config, names: Sequence[str] = ("train", "test")) -> Loaded:
+def load_data(config: Config, names: Sequence[str] = ("train", "test")) -> Loaded:
     "The data set of a run, or its synthetic scenes, and its problems; the last one is kept."
     source = find_source(config, names)
     own = [getattr(config, name) for name in ("scenes", "base_size", "cache")]
@@ -636,7 +637,7 @@ def load(config: Config, names: Sequence[str] = ("train", "test")) -> Loaded:
 
 def splits(config: Config, names: Sequence[str] = ("train", "test")) -> dict[str, Split]:
     "The splits of a run, with choose='val' also val; UserError if the data cannot be used."
-    parts, findings = load(config, names)
+    parts, findings = load_data(config, names)
     findings.settle(config.on_bad_image)
     if empty := [name for name, split in parts.items() if not len(split)]:
         raise UserError(f"{parts[empty[0]].source}: no {empty[0]} image can be read")
@@ -728,7 +729,7 @@ def _describe(split: Split) -> list[str]:
 
 def report(config: Config) -> tuple[str, bool]:
     "Counts, sizes and target areas of a data set, and its problems; whether it can be trained on."
-    parts, findings = load(config)
+    parts, findings = load_data(config)
     lines = [] if config.dataset_dir else ["synthetic scenes: no data set is named (dataset_dir)"]
     lines += [line for split in parts.values() for line in _describe(split)]
     usable = not findings.errors or config.on_bad_image == "skip"

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['PACKAGES', 'FORMAT', 'PROGRESS', 'Folder', 'write_log', 'say_status', 'environment', 'prepare', 'State', 'snapshot',
-           'write_checkpoint', 'load', 'restore', 'best_or_last', 'find_checkpoint', 'Interrupted', 'Stopped', 'Stop',
-           'Background', 'keep']
+           'write_checkpoint', 'read_checkpoint', 'restore', 'best_or_last', 'find_checkpoint', 'Interrupted',
+           'Stopped', 'Stop', 'Background', 'keep']
 
 # %% ../nbs/34_run.ipynb #c-import-contextlib
 import contextlib
@@ -206,7 +206,7 @@ class _Content(BaseModel):
     total: list[float] = []
 
 
-def load(path: Path) -> dict[str, Any]:
+def read_checkpoint(path: Path) -> dict[str, Any]:
     "The content of a checkpoint; UserError if the file is something else, or damaged."
     content = read_file(path)
     if not isinstance(content, dict) or "optimizer" not in content or "data" not in content:
@@ -223,7 +223,7 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def restore(state: State, content: dict[str, Any]) -> None:
-    "Put what `load` returns into a state; UserError if the model or optimizer is different."
+    "Put a checkpoint into a state; UserError if the model or the optimizer is different."
     groups = state.optimizer.param_groups
     rates = [group.get("initial_lr", group["lr"]) for group in groups]
     own = [{k: g[k] for k in ("capturable", "foreach", "fused") if k in g} for g in groups]
@@ -252,16 +252,16 @@ def _last_checkpoint(folder: Folder) -> tuple[dict[str, Any], Path]:  # its cont
     "The last checkpoint: `last.pt`, or with a warning `previous.pt`; UserError without one."
     last, previous = folder.file("last.pt"), folder.file("previous.pt")
     try:
-        return load(last), last
+        return read_checkpoint(last), last
     except UserError as error:
         with contextlib.suppress(UserError):
-            content = load(previous)
+            content = read_checkpoint(previous)
             text = f"{error}: resuming from {previous.name}, epoch {content['epoch']}"
             warnings.warn(text, stacklevel=2)
             return content, previous
         todo = "begin again with another --output-dir"
         with contextlib.suppress(UserError):
-            load(folder.file("best.pt"))
+            read_checkpoint(folder.file("best.pt"))
             todo += f", and the weights that are kept: --weight-path {quoted(folder.path)}/best.pt"
         raise UserError(f"{error}, and previous.pt cannot replace it; {todo}") from None
 
@@ -269,7 +269,7 @@ def _last_checkpoint(folder: Folder) -> tuple[dict[str, Any], Path]:  # its cont
 def best_or_last(folder: Folder) -> dict[str, Any]:
     "The checkpoint of the epoch that is kept; of the last one, with a warning, if it is damaged."
     try:
-        return load(folder.file("best.pt"))
+        return read_checkpoint(folder.file("best.pt"))
     except UserError as error:
         last, _ = _last_checkpoint(folder)
         if not last["best"] or last["best"]["epoch"] != last["epoch"]:

@@ -695,7 +695,7 @@ def _read_split(
 # %% [markdown]
 # ### The splits of a run
 #
-# `load` reads both lists of a folder, and `splits` turns them into the splits of a run. Training, the gallery, the widgets and the report use the same data. The last data set stays in memory until one of its files or of the settings that read it changes. At least one image stays on each side of the split. A training list shorter than a batch is an error, because every epoch would end before its first step.
+# `load_data` reads both lists of a folder, and `splits` turns them into the splits of a run. Training, the gallery, the widgets and the report use the same data. The last data set stays in memory until one of its files or of the settings that read it changes. At least one image stays on each side of the split. A training list shorter than a batch is an error, because every epoch would end before its first step.
 
 # %%
 #| export
@@ -743,7 +743,7 @@ def _state_of(*folders: Path) -> Any:
     return [(path, stamp(path)) for folder in below for path in sorted(folder.glob("*"))]
 
 
-def load(config: Config, names: Sequence[str] = ("train", "test")) -> Loaded:
+def load_data(config: Config, names: Sequence[str] = ("train", "test")) -> Loaded:
     "The data set of a run, or its synthetic scenes, and its problems; the last one is kept."
     source = find_source(config, names)
     own = [getattr(config, name) for name in ("scenes", "base_size", "cache")]
@@ -763,7 +763,7 @@ def load(config: Config, names: Sequence[str] = ("train", "test")) -> Loaded:
 
 def splits(config: Config, names: Sequence[str] = ("train", "test")) -> dict[str, Split]:
     "The splits of a run, with choose='val' also val; UserError if the data cannot be used."
-    parts, findings = load(config, names)
+    parts, findings = load_data(config, names)
     findings.settle(config.on_bad_image)
     if empty := [name for name, split in parts.items() if not len(split)]:
         raise UserError(f"{parts[empty[0]].source}: no {empty[0]} image can be read")
@@ -857,7 +857,7 @@ def _describe(split: Split) -> list[str]:
 
 def report(config: Config) -> tuple[str, bool]:
     "Counts, sizes and target areas of a data set, and its problems; whether it can be trained on."
-    parts, findings = load(config)
+    parts, findings = load_data(config)
     lines = [] if config.dataset_dir else ["synthetic scenes: no data set is named (dataset_dir)"]
     lines += [line for split in parts.values() for line in _describe(split)]
     usable = not findings.errors or config.on_bad_image == "skip"
@@ -871,7 +871,7 @@ def report(config: Config) -> tuple[str, bool]:
 source: Source = find_source(config)
 mask, photo = find_file(source.masks, "0"), find_file(source.images, "3")
 print(mask_values(mask), read_mask(mask, (1, 4))[0], read_image(photo)[1:])
-parts, findings = load(Config(dataset_dir=config.dataset_dir, cache="stream"))
+parts, findings = load_data(Config(dataset_dir=config.dataset_dir, cache="stream"))
 print(isinstance(parts["test"].pairs, InFiles), *Findings.lines(findings.warnings), sep="\n")
 
 # %% [markdown]

@@ -36,7 +36,7 @@ from PIL import Image
 
 from mshnet.cli import main as mshnet
 from mshnet.core import ALIASES, UserError, configure, settings_of
-from mshnet.data import load, report
+from mshnet.data import load_data, report
 from mshnet.recipe import PRESETS, Config
 from mshnet.run import (
     Folder,
@@ -336,7 +336,7 @@ def data_set(given: tuple[str, bytes], folder: Path) -> None:
     assert all(line.isprintable() and len(line) < 20_000 for line in lines)
     if not usable:
         raise UserError(next(line for line in lines if line.startswith("error: ")))
-    for split in load(config)[0].values():
+    for split in load_data(config)[0].values():
         assert set(split.names) <= set("abc")
         for image, mask in split.pairs:
             assert image.dtype == mask.dtype == np.uint8 and image.shape[:2] == mask.shape

@@ -20,7 +20,7 @@ from mshnet.detection import Detection, normalise
 from mshnet.evaluate import evaluate
 from mshnet.metrics import in_turns
 from mshnet.recipe import Config
-from mshnet.run import load
+from mshnet.run import read_checkpoint
 from mshnet.train import train
 
 SIZES = [(40, 52), (64, 64), (33, 47), (12, 90), (48, 48)]  # height and width
@@ -63,7 +63,7 @@ def run(folder, tmp_path_factory):
 def by_hand(folder, weights, mirrored=False):
     "IoU, Pd and Fa at native size, counted image by image without any code of the library's."
     model = Detection(Config()).model().eval()
-    model.load_state_dict(load(weights)["model"])
+    model.load_state_dict(read_checkpoint(weights)["model"])
     inter = union = found = targets = false = pixels = 0
     for name in (folder / "test.txt").read_text().split():
         image, mask = (
@@ -135,7 +135,7 @@ def test_a_native_run_resumes_to_the_bit(folder, run, tmp_path):
     train_and_kill(config, 3)
     again = train(config)
     assert again.scores["scores"] == run.scores["scores"]
-    have, want = (load(x.folder / "last.pt")["model"] for x in (again, run))
+    have, want = (read_checkpoint(x.folder / "last.pt")["model"] for x in (again, run))
     assert all(torch.equal(have[k], v) for k, v in want.items())
 
 

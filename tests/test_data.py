@@ -19,7 +19,7 @@ from mshnet import data
 from mshnet.augment import scoring_batch, training_batch
 from mshnet.cli import main
 from mshnet.core import UserError
-from mshnet.data import load, pixels_of, read_image, report, scenes, splits, write_lists
+from mshnet.data import load_data, pixels_of, read_image, report, scenes, splits, write_lists
 from mshnet.detection import Detection
 from mshnet.files import prefetch
 from mshnet.frames import frames_of
@@ -192,7 +192,7 @@ def test_lists_are_made_by_image(unlisted, fraction):
     "Every image with a mask is in one list."
     (unlisted / "images/alone.png").write_bytes(b"")
     line = write_lists(config(unlisted), fraction)
-    parts, _ = load(config(unlisted))
+    parts, _ = load_data(config(unlisted))
     names = [part.names for part in parts.values()]
     assert sorted(names[0] + names[1]) == sorted(p.stem for p in (unlisted / "masks").iterdir())
     assert len(parts["train"]) == min(max(round(10 * fraction), 1), 9)
@@ -236,7 +236,7 @@ def test_lists_of_a_read_only_folder_lie_beside(unlisted, tmp_path, monkeypatch)
     line = write_lists(config(unlisted), 0.5)
     words = shlex.split(line.partition("use them by ")[2])
     assert words[0] == "--train-list" and contents(unlisted) == before
-    parts, _ = load(config(unlisted, train_list=words[1], test_list=words[3]))
+    parts, _ = load_data(config(unlisted, train_list=words[1], test_list=words[3]))
     assert [len(part) for part in parts.values()] == [5, 5]
     with pytest.raises(
         UserError, match=r"there is a list, .*tiny-train.txt.*; use them by --train-list"
@@ -791,8 +791,8 @@ def test_the_hash_changes_with_every_pixel_and_the_order(folder):
 
 def test_pixels_that_stay_in_their_files_are_hashed_while_they_are_checked(folder):
     "They are read once for both; the hash is that of the same pixels in memory."
-    want = load(config(folder))[0]["train"].hash
-    split = load(config(folder, cache="stream"))[0]["train"]
+    want = load_data(config(folder))[0]["train"].hash
+    split = load_data(config(folder, cache="stream"))[0]["train"]
     for path in (folder / "images").iterdir():
         path.unlink()
     assert not split.in_memory and split.hash == want

@@ -25,7 +25,7 @@ from PIL import Image
 from mshnet import fetch, places
 from mshnet.cli import main
 from mshnet.core import UserError
-from mshnet.data import FOLDERS, find_file, load
+from mshnet.data import FOLDERS, find_file, load_data
 from mshnet.fetch import KNOWN, Published, download, find_dataset, known, pixel_digests, unpack
 from mshnet.places import COLAB, HERE, KAGGLE, Place, mount_drive
 from mshnet.recipe import Config
@@ -162,7 +162,7 @@ def test_loose_files_on_drive_are_read_where_they_are(monkeypatch, tmp_path, cap
     monkeypatch.setattr(fetch, "where", lambda *_: colab(monkeypatch, tmp_path))
     loose = make_dataset(tmp_path / "drive" / "MyDrive" / "set")
     for _ in range(2):
-        load(Config(dataset_dir=str(loose)))
+        load_data(Config(dataset_dir=str(loose)))
     [line] = capsys.readouterr().out.splitlines()
     assert line.startswith(f"data    {loose} is on Google Drive") and ".zip" in line
 
@@ -571,7 +571,7 @@ def test_one_name_is_one_split(here, repository, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(fetch, "where", lambda *_: here)
 
     def names(**settings):
-        parts, _ = load(Config(dataset_dir="set", **settings))
+        parts, _ = load_data(Config(dataset_dir="set", **settings))
         return {part: "".join(split.names) for part, split in parts.items()}
 
     with serving(packed(repository, tmp_path), "well") as server:

@@ -24,7 +24,7 @@ import mshnet.weights
 from mshnet import export as exporting
 from mshnet.cli import main
 from mshnet.core import UserError
-from mshnet.data import image_digests, load
+from mshnet.data import image_digests, load_data
 from mshnet.evaluate import Detector, evaluate
 from mshnet.export import export, safetensors_bytes
 from mshnet.predict import predict_frame
@@ -359,7 +359,7 @@ def test_no_test_image_was_trained_on(name):
     if not folder.is_dir():
         pytest.skip(f"needs {name}; set MSHNET_SHARED to the folder that holds data/")
     known = set(trained_model("pretrained").record["data"]["training images"].split())
-    parts, _ = load(Config(dataset_dir=str(folder)), ["train", "test"])
+    parts, _ = load_data(Config(dataset_dir=str(folder)), ["train", "test"])
     assert len(known & image_digests([parts["train"]])) > 0.85 * len(parts["train"])
     assert not known & image_digests([parts["test"]])
 

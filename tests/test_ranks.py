@@ -19,7 +19,7 @@ from mshnet.core import STOPPED, UserError
 from mshnet.model import MSHNet
 from mshnet.ranks import Ranks
 from mshnet.recipe import Config
-from mshnet.run import Folder, load
+from mshnet.run import Folder, read_checkpoint
 from mshnet.session import alone
 from mshnet.show import gallery
 from mshnet.train import train
@@ -164,7 +164,7 @@ def test_a_signal_reaches_all_processes_and_nothing_is_lost(tmp_path):
     assert "nothing is lost" in said and errors.splitlines()[-1] == f"mshnet: {STOPPED}"
     seen = folder.read_json("status.json")
     assert (seen["state"], seen["reason"]) == ("stopped", "SIGTERM")
-    assert load(folder.file("last.pt"))["epoch"] + 1 == seen["epochs_done"]
+    assert read_checkpoint(folder.file("last.pt"))["epoch"] + 1 == seen["epochs_done"]
     with alone(folder.path):
         pass  # nobody trains there any more
 
@@ -202,7 +202,7 @@ def test_two_processes_go_on_within_an_epoch_as_if_they_had_not_stopped(whole, t
         words = [*EPOCH, *more, "--num-devices=2", f"--output-dir={part.path}"]
         done = run("-m", "mshnet", "train", *words)
         assert done.returncode == (75 if more else 0), done.stdout + done.stderr
-    want, have = (load(each.file("last.pt"))["model"] for each in (whole[1], part))
+    want, have = (read_checkpoint(each.file("last.pt"))["model"] for each in (whole[1], part))
     assert part.history()[0]["begun_at_step"] == 1
     assert part.history()[0]["loss"] == whole[1].history()[0]["loss"]
     assert all(torch.equal(have[k], v) for k, v in want.items())

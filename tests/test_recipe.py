@@ -19,7 +19,7 @@ from mshnet.evaluate import evaluate
 from mshnet.loss import bce_loss, mshnet_loss, soft_iou_loss
 from mshnet.model import MSHNet, init_heads
 from mshnet.recipe import FIRST_DEFAULTS, PRESETS, Config
-from mshnet.run import load, write_checkpoint
+from mshnet.run import read_checkpoint, write_checkpoint
 from mshnet.train import train
 
 SMALL = {"scenes": 8, "base_size": 32, "crop_size": 32, "batch_size": 2, "epochs": 2}
@@ -88,7 +88,7 @@ def test_each_optimizer_is_torchs(tmp_path, name):
     masks, logits = model.train()(normalise(image))
     mshnet_loss(masks, logits, batch.mask, "soft_iou+bce").mean().backward()
     optimizer.step()
-    assert same(model.state_dict(), load(run.folder / "last.pt")["model"])
+    assert same(model.state_dict(), read_checkpoint(run.folder / "last.pt")["model"])
 
 
 def test_the_loss_is_the_mean_of_five_outputs():
@@ -140,7 +140,7 @@ def test_parts_that_join_late_have_a_rate_of_their_own(tmp_path):
     config = small(tmp_path / "run", join_rate=0.1, schedule="constant", warmup_steps=0)
     for epochs in (2, 3):
         run = train(config.model_copy(update={"epochs": epochs}))
-        groups = load(run.folder / "last.pt")["optimizer"]["param_groups"]
+        groups = read_checkpoint(run.folder / "last.pt")["optimizer"]["param_groups"]
         assert [len(g["params"]) for g in groups][1] == 8
         assert [g["lr"] for g in groups] == pytest.approx([0.001, 0.0001])
 
@@ -272,7 +272,7 @@ def test_a_run_of_before_clutter_resumes_without_it(tmp_path):
     whole = train(Config(**settings, clutter_share=0, output_dir=str(tmp_path / "whole")))
     start = Config(**settings | {"epochs": 1}, clutter_share=0, output_dir=str(tmp_path / "run"))
     run = train(start)
-    content = load(run.folder / "last.pt")
+    content = read_checkpoint(run.folder / "last.pt")
     for name in ("last.pt", "best.pt"):
         older = {k: v for k, v in content["config"].items() if k != "clutter_share"}
         write_checkpoint(content | {"config": older}, run.folder / name)
@@ -280,7 +280,7 @@ def test_a_run_of_before_clutter_resumes_without_it(tmp_path):
     again = configure({"resume": str(run.folder), "epochs": 3, "device": "cpu"})
     assert again.clutter_share == 0 and Config().clutter_share > 0
     longer = train(again.model_copy(update={"output_dir": str(run.folder)}))
-    assert same(load(longer.folder / "last.pt")["model"], load(whole.folder / "last.pt")["model"])
+    assert same(*(read_checkpoint(x.folder / "last.pt")["model"] for x in (longer, whole)))
     with pytest.raises(UserError, match=r"clutter_share 0\.0 -> 0\.25"):
         train(Config(**settings | {"epochs": 4}, output_dir=str(run.folder)))
 
@@ -306,7 +306,7 @@ def test_the_papers_recipe_is_the_plain_loop(tmp_path):
             optimizer.step()
             optimizer.zero_grad()
             losses.append(loss.item())
-    assert same(model.state_dict(), load(run.folder / "last.pt")["model"])
+    assert same(model.state_dict(), read_checkpoint(run.folder / "last.pt")["model"])
     logged = [entry["loss"] for entry in run.history]
     assert logged == pytest.approx(np.reshape(losses, (4, 4)).mean(1), rel=1e-6)
 
@@ -331,14 +331,14 @@ def test_a_run_of_the_first_release_resumes_as_it_was(tmp_path):
     settings = {k: v for k, v in settings.items() if k not in new}
     assert "optimizer" not in settings and "lr" in settings
     (run.folder / "config.json").write_text(json.dumps(settings))
-    content = load(run.folder / "last.pt")
+    content = read_checkpoint(run.folder / "last.pt")
     content = {k: v for k, v in content.items() if k != "trained"}
     write_checkpoint(content | {"format": 2, "config": settings}, run.folder / "last.pt")
     (run.folder / "previous.pt").unlink()
     again = configure({"resume": str(run.folder), "epochs": 3, "device": "cpu"})
     assert (again.optimizer, again.ema, again.loss) == ("adagrad", 0.0, "sls")
     longer = train(again.model_copy(update={"output_dir": str(run.folder)}))
-    assert same(load(longer.folder / "last.pt")["model"], load(whole.folder / "last.pt")["model"])
+    assert same(*(read_checkpoint(x.folder / "last.pt")["model"] for x in (longer, whole)))
     with pytest.raises(UserError, match=r"optimizer 'adagrad' -> 'adamw'.*--resume .* takes them"):
         train(small(run.folder))
 
@@ -358,7 +358,7 @@ def test_averages_follow_the_formula_and_are_what_is_scored(tmp_path):
     "Weights and batch norm's statistics, with a decay that grows; best.pt is scored as it is."
     config = small(tmp_path / "run", ema=0.6)
     run, task = train(config), Detection(config)
-    content = load(run.folder / "best.pt")
+    content = read_checkpoint(run.folder / "best.pt")
     seen = []
 
     class Watch(Detection):

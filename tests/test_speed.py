@@ -18,8 +18,7 @@ from torch import nn
 from mshnet import run as run_module
 from mshnet.core import UserError
 from mshnet.cpu import attend_on_cpu, use_cpu_passes
-from mshnet.data import LOADED, InFiles
-from mshnet.data import load as load_data
+from mshnet.data import LOADED, InFiles, load_data
 from mshnet.detection import Detection, fuse_bn
 from mshnet.device import (
     FIX_THREADS,
@@ -33,7 +32,7 @@ from mshnet.device import (
 )
 from mshnet.model import ChannelAttention, MSHNet, SpatialAttention, attend
 from mshnet.recipe import Config
-from mshnet.run import load
+from mshnet.run import read_checkpoint
 from mshnet.task import score_split
 from mshnet.train import train
 
@@ -235,11 +234,11 @@ def test_fp16_scales_its_loss_and_a_checkpoint_keeps_the_scale(tmp_path):
     "A run in float16 trains, and goes on with the factor it had found."
     config = tiny(tmp_path / "run", precision="fp16", epochs=1)
     train(config, OneLayer(config))
-    kept = load(tmp_path / "run" / "last.pt")["scaler"]
+    kept = read_checkpoint(tmp_path / "run" / "last.pt")["scaler"]
     assert kept["scale"] > 1 and kept["_growth_tracker"] == 2  # two steps without overflow
     config = config.model_copy(update={"epochs": 2})
     longer = train(config, OneLayer(config))
-    assert load(tmp_path / "run" / "last.pt")["scaler"]["_growth_tracker"] == 4
+    assert read_checkpoint(tmp_path / "run" / "last.pt")["scaler"]["_growth_tracker"] == 4
     assert all(e["device"].startswith("cpu, fp16") for e in longer.history)
 
 
@@ -275,7 +274,7 @@ def test_deterministic_runs_repeat_to_the_last_bit(tmp_path):
         run = train(tiny(tmp_path / name, precision="bf16", **once))
         assert torch.are_deterministic_algorithms_enabled()
         torch.use_deterministic_algorithms(False)
-        model = load(run.folder / "last.pt")["model"]
+        model = read_checkpoint(run.folder / "last.pt")["model"]
         runs.append((model, [e["loss"] for e in run.history], run.scores["line"]))
     assert runs[0][1:] == runs[1][1:]
     assert all(torch.equal(runs[0][0][k], runs[1][0][k]) for k in runs[0][0])
@@ -308,7 +307,8 @@ def test_training_goes_on_while_a_checkpoint_is_written(tmp_path, monkeypatch):
     assert not torch.equal(wrote[0][1], wrote[1][1])
     monkeypatch.undo()
     train(alone, OneLayer(alone))
-    assert torch.equal(load(tmp_path / "alone" / "last.pt")["model"]["1.weight"], wrote[0][1])
+    kept = read_checkpoint(tmp_path / "alone" / "last.pt")["model"]
+    assert torch.equal(kept["1.weight"], wrote[0][1])
 
 
 # Where the pixels lie

@@ -32,7 +32,7 @@ from mshnet.detection import Detection
 from mshnet.device import device_for, open_device
 from mshnet.files import write_atomic
 from mshnet.recipe import Config
-from mshnet.run import FORMAT, Folder, Interrupted, State, Stop, Stopped, load, write_checkpoint
+from mshnet.run import Folder, Interrupted, State, Stop, Stopped, read_checkpoint, write_checkpoint
 from mshnet.task import predictions, score_split
 from mshnet.train import Job, Losses, train, train_step
 from mshnet.weights import checksum
@@ -96,7 +96,7 @@ def ask(number=signal.SIGTERM, times=1):
 
 def result(folder):
     "All a run ends with: one sum for both sets of weights, optimizer and places; its losses."
-    content = load(folder / "last.pt")
+    content = read_checkpoint(folder / "last.pt")
     names = ("model", "trained", "optimizer", "scaler", "epoch", "phase", "best", "step", "total")
     losses = [entry["loss"] for entry in Folder(folder).history()]
     return checksum({name: content[name] for name in names}), losses
@@ -227,7 +227,7 @@ def test_a_signal_stops_a_command_which_then_goes_on(tmp_path, capsys, monkeypat
             assert folder.joinpath("scores.json").exists()
             assert f"stopped  {name}; nothing is lost. Run the same command again" in out
             assert folder.joinpath("train.log").read_text().splitlines() == out.splitlines()
-            assert load(folder / "last.pt")["epoch"] + 1 == told["epochs_done"]
+            assert read_checkpoint(folder / "last.pt")["epoch"] + 1 == told["epochs_done"]
     monkeypatch.setattr(Detection, "report", lambda *_: None)  # pictures
     last = f"--epochs={status(tmp_path / 'SIGTERM')['epochs_done'] + 1}"
     assert main(["train", *FLAGS, last, f"--resume={tmp_path / 'SIGTERM'}"]) == 0
@@ -373,7 +373,7 @@ def test_no_time_at_all_is_one_step_and_no_error(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(Detection, "report", lambda *_: None)  # pictures
     words = ["train", *FLAGS, "--batch-size=4", f"--output-dir={tmp_path / 'run'}"]
     assert main([*words, "--epochs=1", "--max-hours=1e-6"]) == 75
-    content = load(tmp_path / "run" / "last.pt")
+    content = read_checkpoint(tmp_path / "run" / "last.pt")
     assert (content["epoch"], content["step"]) == (-1, 1)
     assert "Run the same command again to resume" in capsys.readouterr().out
     assert not (tmp_path / "run" / "scores.json").exists()
@@ -435,7 +435,7 @@ def test_the_best_epoch_is_kept(tmp_path, monkeypatch, epochs):
     run = run_it(tiny(tmp_path / "a", epochs=epochs, **chosen))
     kept = run.scores["protocol"]["chosen"]
     assert kept.startswith("epoch 0, by iou") and "held-out" in kept
-    assert (load(run.folder / "best.pt")["epoch"], len(run.history)) == (0, epochs)
+    assert (read_checkpoint(run.folder / "best.pt")["epoch"], len(run.history)) == (0, epochs)
     assert {e["split"] for e in run.history} == {"val"}
 
 
@@ -561,7 +561,7 @@ def test_a_run_that_stops_in_an_older_checkpoint_counts_its_own_epochs(tmp_path)
     shutil.copy(folder / "previous.pt", folder / "last.pt")
     with pytest.raises(Stopped):
         run_it(tiny(folder), at=2, then=ask())
-    assert load(folder / "last.pt")["epoch"] + 1 == status(folder)["epochs_done"] == 2
+    assert read_checkpoint(folder / "last.pt")["epoch"] + 1 == status(folder)["epochs_done"] == 2
     assert len(Folder(folder).history()) == 3
 
 
@@ -749,7 +749,7 @@ def test_a_disk_that_is_full_when_a_run_is_stopped_is_said(tmp_path, monkeypatch
         run_it(config, at=at, then=ask())
     assert "nothing is lost" not in capsys.readouterr().out
     assert status(tmp_path / "run")["state"] == "failed"
-    assert load(tmp_path / "run" / "last.pt")["epoch"] == at // 4 - 1 - (at == 8)
+    assert read_checkpoint(tmp_path / "run" / "last.pt")["epoch"] == at // 4 - 1 - (at == 8)
 
 
 def test_a_folder_that_cannot_be_made_or_vanishes_is_one_line(tmp_path, capsys):
@@ -785,7 +785,8 @@ def test_a_disk_that_fills_up_ends_the_run_and_nothing_is_lost(tmp_path, monkeyp
     error = pytest.raises(UserError, match=r"cannot be written \(No space left on device\)")
     with monkeypatch.context() as patch, error:
         run_it(config, at=10, then=lambda: patch.setattr(os, name, full))
-    assert load(tmp_path / "run" / "last.pt")["epoch"] in (0, 1)  # the last may be on its way
+    epoch = read_checkpoint(tmp_path / "run" / "last.pt")["epoch"]
+    assert epoch in (0, 1)  # the last may be on its way
     assert result(run_it(config).folder) == whole(Small)
     assert not list((tmp_path / "run").glob(".*.tmp"))
 
@@ -811,7 +812,7 @@ def test_a_file_that_cannot_take_its_place_leaves_the_one_before(tmp_path, monke
 
 def flipped(file):
     "The content of a checkpoint with one bit of a tensor changed, for every tensor and some bits."
-    good, content = file.read_bytes(), load(file)
+    good, content = file.read_bytes(), read_checkpoint(file)
     for value in [*content["model"].values(), content["optimizer"]["state"][0]["exp_avg"]]:
         pixels = bytes(value.untyped_storage())
         if len(pixels) < 16:  # may stand elsewhere in the file too
@@ -828,7 +829,7 @@ def test_a_bit_that_flipped_is_found_wherever_it_is(tmp_path, capsys):
     for bad in flipped(run.folder / "last.pt"):
         (tmp_path / "bad.pt").write_bytes(bad)
         with pytest.raises(UserError, match="damaged"):
-            load(tmp_path / "bad.pt")
+            read_checkpoint(tmp_path / "bad.pt")
     assert main(["test", f"--weight-path={tmp_path / 'bad.pt'}", "--device=cpu"]) == 2
     assert "damaged" in capsys.readouterr().err
 
@@ -870,17 +871,18 @@ def test_checkpoints_of_the_format_before_go_on_and_of_the_next_are_refused(tmp_
     config, last = tiny(tmp_path / "run"), tmp_path / "run" / "last.pt"
     run_it(config.model_copy(update={"epochs": 2}))
     (tmp_path / "run" / "previous.pt").unlink()
-    content = load(last)
-    write_checkpoint(content | {"format": FORMAT + 1}, tmp_path / "new.pt")
-    with pytest.raises(UserError, match=f"newer mshnet .format {FORMAT + 1}.; update mshnet"):
-        load(tmp_path / "new.pt")
+    content = read_checkpoint(last)
+    newer = content["format"] + 1
+    write_checkpoint(content | {"format": newer}, tmp_path / "new.pt")
+    with pytest.raises(UserError, match=f"newer mshnet .format {newer}.; update mshnet"):
+        read_checkpoint(tmp_path / "new.pt")
     new = ("step", "total")
     old = {name: value for name, value in content.items() if name not in new}
     torch.save(old | {"format": 1, "random": torch.get_rng_state()}, last)
     assert result(run_it(config).folder) == whole(Small)
     torch.save(content, tmp_path / "bare.pt")
     with pytest.raises(UserError, match="damaged"):  # this format has a checksum
-        load(tmp_path / "bare.pt")
+        read_checkpoint(tmp_path / "bare.pt")
 
 
 def test_a_run_with_a_retired_recipe_is_refused_by_its_name(tmp_path):
@@ -889,7 +891,7 @@ def test_a_run_with_a_retired_recipe_is_refused_by_its_name(tmp_path):
     run_it(config.model_copy(update={"epochs": 2}))
     last = tmp_path / "run" / "last.pt"
     for rule, refused in (("sqrt", True), ("fixed", False)):
-        content = load(last)
+        content = read_checkpoint(last)
         content["config"]["lr_rule"] = rule
         torch.save(content | {"checksum": checksum(content)}, last)
         if refused:
@@ -984,7 +986,7 @@ def test_a_task_keeps_the_rates_of_its_groups(tmp_path):
     for epochs in (2, 3):
         longer = config.model_copy(update={"epochs": epochs})
         run = train(longer, Groups(longer))
-        groups = load(run.folder / "last.pt")["optimizer"]["param_groups"]
+        groups = read_checkpoint(run.folder / "last.pt")["optimizer"]["param_groups"]
         assert [g["lr"] for g in groups] == pytest.approx([0.001, 0.05])
 
 

@@ -23,7 +23,7 @@ from mshnet.loss import mshnet_loss
 from mshnet.model import MSHNet
 from mshnet.predict import predict
 from mshnet.recipe import Config
-from mshnet.run import load
+from mshnet.run import read_checkpoint
 from mshnet.show import draw_run, samples
 from mshnet.task import Task, make_task, score_split, trained_model
 from mshnet.train import average, train
@@ -53,7 +53,7 @@ def runs(tmp_path_factory):
 
 def weights(run):
     "All numbers that a checkpoint of a run holds for its model."
-    return load(run.folder / "last.pt")["model"]
+    return read_checkpoint(run.folder / "last.pt")["model"]
 
 
 def same(one, other):
@@ -92,7 +92,7 @@ def test_a_lower_score_is_the_better_one(tmp_path):
     "best.pt is the epoch with the smallest error on the test split."
     run = train(toy("ring", choose="test", epochs=4, output_dir=str(tmp_path / "run")))
     errors = [entry["scores"]["error"] for entry in run.history]
-    assert load(run.folder / "best.pt")["best"]["epoch"] == errors.index(min(errors))
+    assert read_checkpoint(run.folder / "best.pt")["best"]["epoch"] == errors.index(min(errors))
     chosen = f"epoch {errors.index(min(errors))}, by error on the TEST list itself"
     assert run.scores["protocol"]["chosen"] == chosen
 
@@ -344,7 +344,7 @@ def test_detection_trains_to_the_bits_of_a_plain_loop(tmp_path):
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), config.clip_grad)
         optimizer.step()
-    kept = load(run.folder / "last.pt")
+    kept = read_checkpoint(run.folder / "last.pt")
     assert same(kept["trained"], dict(model.state_dict()))
     assert same(kept["model"], dict(ema.state_dict()))
 

@@ -19,7 +19,7 @@ from mshnet.core import UserError, configure
 from mshnet.detection import Detection
 from mshnet.device import open_device
 from mshnet.evaluate import evaluate
-from mshnet.run import State, load
+from mshnet.run import State, read_checkpoint
 from mshnet.task import count_predictions, predictions, score_split
 from mshnet.train import Job, is_best, train, train_epoch
 
@@ -188,10 +188,10 @@ def test_weights_of_the_warm_up_are_scored_with_its_single_head(tmp_path):
     with pytest.warns(UserWarning, match="within the warm-up"):
         config = configure(TINY | changes)
     run = train(config)
-    assert load(run.folder / "best.pt")["phase"] == "warm-up"
+    assert read_checkpoint(run.folder / "best.pt")["phase"] == "warm-up"
     task, device = Detection(config), open_device("cpu", "fp32")
     model = task.model()
-    model.load_state_dict(load(run.folder / "best.pt")["model"])
+    model.load_state_dict(read_checkpoint(run.folder / "best.pt")["model"])
     want = score_split(task, device.to_device(model), task.splits()["test"], device, "warm-up")
     assert run.scores["line"] == str(want)
 

@@ -6,7 +6,7 @@ import warm
 from conftest import train_and_kill
 
 from mshnet.core import configure
-from mshnet.run import Folder, load
+from mshnet.run import Folder, read_checkpoint
 from mshnet.task import trained_task
 from mshnet.train import train
 
@@ -49,7 +49,7 @@ def test_a_killed_run_resumes_to_the_same_bits(runs, name, step, tmp_path):
     asked = configure({"resume": str(tmp_path / "run/last.pt"), "device": "cpu"})
     assert asked.task == name
     again, run = train(asked), runs[name]
-    mine, whole = (load(each.folder / "last.pt")["model"] for each in (again, run))
+    mine, whole = (read_checkpoint(each.folder / "last.pt")["model"] for each in (again, run))
     assert mine.keys() == whole.keys() and all(torch.equal(mine[k], whole[k]) for k in whole)
     assert [e["loss"] for e in again.history] == [e["loss"] for e in run.history]
     assert again.scores["scores"] == run.scores["scores"]

@@ -251,7 +251,7 @@ def look(folder: Path) -> dict[str, Any]:
         if name == "previous.pt" and isinstance(found["last.pt"], dict):
             continue  # nobody reads it then
         try:
-            content = run.load(folder / name)
+            content = run.read_checkpoint(folder / name)
         except UserError:
             found[name] = None if (folder / name).exists() else "missing"
             continue

@@ -37,7 +37,7 @@ from scipy import ndimage
 from scores import HEADINGS, cells, markdown_table
 
 from mshnet.core import Settings, UserError, configure
-from mshnet.data import load, splits
+from mshnet.data import load_data, splits
 from mshnet.evaluate import Detector, evaluate, trained_model
 from mshnet.export import safetensors_bytes
 from mshnet.metrics import BINS, Found, Histogram, objects, pd_fa
@@ -76,7 +76,7 @@ def pictures(data: Path) -> Iterator[Picture]:
 def listed(data: Path, sets: Sequence[str]) -> Iterator[Picture]:
     "The images of training lists."
     for name in sets:
-        parts, findings = load(Config(dataset_dir=str(data / name)), ["train"])
+        parts, findings = load_data(Config(dataset_dir=str(data / name)), ["train"])
         findings.settle()
         split = parts["train"]
         for i, key in enumerate(split.names):

@@ -4,7 +4,7 @@
 # > For a student who wants to see how a score is computed. We call every function ourselves, from an image file to the score line, and get the same line as `mshnet test`.
 
 # %% [markdown]
-# `mshnet test` reads images, predicts and counts. Fifteen functions and methods do the work. Most take plain values: a path, an array, a tensor. Each heading links to the notebook that explains its function. In a notebook, `load??` shows the source of `load`.
+# `mshnet test` reads images, predicts and counts. Fifteen functions and methods do the work. Most take plain values: a path, an array, a tensor. Each heading links to the notebook that explains its function. In a notebook, `load_data??` shows the source of `load_data`.
 #
 # First we need a data set. We write four synthetic scenes to a folder, with masks and a list of names:
 
@@ -32,19 +32,19 @@ config = Config(dataset_dir=str(root), batch_size=4, device="cpu", precision="fp
 # %% [markdown]
 # ## The files
 #
-# ### 1. `load`: a folder becomes pairs ([data](../21_data.ipynb))
+# ### 1. `load_data`: a folder becomes pairs ([data](../21_data.ipynb))
 #
-# `load` reads the requested splits and caches them for the process. It returns two things: each `Split` (the names, and the pairs of image and mask), and its findings (everything that is wrong with the files).
+# `load_data` reads the requested splits and caches them for the process. It returns two things: each `Split` (the names, and the pairs of image and mask), and its findings (everything that is wrong with the files).
 
 # %%
-from mshnet.data import load
+from mshnet.data import load_data
 
-parts, findings = load(config, ["test"])
+parts, findings = load_data(config, ["test"])
 split = parts["test"]
 print(len(split), "images,", len(findings.errors), "errors; the first is", split.names[0])
 
 # %% [markdown]
-# ### 2. `find_dataset`, which `load` calls first ([fetch](../13_fetch.ipynb))
+# ### 2. `find_dataset`, which `load_data` calls first ([fetch](../13_fetch.ipynb))
 #
 # It finds the data set that `--dataset-dir` names. It uses a folder as it is and unpacks an archive. It looks for a name next to the notebook, in Kaggle's input and on Drive.
 

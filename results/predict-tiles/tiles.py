@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from mshnet.data import load
+from mshnet.data import load_data
 from mshnet.evaluate import Detector
 from mshnet.metrics import match_exact
 from mshnet.predict import detections, predict_frame
@@ -33,7 +33,7 @@ SUMMARY = Path(__file__).with_name("summary.json")
 
 def test_list(folder: str) -> list[np.ndarray]:
     "Every image of the test list, at its own size."
-    split = load(Config(dataset_dir=folder), ["test"])[0]["test"]
+    split = load_data(Config(dataset_dir=folder), ["test"])[0]["test"]
     return [split.pairs[i][0] for i in range(len(split))]
 
 

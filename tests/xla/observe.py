@@ -20,7 +20,7 @@ from mshnet.data import Split
 from mshnet.detection import NETWORKS, Detection
 from mshnet.device import OPTIMIZERS, open_device, update
 from mshnet.recipe import Config
-from mshnet.run import Folder, State, each_tensor, load
+from mshnet.run import Folder, State, each_tensor, read_checkpoint
 from mshnet.task import score_split
 from mshnet.train import Job, beginning, prepare_step, train
 from mshnet.xla import host_operations, xla, xla_counts
@@ -166,7 +166,7 @@ def travel(folder):
             config = Config(**SIZE).model_copy(update=warm | {"device": kind, "epochs": epochs})
             before = Folder(folder).file("last.pt")
             if before.exists():
-                want, task = load(before), Detection(config)
+                want, task = read_checkpoint(before), Detection(config)
                 state = beginning(Job(task, task.splits(), open_device(kind), Folder(folder)))
                 seen[kind] = equal(want, state)
             run = train(config)
