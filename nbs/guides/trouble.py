@@ -33,7 +33,7 @@ status
 #
 # | message | what to do |
 # |---|---|
-# | `unexpected argument ...; see mshnet ... --help` | without a flag, `train`, `data`, `doctor` and `bench` take the folder of one data set, `test` and `export` one run. Every other value needs its flag. If a pattern such as `runs/NUAA-SIRST-*` fits several runs, name one |
+# | `unexpected argument ...; see mshnet ... --help`, or `... is given as well; use one of them` | without a flag, `train`, `data`, `doctor` and `bench` take the folder of one data set, `test` and `export` one run. Every other value needs its flag. If a pattern such as `runs/NUAA-SIRST-*` fits several runs, name one |
 # | papermill prints "Passed unknown parameter" | the setting works, although the settings cell does not list it. An unknown name raises an error in the next cell |
 # | the first cell of a notebook stops: mshnet has no address yet | the project is not published, and the cell found no wheel. Make one with `make wheel`. Upload or attach it ([Colab and Kaggle](cloud.ipynb)), or put it next to the notebook. If it is in `MyDrive`, mount the Drive first |
 # | the shell does not know `mshnet` | activate the environment in which it is installed ([install](first_run.ipynb)) |
