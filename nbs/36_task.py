@@ -94,11 +94,25 @@ for epoch in range(5):
     print(f"epoch {epoch}: loss {loss.item():.4f}")
 print(f"y = {model.weight.item():.2f}x {model.bias.item():+.2f}")
 
+# %% [markdown]
+# ## The learning rate
+#
+# The gradients of an untrained network are large and differ from batch to batch, so the first steps are small. Towards the end a small learning rate lets the weights converge; the cosine lowers it smoothly. `Task.rate` in four epochs of 50 steps; the warm-up takes one epoch, with a cosine at most a tenth of the run:
+
+# %%
+plt.figure(figsize=(7, 2.4), layout="constrained")
+for schedule in ("constant", "cosine"):
+    task = Line(Config(epochs=4, schedule=schedule))
+    rates = [task.rate(step, 50) for step in range(200)]
+    plt.plot(rates, label=schedule)
+plt.gca().set(xlabel="step", ylabel="learning rate")
+plt.legend();
+
 
 # %% [markdown]
 # ## The class `Task`
 #
-# A subclass writes six methods: `splits`, `batch`, `model`, `loss`, `predict` and `tally`. All others have a default. A sample takes its random numbers from `rng`, on the host, and every evaluation uses the same ones.
+# A subclass writes six methods: `splits`, `batch`, `model`, `loss`, `predict` and `tally`. All others have a default. Augmentation takes its random numbers from `rng`, on the host: new ones in each epoch, the same ones in each evaluation.
 
 # %%
 #| export
@@ -687,21 +701,6 @@ def _sample(prediction: Any, index: int) -> Any:
 def predictions_folder(weights: str | Path, output_dir: str | Path, usual: str) -> Path:
     "Where a prediction is written: as asked, else predictions/ and the name of the weights."
     return Path(output_dir or Path("predictions") / (Path(weights).name or usual))
-
-
-# %% [markdown]
-# ## The learning rate
-#
-# The gradients of an untrained network are large and differ from batch to batch, so the first steps are small. Towards the end a small learning rate lets the weights converge; the cosine lowers it smoothly. `Task.rate` in four epochs of 50 steps; the warm-up takes one epoch, with a cosine at most a tenth of the run:
-
-# %%
-plt.figure(figsize=(7, 2.4), layout="constrained")
-for schedule in ("constant", "cosine"):
-    task = Line(Config(epochs=4, schedule=schedule))
-    rates = [task.rate(step, 50) for step in range(200)]
-    plt.plot(rates, label=schedule)
-plt.gca().set(xlabel="step", ylabel="learning rate")
-plt.legend();
 
 # %% [markdown]
 # ## Questions

@@ -132,7 +132,7 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether all epochs are done, or no better score is to come (`patience`).
+        """Whether all epochs are done, or `patience` epochs passed without a better score.
 
         If not, the time was over, and the same settings resume it.
         """
