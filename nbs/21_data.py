@@ -250,7 +250,9 @@ def _mask_scale(masks: Iterable[tuple[np.ndarray, bool]]) -> float:
     for values, coloured in masks:
         any_coloured |= coloured
         grey = values.dtype == np.uint8
-        found = np.flatnonzero(np.bincount(values.ravel())) if grey else np.unique(values)[-1000:]
+        found = np.flatnonzero(Image.fromarray(values).histogram()) if grey else np.zeros(0)
+        for row in () if grey else values:  # without a sorted copy of a large mask
+            found = np.union1d(found, row)[-1000:]
         levels.update(found.astype(float).tolist())
     top = max(levels)
     whole = top > 1 and all(level.is_integer() for level in levels)
