@@ -12,6 +12,7 @@ import errno
 import os
 import re
 import sys
+import textwrap
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -135,7 +136,7 @@ _TEXTS = {  # of settings that each command uses in its own way
     "output_dir predict": "folder of the results (default: predictions/NAME)",
     "output_dir bench": "folder of the measurements (default: runs/bench)",
 }
-_PRESETS = {  # by task and name; without a line here: the default recipe
+_PRESETS = {  # by task and name; of others, what they change
     "detect paper": "the original recipe: 400 epochs, Adagrad, SLS loss, crops of 256",
     "detect quick": "a trial: 9 epochs at 128x128 pixels; used without a data set",
     "detect a100": "batches of 16 and twice the learning rate, for a large GPU",
@@ -259,17 +260,18 @@ def _add_settings(
             group.add_argument(_flag(name), help=hint, **how)
             for alias in (alias for alias, target in ALIASES.items() if target == name):
                 group.add_argument(_flag(alias), help=argparse.SUPPRESS, **how)
-    if (whole and "preset" in names) or "preset" in daily:
+    if settings.presets and "preset" in (names if whole else daily):
         parser.epilog = _presets(settings)
 
 
 def _presets(settings: type[Settings]) -> str:
-    "The presets of a task, each with what it is for."
-    task = settings.model_fields["task"].default
-    texts = {
-        name: _PRESETS.get(f"{task} {name}", "the default recipe") for name in settings.presets
-    }
-    return "\n".join(["presets:", *(f"  {name:12} {text}" for name, text in texts.items())])
+    "The presets of a task, each with what it is for, or what it changes."
+    lines, task = ["presets:"], settings.model_fields["task"].default
+    for name, values in settings.presets.items():
+        text = ", ".join(f"{key} {value}" for key, value in values.items()) or "the default recipe"
+        text = _PRESETS.get(f"{task} {name}", textwrap.shorten(text, 66, placeholder=" ..."))
+        lines.append(f"  {name:12} {text}")
+    return "\n".join(lines)
 
 # %% ../nbs/57_cli.ipynb #_task_of_words
 def _task_of_words(words: Sequence[str]) -> tuple[type[Settings], dict[str, Any]]:
@@ -307,21 +309,15 @@ def parse(
     if "inputs" in written:  # there may be flags between them
         written["inputs"] += [word for word in rest if not word.startswith("-")]
         rest = [word for word in rest if word.startswith("-")]
-    for name, flag in (("folder", "dataset_dir"), ("weights", "weight_path")):
-        path = written.pop(name, "")
-        if path and (not rest or words[1] == path):  # else a value of an unknown flag; read as ours
-            if (other := written.get(flag, path)) != path:
-                text = f"{path}: {_flag(flag)} {other} is given as well; use one of them"
-                raise UserError(text)
-            at = len(words) - 1 - words[::-1].index(path)
-            return parse([command, f"{_flag(flag)}={path}", *words[1:at], *words[at + 1 :]])
+    weights = written.pop("weights", "")
+    if weights and (not rest or words[1] == weights):  # else it is the value of an unknown flag
+        _expect_same(weights, "weight_path", written)
+        at = len(words) - 1 - words[::-1].index(weights)
+        return parse([command, f"--weight-path={weights}", *words[1:at], *words[at + 1 :]])
     if rest:
         raise UserError(_misfit(rest[0], command, settings))
-    data = written.get("dataset_dir", "")
-    of_run = data.endswith(".pt") or (data and os.path.exists(os.path.join(data, "config.json")))
-    if command == "train" and of_run:
-        todo = f"use --resume {data}, or --weight-path {data} to start from its weights"
-        raise UserError(f"{data} is no data set; {todo}")
+    if folder := written.pop("folder", ""):
+        written["dataset_dir"] = _data_folder(command, folder, written)
     return command, written, file, trained if command == "test" else {}
 
 
@@ -338,6 +334,22 @@ def _misfit(word: str, command: str, settings: type[Settings]) -> str:
             return f"{word}: a flag begins with two dashes; use -{word}"
         return f"mshnet {command} has no option {word}; leave it out"
     return unknown(name, [*_OPTIONS.get(command, {}), *_flags_of(command, settings)], f"; {see}")
+
+
+def _expect_same(path: str, name: str, written: dict[str, Any]) -> None:
+    "UserError if a flag names another path than the one that is given without it."
+    if (other := written.get(name, path)) != path:
+        raise UserError(f"{path}: {_flag(name)} {other} is given as well; use one of them")
+
+
+def _data_folder(command: str, folder: str, written: dict[str, Any]) -> str:
+    "The data set that is named without a flag; UserError for a run or a second data set."
+    _expect_same(folder, "dataset_dir", written)
+    of_run = folder.endswith(".pt") or os.path.exists(os.path.join(folder, "config.json"))
+    if command == "train" and of_run:
+        todo = f"use --resume {folder}, or --weight-path {folder} to start from its weights"
+        raise UserError(f"{folder} is no data set; {todo}")
+    return folder
 
 # %% ../nbs/57_cli.ipynb #_note
 def _note(line: str) -> None:

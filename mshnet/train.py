@@ -29,7 +29,7 @@ from typing import Any
 
 import torch
 
-from .core import STOPPED, TIME_OVER, Settings, UserError, as_user_error, counted
+from .core import STOPPED, TIME_OVER, Settings, UserError, counted
 from mshnet.device import (
     Device,
     best_device,
@@ -483,10 +483,9 @@ def _begin_with_weights(job: Job, state: State) -> None:
     "Begin with the weights of a file, and record which images they were trained on."
     config, record = job.config, job.record
     file = weights_file(config.weight_path, config.task)
-    with as_user_error():
-        content = load_weights(state.model, file)
-        if state.ema is not None:
-            load_weights(state.ema, file, content)
+    content = load_weights(state.model, file)
+    if state.ema is not None:
+        load_weights(state.ema, file, content)
     earlier = content.get("data", {}) if isinstance(content, dict) else {}
     judge = judge_split(config)
     remedy = "; use --choose last" if judge == "val" else ""

@@ -64,7 +64,7 @@ def refused(capsys, line):
         (f"test --weight-path {'a' * 3000}", "weight_path="),
         ("trian", "invalid choice"),
         ("data no/such/folder", "there is no such folder"),
-        ("data a b", "b: --dataset-dir a is given as well; use one of them"),
+        ("data a b", "unexpected argument 'b'; see mshnet data --help"),
         ("train a --dataset-dir b", "a: --dataset-dir b is given as well; use one of them"),
         ("test a b", "b: --weight-path a is given as well; use one of them"),
         ("export none.pt", "none.pt: there is no such file"),

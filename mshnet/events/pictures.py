@@ -87,11 +87,8 @@ def draw_confusion(confusion: Sequence[Sequence[int]], names: Sequence[str]) -> 
 def draw_answers(run: Path, config: EventsConfig) -> None:
     "Draw three recordings of the test list, and the confusions, into figures/ of a finished run."
     task, model = trained_task(run, config)
-    save, names, folder = (
-        resolve("mshnet.show:save_picture"),
-        config.sensor.classes,
-        run / "figures",
-    )
+    save, folder = resolve("mshnet.show:save_picture"), run / "figures"
+    names = config.sensor.classes
     details, data = read_record(run / "details.json"), task.splits(["test"])["test"]
     if details:
         save(draw_confusion(details["confusion"], names), folder / "confusion.png")

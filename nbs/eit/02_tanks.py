@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mshnet.core import UserError, as_user_error, counted, first_line, read_text
+from mshnet.core import UserError, counted, first_line, read_text
 from mshnet.eit.tank import (
     DISTANCE,
     VALUES,
@@ -85,8 +85,7 @@ class Stats:
     @classmethod
     def read(cls, folder: Path) -> "Stats":
         "The statistics in mean.pth and std.pth, each [1,16,13]; UserError if they cannot be used."
-        with as_user_error():
-            found = {name: read_file(folder / f"{name}.pth") for name in ("mean", "std")}
+        found = {name: read_file(folder / f"{name}.pth") for name in ("mean", "std")}
         for name, x in found.items():
             right = isinstance(x, Tensor) and x.numel() == VALUES and x.isfinite().all()
             if not right or (name == "std" and not (x > 0).all()):

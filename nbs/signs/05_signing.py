@@ -339,8 +339,9 @@ class Signs(Task):
     def _clip(self, data: Any, row: int, epoch: int | None) -> tuple[Any, tuple[str, ...]]:
         "A clip as the network sees it, perhaps spliced in training, and its glosses."
         rng = None if epoch is None else self.rng(row, epoch)
-        frames, glosses = data.read(row), data.sentences[row]
-        if rng is not None and self.places and rng.random() <= SPLICED:
+        if rng is None or not self.places or rng.random() > SPLICED:
+            frames, glosses = data.read(row), data.sentences[row]
+        else:
             frames, glosses = _splice(data, row, self.places, rng)
         return _as_seen(frames, glosses, self.config, rng), glosses
 
