@@ -8,10 +8,8 @@
 # MSHNet (Liu et al., CVPR 2024, arXiv:2403.19366) does this with a U-Net, attention in every block and a prediction at each of four scales. We look at a scene and at the whole network, build its parts, and end with what the trained network sees in the scene. [MSHNet in one page](guides/one_page.ipynb) has the same network in 60 lines. The version here can also load the published weights, starts training well, and runs on TPUs.
 
 # %%
-#| default_exp model
-
-# %%
 #| hide
+#| default_exp model
 import matplotlib.pyplot as plt
 from fastcore.test import test_close
 

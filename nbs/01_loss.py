@@ -10,10 +10,8 @@
 # with the scale factor $a$ and the location loss $L_{\mathrm{loc}}$. We build the three terms one by one and draw them. Then we ask what the loss does to a prediction that is wrong everywhere. There it fails, and the default recipe uses a different loss.
 
 # %%
-#| default_exp loss
-
-# %%
 #| hide
+#| default_exp loss
 import matplotlib.pyplot as plt
 from fastcore.test import test_close, test_eq
 

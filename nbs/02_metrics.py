@@ -11,10 +11,8 @@
 # We first count all five on two small images. Then we ask which prediction found which target, which is where programs differ. The code for a whole data set comes last. [How the scores are defined](guides/scores.ipynb) is the short version for readers of tables.
 
 # %%
-#| default_exp metrics
-
-# %%
 #| hide
+#| default_exp metrics
 import matplotlib.pyplot as plt
 import torch
 from fastcore.test import test_close, test_eq

@@ -8,10 +8,8 @@
 # So all settings are fields of one frozen `Config`. We create one, make mistakes, combine sources that contradict each other, and see which settings decide the name of a run.
 
 # %%
-#| default_exp core
-
-# %%
 #| hide
+#| default_exp core
 import tempfile
 
 from mshnet.core import Config, configure, run_name

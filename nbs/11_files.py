@@ -14,10 +14,8 @@
 # A rename happens or does not happen, and at every moment `last.pt` is the old file or the new one, never half of one. All pages of the library write, copy and lock files with the functions of this one.
 
 # %%
-#| default_exp files
-
-# %%
 #| hide
+#| default_exp files
 import tempfile
 
 from mshnet.files import replacing, write_atomic, write_json

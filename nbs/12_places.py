@@ -12,10 +12,8 @@
 # | your machine | `data` | `runs` | everything |
 
 # %%
-#| default_exp places
-
-# %%
 #| hide
+#| default_exp places
 from mshnet.core import Config
 from mshnet.places import run_folder, session_hours, where
 

@@ -14,10 +14,8 @@
 # | empty | none: the data are synthetic scenes |
 
 # %%
-#| default_exp fetch
-
-# %%
 #| hide
+#| default_exp fetch
 import tempfile
 
 from fastcore.test import expect_fail

@@ -6,10 +6,8 @@
 # What decides the score of a detector? The images and their size, the training crops, the loss, the optimizer, and a dozen small numbers. All of them are settings with a default, a range and a description. A *preset* changes a few defaults under one name.
 
 # %%
-#| default_exp recipe
-
-# %%
 #| hide
+#| default_exp recipe
 import matplotlib.pyplot as plt
 import numpy as np
 from fastcore.test import test_eq

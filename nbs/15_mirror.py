@@ -12,10 +12,8 @@
 # ```
 
 # %%
-#| default_exp mirror
-
-# %%
 #| hide
+#| default_exp mirror
 import tempfile
 
 from mshnet.mirror import Mirror

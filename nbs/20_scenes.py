@@ -15,10 +15,8 @@
 # Equal seeds give equal scenes. A score on them shows that a method works at all, not how good it is on real images.
 
 # %%
-#| default_exp scenes
-
-# %%
 #| hide
+#| default_exp scenes
 from PIL import Image
 
 # %%

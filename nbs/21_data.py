@@ -8,10 +8,8 @@
 # We make such a folder, draw its pairs, break it in five ways, and let the report find them. Then we ask what a target is in a mask, and which images a run may learn from.
 
 # %%
-#| default_exp data
-
-# %%
 #| hide
+#| default_exp data
 import tempfile
 
 import matplotlib.pyplot as plt

@@ -6,10 +6,8 @@
 # A training set of a few hundred images is seen hundreds of times. Augmentation changes the pixels each time, in ways that leave the answer known: if the image is mirrored, so is its mask. What may change depends on the task. An upside-down sky is no sky, but a target of five pixels looks the same from all sides, so every orientation is a free training image.
 
 # %%
-#| default_exp augment
-
-# %%
 #| hide
+#| default_exp augment
 import matplotlib.pyplot as plt
 
 from mshnet.data import scenes

@@ -6,10 +6,8 @@
 # An infrared camera writes 14 or 16 bits and a network reads 8. A careless conversion between them loses the small targets. The other difficulty is the file: one image, the pages of a TIFF, a video, an animated GIF, PNG or WebP, complete or broken off. This page turns all of them into one sequence of 8-bit frames, read as for training.
 
 # %%
-#| default_exp frames
-
-# %%
 #| hide
+#| default_exp frames
 import tempfile
 
 from mshnet.data import grey_range

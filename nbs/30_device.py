@@ -9,10 +9,8 @@
 # - **No float64 on a device.** MPS has none. Constants and sums are float32.
 
 # %%
-#| default_exp device
-
-# %%
 #| hide
+#| default_exp device
 import matplotlib.pyplot as plt
 
 from mshnet.device import open_device, update

@@ -8,10 +8,8 @@
 # So one rule decides whether a TPU is fast: **every step must record the same program**. First we see what breaks the rule. The machinery finds a TPU, or reports why it cannot be used, and makes a `Device` of it that counts what is compiled.
 
 # %%
-#| default_exp xla
-
-# %%
 #| hide
+#| default_exp xla
 from fastcore.test import expect_fail
 
 # %%

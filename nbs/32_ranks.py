@@ -12,10 +12,8 @@
 # The training loop calls `device.ranks` for all of this. With one process it is a `OneProcess`, from the page on [devices](30_device.ipynb); with several it is the `Ranks` of this page.
 
 # %%
-#| default_exp ranks
-
-# %%
 #| export
+#| default_exp ranks
 import atexit
 import gc
 import hashlib

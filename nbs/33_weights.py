@@ -6,10 +6,8 @@
 # `torch.load` of a downloaded file may run any code that its author put there: a pickle is a program. With `weights_only=True` it does not, but then many published files fail. Weights of one model come as a bare state dict, as `{"state_dict": ...}`, as `{"net": ..., "optimizer", "epoch", "iou"}` with a numpy scalar inside, with `module.` before every name when they come from several GPUs, in files called `.tar`, in PyTorch's old format from before zip files, as safetensors. All of them load here, by one call, and none may run code.
 
 # %%
-#| default_exp weights
-
-# %%
 #| hide
+#| default_exp weights
 import tempfile
 
 from mshnet.weights import find_weights, fit_weights, load_weights

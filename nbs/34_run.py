@@ -16,10 +16,8 @@
 # Sessions end without notice, so a killed run repeats one epoch, at most two, and no more. A run that is killed between its log line and its checkpoint repeats that epoch when it is resumed; the repeated line is marked, and readers take the last line of an epoch. A line that was cut off by a power failure is ignored. The records are for reading: a damaged one counts as missing. A run resumes from its checkpoint alone.
 
 # %%
-#| default_exp run
-
-# %%
 #| hide
+#| default_exp run
 import tempfile
 
 from fastcore.test import expect_fail

@@ -6,10 +6,8 @@
 # A run lasts hours, in a terminal, a notebook or a scheduler's queue. Around the training itself it needs a few plain services, and this page has them in the order in which a run meets them: a lock on its folder, a log of its output, a progress bar, and at the end one file to download. None of them changes a weight.
 
 # %%
-#| default_exp session
-
-# %%
 #| hide
+#| default_exp session
 import tempfile
 
 from mshnet.places import HERE

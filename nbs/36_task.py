@@ -6,10 +6,8 @@
 # The training loop moves batches, updates weights, scores epochs and keeps checkpoints. None of that depends on what an image or a mask is. The rest is behind one class, `Task`. Detection with MSHNet is one subclass. Tomography, event cameras and sign language are others, without a changed line in `device`, `run` or `train`.
 
 # %%
-#| default_exp task
-
-# %%
 #| hide
+#| default_exp task
 from typing import NamedTuple
 
 import matplotlib.pyplot as plt

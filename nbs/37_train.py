@@ -13,10 +13,8 @@
 # | `train_step` | parts of a batch | forward and backward pass; one update at the end |
 
 # %%
-#| default_exp train
-
-# %%
 #| hide
+#| default_exp train
 import matplotlib.pyplot as plt
 from fastcore.test import test_eq
 

@@ -10,10 +10,8 @@
 # You need this page only if you change the attention, or want to see how a backward pass is derived and checked.
 
 # %%
-#| default_exp cpu
-
-# %%
 #| hide
+#| default_exp cpu
 import matplotlib.pyplot as plt
 from fastcore.test import test_close, test_eq
 

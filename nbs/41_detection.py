@@ -6,10 +6,8 @@
 # The engine trains a `Task` and contains nothing about masks. A task defines six things: the data, the content of a batch, the network, its loss, its prediction, and how a prediction is counted. This page defines them for MSHNet.
 
 # %%
-#| default_exp detection
-
-# %%
 #| hide
+#| default_exp detection
 import matplotlib.pyplot as plt
 from fastcore.test import test_close
 

@@ -12,10 +12,8 @@
 # - the objects at two dozen thresholds, for Pd against Fa.
 
 # %%
-#| default_exp analyse
-
-# %%
 #| hide
+#| default_exp analyse
 import json
 from pathlib import Path
 

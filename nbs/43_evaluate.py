@@ -6,10 +6,8 @@
 # You have a file of weights: the one that comes with the library, one of your runs, or a published one. `evaluate` scores it on a test list and records how. A `Detector` returns the probability of target of each pixel of an image.
 
 # %%
-#| default_exp evaluate
-
-# %%
 #| hide
+#| default_exp evaluate
 import matplotlib.pyplot as plt
 import numpy as np
 from fastcore.test import expect_fail

@@ -8,10 +8,8 @@
 # We link each detection with one of the frame before, at most `reach` pixels away, so that all distances together are as small as possible (Crocker and Grier, 1996). A target that is missed in up to `memory` frames continues its track. A track is **confirmed** once it has `hits` detections among the last `among` frames. The package [trackpy](https://soft-matter.github.io/trackpy) does the linking; `pip install trackpy` installs it.
 
 # %%
-#| default_exp tracks
-
-# %%
 #| hide
+#| default_exp tracks
 import matplotlib.pyplot as plt
 from fastcore.test import test_eq
 

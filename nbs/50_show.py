@@ -6,10 +6,8 @@
 # A table of scores hides what a figure shows at a glance: a loss that jumps, a threshold that is badly chosen, masks that belong to other images. `draw_run` draws the learning curves, the trade-offs and the gallery of a finished run, and each of them can be drawn alone.
 
 # %%
-#| default_exp show
-
-# %%
 #| hide
+#| default_exp show
 import tempfile
 
 from mshnet.show import gallery, learning_curves, samples, trade_offs

@@ -8,10 +8,8 @@
 # ![The widget: an image, its ground truth, its probability and what was found, whole and magnified, above a slider for the threshold](images/explore.png)
 
 # %%
-#| default_exp explore
-
-# %%
 #| hide
+#| default_exp explore
 import tempfile
 
 from mshnet.recipe import Config

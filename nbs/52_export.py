@@ -6,10 +6,8 @@
 # A network that is right in Python is often wrong in the program that uses it: pixels are scaled to 0..1 twice, the colours are swapped, the mean is not subtracted, logits are compared with 0.5. Nothing fails then; the detector is just worse. So an exported ONNX file takes **the pixels as they are**, bytes of 0 to 255 in RGB, and does the rest itself. A byte cannot be scaled wrongly. The file returns the probability and the logits. (Near 1 a probability in float32 has few digits left; the logit keeps them.)
 
 # %%
-#| default_exp export
-
-# %%
 #| hide
+#| default_exp export
 from mshnet.export import export
 
 # %%

@@ -6,10 +6,8 @@
 # A trained network takes a tensor whose sides are multiples of 16. You have files: one image of any size, a video of 16 bits, a folder of ten thousand frames of which one is damaged. `find_targets` and `detect` are for one image. `mshnet predict` is for all the others. It reads, predicts, writes and forgets one frame after the other, so a thousand frames need no more memory than one.
 
 # %%
-#| default_exp predict
-
-# %%
 #| hide
+#| default_exp predict
 import tempfile
 
 import matplotlib.pyplot as plt

@@ -6,10 +6,8 @@
 # Two runs score an IoU of 0.62 and 0.65. Is the second better? Perhaps it was scored on different images, or its epoch was chosen on the test list, or the seed alone explains the difference. And better at what: small targets, or outlines?
 
 # %%
-#| default_exp compare
-
-# %%
 #| export
+#| default_exp compare
 import math
 import os
 from collections import defaultdict

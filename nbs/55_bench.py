@@ -12,10 +12,8 @@
 # How fast a plain PyTorch script is on the same device is measured by [a script of the repository](../results/baseline/beside.py), interleaved with the library, after a check that both compute the same.
 
 # %%
-#| default_exp bench
-
-# %%
 #| export
+#| default_exp bench
 import contextlib
 import json
 import statistics

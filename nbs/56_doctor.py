@@ -6,10 +6,8 @@
 # Most questions about a failed run are questions about its machine: which GPU, which torch, how much memory. The first cell of every notebook in `nbs/run` checks all of them, before an hour is spent. Each check reports one line, and a line that is not `ok` includes the remedy.
 
 # %%
-#| default_exp doctor
-
-# %%
 #| export
+#| default_exp doctor
 import contextlib
 import os
 import platform

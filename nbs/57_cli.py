@@ -6,10 +6,8 @@
 # A command line, a file and a notebook should accept the same settings under the same names, and report the same errors. Therefore we do not list the flags of `mshnet` in the code: we make them from the settings of the task. Values stay text until `configure` checks all of them at once.
 
 # %%
-#| default_exp cli
-
-# %%
 #| hide
+#| default_exp cli
 import io
 
 from mshnet.cli import main, make_parser

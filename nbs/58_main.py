@@ -4,10 +4,8 @@
 # > `python -m mshnet` is `mshnet`, for environments whose scripts are not on the path, and for launchers that start modules.
 
 # %%
-#| default_exp __main__
-
-# %%
 #| export
+#| default_exp __main__
 import os
 import signal
 import sys

@@ -6,10 +6,8 @@
 # Electrical impedance tomography looks into a body through its skin. A small current flows between two electrodes, and the voltages between the other electrodes depend on what the current met on its way. Our body is a round tank of salt water. The *forward problem* computes the voltages from the conductivity in the tank. It is easy, and this page solves it. The other pages solve the *inverse problem*: from voltages to an image.
 
 # %%
-#| default_exp eit.tank
-
-# %%
 #| hide
+#| default_exp eit.tank
 import matplotlib.pyplot as plt
 from fastcore.test import test_close
 

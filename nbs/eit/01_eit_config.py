@@ -8,10 +8,8 @@
 # The defaults train in minutes on a CPU. The preset `paper` is the published recipe at the published size; it needs accelerators and its data set. Its 200,000 steps are epochs of a size that depends on the data, so set `--epochs` for yours.
 
 # %%
-#| default_exp eit.eit_config
-
-# %%
 #| export
+#| default_exp eit.eit_config
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 

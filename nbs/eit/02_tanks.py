@@ -6,10 +6,8 @@
 # A training set is many pairs of voltages and a true image. Simulated pairs cost nothing, real ones are rare, and a wrong unit or a wrong order of the electrodes gives plausible but wrong images. So this page simulates pairs, reads them, and compares each data set with physics.
 
 # %%
-#| default_exp eit.tanks
-
-# %%
 #| hide
+#| default_exp eit.tanks
 import tempfile
 
 import matplotlib.pyplot as plt

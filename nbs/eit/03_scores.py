@@ -6,10 +6,8 @@
 # Electrodes around a tank of water measure voltages, and a method reconstructs an image: conductive objects are positive, resistive ones negative, water is 0. Two questions follow. Does the image show the right objects at the right position? And if the method also returns a standard deviation for each pixel, are its errors really that large?
 
 # %%
-#| default_exp eit.scores
-
-# %%
 #| export
+#| default_exp eit.scores
 from functools import cache
 
 import torch

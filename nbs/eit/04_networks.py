@@ -8,10 +8,8 @@
 # All networks here have one interface: `network(noisy, level, condition)`. The condition is the map of the voltages (16x16), or a stack of maps.
 
 # %%
-#| default_exp eit.networks
-
-# %%
 #| export
+#| default_exp eit.networks
 import math
 from collections import OrderedDict
 from typing import Any

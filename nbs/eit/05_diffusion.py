@@ -6,10 +6,8 @@
 # 208 voltages do not determine an image: many tanks give the same measurement within its noise. A network trained to predict the image returns the mean of all of them. A diffusion model samples one of them, and each new sample is a different one. Their mean is a reconstruction. Their standard deviation shows where the measurement contains little information.
 
 # %%
-#| default_exp eit.diffusion
-
-# %%
 #| export
+#| default_exp eit.diffusion
 from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import pairwise

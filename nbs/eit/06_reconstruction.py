@@ -6,10 +6,8 @@
 # The training loop trains, resumes, evaluates and exports any `Task`. This page is the task of tomography. It joins the parts of the earlier pages: tanks, scores, networks, diffusion.
 
 # %%
-#| default_exp eit.reconstruction
-
-# %%
 #| export
+#| default_exp eit.reconstruction
 import math
 import warnings
 from collections.abc import Iterable, Sequence

@@ -5,9 +5,6 @@
 #
 # A camera takes images at fixed times. An event camera takes none: each pixel compares the logarithm of its brightness with the value at its last report, and reports again when the change reaches a threshold. A report is an *event*: column x, row y, the time t in microseconds, and the polarity p (1: brighter, 0: darker). Where nothing moves, nothing is recorded.
 
-# %%
-#| default_exp events.recordings
-
 # %% [markdown]
 # Here is a bright disc that moves to the right in front of such a camera. On the left are its events in x, y and time: its leading edge makes pixels brighter (red), its trailing edge darker (blue). On the right are the same events, counted in bins of 20 ms. A network reads such bins.
 
@@ -31,6 +28,7 @@ for i, start in enumerate((20, 140, 240)):
 
 # %%
 #| export
+#| default_exp events.recordings
 import hashlib
 import re
 from collections.abc import Callable, Sequence

@@ -8,10 +8,8 @@
 # Times are texts with a unit, such as `10ms`. The published code has a `--dt` without a unit, and there it is no time: it divides each recording into `time_window / dt` bins, however long the recording is. So we reject a number without a unit.
 
 # %%
-#| default_exp events.events_config
-
-# %%
 #| export
+#| default_exp events.events_config
 import math
 import re
 from collections.abc import Mapping

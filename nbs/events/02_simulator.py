@@ -6,10 +6,8 @@
 # N-MNIST was recorded by a real sensor that was moved in front of a screen with digits: three quick movements of 100 ms along a triangle, like those of an eye. We simulate both, the digits and the sensor.
 
 # %%
-#| default_exp events.simulator
-
-# %%
 #| export
+#| default_exp events.simulator
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import pairwise

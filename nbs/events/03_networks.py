@@ -8,10 +8,8 @@
 # We write the network for every size, with the layer names of the published weights. Inside it time comes first: tensors are [T,B,...], because a step of time is then one block of memory.
 
 # %%
-#| default_exp events.networks
-
-# %%
 #| export
+#| default_exp events.networks
 import math
 from collections.abc import Sequence
 from itertools import pairwise

@@ -6,10 +6,8 @@
 # A network reads a recording in bins and names its class. To train it, the [loop](../37_train.ipynb) needs four things from us: splits without a recording in two of them, batches that vary the recordings, a score with its uncertainty, and a file of answers.
 
 # %%
-#| default_exp events.recognition
-
-# %%
 #| export
+#| default_exp events.recognition
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path

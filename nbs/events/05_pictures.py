@@ -6,10 +6,8 @@
 # An accuracy such as 0.95 does not show when the network decides, or whether its neurons work. The figures of this page do. They are drawn after a run into `figures/`; `mshnet predict` draws those of a recording.
 
 # %%
-#| default_exp events.pictures
-
-# %%
 #| export
+#| default_exp events.pictures
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

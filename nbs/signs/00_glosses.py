@@ -6,10 +6,8 @@
 # A **gloss** is the written name of a sign: JOHN, BOOK, 小时. The gloss sequence of a sentence follows the order of the hands, not the grammar of the spoken language. Continuous recognition reads it from a video without knowing where one sign ends and the next begins. The [guide](../guides/signs.ipynb) begins with a sentence and its glosses.
 
 # %%
-#| default_exp signs.glosses
-
-# %%
 #| export
+#| default_exp signs.glosses
 import hashlib
 import re
 from collections import Counter

@@ -8,10 +8,8 @@
 # The defaults are the recipe for hand tracks. The preset `paper` is the published recipe for videos, TFNet with a hidden size of 1024.
 
 # %%
-#| default_exp signs.signs_config
-
-# %%
 #| export
+#| default_exp signs.signs_config
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 

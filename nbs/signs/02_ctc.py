@@ -6,10 +6,8 @@
 # A label lists *which* signs a video shows, and in which order, but not *when*. Connectionist temporal classification (CTC; Graves et al., 2006) sums over all possible times. The network predicts for every step one of the glosses or a **blank**, number 0. A path of such predictions is read by merging repeats, then dropping blanks: `0 J J 0 W W` reads J W. The probability of a sentence is the sum over all paths that read as it, and the loss is its negative logarithm.
 
 # %%
-#| default_exp signs.ctc
-
-# %%
 #| export
+#| default_exp signs.ctc
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import groupby, pairwise

@@ -6,10 +6,8 @@
 # A **clip** is a signed sentence: its frames and its glosses. The frames are images, `[T,S,S,3]`, or the positions of both hands and the nose, `[T,6]`. Only the name, the glosses and the number of frames are known from the start. The videos of a data set do not fit into memory, so a clip is read when a batch needs it.
 
 # %%
-#| default_exp signs.clips
-
-# %%
 #| export
+#| default_exp signs.clips
 import contextlib
 import csv
 import hashlib

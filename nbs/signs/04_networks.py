@@ -8,10 +8,8 @@
 # A network gets a clip and the number of its frames, and returns the logits of each gloss for every fourth frame: `network(clip, frames) -> {"final": logits, ...}`. All other entries are outputs that only training needs. TFNet (arXiv:2409.11960) is written with the names of the published weights.
 
 # %%
-#| default_exp signs.networks
-
-# %%
 #| export
+#| default_exp signs.networks
 import math
 from collections import Counter, OrderedDict
 from collections.abc import Sequence

@@ -6,10 +6,8 @@
 # [CTC](02_ctc.ipynb) gives a loss, and [the networks](04_networks.ipynb) give probabilities. Three problems are left. Clips have different lengths, but a batch is a rectangle. Real sentences are few, so the training data must be varied. And a score must count what the decoder reads, gloss by gloss.
 
 # %%
-#| default_exp signs.signing
-
-# %%
 #| export
+#| default_exp signs.signing
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -6,10 +6,8 @@
 # The result of a run is a network that reads files. `mshnet predict --task signs` takes videos, folders of images, tables of hand tracks, and folders of these. It writes a table of all glosses, and for each clip a figure with the probability of every gloss over time.
 
 # %%
-#| default_exp signs.reading
-
-# %%
 #| export
+#| default_exp signs.reading
 import itertools
 from collections import Counter
 from collections.abc import Sequence
