@@ -7,7 +7,7 @@ __all__ = ['Count', 'Positive', 'Share', 'OrAuto', 'TASKS', 'RETIRED', 'RETIRED_
            'TIME_OVER', 'Fields', 'TrainingFields', 'OptimizerFields', 'PlaceFields', 'Settings', 'settings_class',
            'task_of', 'configure', 'read_settings', 'settings_of', 'is_record', 'of_earlier_release', 'settings_from',
            'from_notebook', 'run_name', 'UserError', 'as_user_error', 'unknown', 'did_you_mean', 'one_line', 'shown',
-           'first_line', 'quoted', 'counted', 'read_text', 'read_json', 'read_record']
+           'reason', 'quoted', 'counted', 'read_text', 'read_json', 'read_record']
 
 # %% ../nbs/10_core.ipynb #c-import-codecs
 import codecs
@@ -534,9 +534,10 @@ def shown(value: Any) -> str:
     return "a number of thousands of digits"
 
 
-def first_line(error: object) -> str:
-    "The first line of a library's error text, or `no reason given`."
-    return next((x.strip() for x in str(error).splitlines() if x.strip()), "no reason given")
+def reason(error: object) -> str:
+    "Why something failed, in one line: the system's words, the error's first line, or its type."
+    lines = filter(None, map(str.strip, str(error).splitlines()))
+    return getattr(error, "strerror", None) or next(lines, type(error).__name__).rstrip(":")
 
 
 def quoted(path: str | os.PathLike[str]) -> str:

@@ -709,7 +709,7 @@ def _names_with_masks(source: Source) -> list[str]:
             raise UserError(f"a list cannot hold the name {shown(name)}; {todo}")
     return found
 
-
+# %% ../nbs/21_data.ipynb #_describe
 def _describe(split: Split) -> list[str]:
     "Counts, sizes and target areas of a split, in a few lines."
     sizes, areas, empty, grey = set[tuple[int, ...]](), list[float](), 0, 0

@@ -25,7 +25,7 @@ import psutil
 import torch
 from torch import Tensor, nn, optim
 
-from .core import Settings, UserError, counted, first_line, resolve
+from .core import Settings, UserError, counted, reason, resolve
 
 # %% ../nbs/30_device.ipynb #Device
 PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
@@ -262,7 +262,7 @@ class Cuda(Device):
             torch.ones(1, device=f"cuda:{index or 0}").add_(1)
         except RuntimeError as error:  # such as an index that no GPU has
             todo = "see mshnet doctor, or use --device cpu"
-            raise UserError(f"device=cuda:{index or 0}: {first_line(error)}; {todo}") from None
+            raise UserError(f"device=cuda:{index or 0}: {reason(error)}; {todo}") from None
         super().__init__(precision, index)
 
     def chip(self) -> str:

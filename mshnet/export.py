@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
-from .core import UserError, first_line, settings_class
+from .core import UserError, reason, settings_class
 from .cpu import use_plain_passes
 from .data import SUFFIXES
 from .detection import MEAN, STD, fuse_bn, normalise
@@ -93,7 +93,7 @@ def _expect_packages() -> None:
             importlib.import_module(name)
     except ImportError as error:
         todo = f"run: pip install --upgrade {' '.join(PACKAGES)}"
-        raise UserError(f"ONNX: needs {name} ({first_line(error)}); {todo}") from None
+        raise UserError(f"ONNX: needs {name} ({reason(error)}); {todo}") from None
 
 # %% ../nbs/52_export.ipynb #safetensors_bytes
 def safetensors_bytes(trained: Trained) -> bytes:
@@ -170,7 +170,7 @@ def _run_onnx(path: Path, batches: Iterable[Tensor]) -> Iterator[list[Tensor]]:
             found = session.run(["probability", "logits"], {"image": images.numpy()})
             yield [torch.from_numpy(values) for values in found]
     except Exception as error:  # of onnxruntime, of many kinds
-        text = f"{path.name}: onnxruntime cannot read or run it ({first_line(error)})"
+        text = f"{path.name}: onnxruntime cannot read or run it ({reason(error)})"
         raise UserError(text) from None
 
 
@@ -227,7 +227,7 @@ def _to_int8(path: Path, images: Sequence[Tensor]) -> None:
             quantize_static(path, path, reader, **how)
     except Exception as error:  # of onnxruntime, of many kinds
         todo = "run: pip install --upgrade onnx onnxruntime"
-        text = f"int8: onnxruntime cannot convert the file ({first_line(error)}); {todo}"
+        text = f"int8: onnxruntime cannot convert the file ({reason(error)}); {todo}"
         raise UserError(text) from None
 
 

@@ -21,8 +21,8 @@ from importlib.resources import files
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from .core import UserError, did_you_mean
-from .files import explain_failure, locked, reason
+from .core import UserError, did_you_mean, reason
+from .files import explain_failure, locked
 from .places import Place, heartbeat, is_mounted, megabytes, mount_drive, on_drive, say, where
 
 # %% ../nbs/13_fetch.ipynb #find_dataset

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from .core import PlaceFields, read_record
-from .files import ChangedMeanwhile, Stamp, copy_file, digest, reason, stamp
+from .core import PlaceFields, read_record, reason
+from .files import ChangedMeanwhile, Stamp, copy_file, digest, stamp
 from .places import has_checkpoint, megabytes
 
 # %% ../nbs/15_mirror.ipynb #run_files

@@ -22,8 +22,7 @@ from typing import NamedTuple
 
 import psutil
 
-from .core import Settings, UserError, run_name
-from .files import reason
+from .core import Settings, UserError, reason, run_name
 
 # %% ../nbs/12_places.ipynb #Place
 @dataclass(frozen=True)

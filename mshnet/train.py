@@ -317,7 +317,7 @@ def _begin_epoch(job: Job, state: State, epoch: int) -> Compute:
     model = device.begin(phase, state.model, state.optimizer)
     return lambda batch: job.task.loss(model, batch, phase)
 
-
+# %% ../nbs/37_train.ipynb #Losses
 class Losses:
     "The sums of an epoch's losses, on the device; after an interrupt they continue."
 

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn, optim
 
-from .core import UserError, counted, first_line
+from .core import UserError, counted, reason
 from .device import Device, T, cpu_name, each_tensor
 from .places import forget_stale_tpu, heartbeat, installed, where
 
@@ -96,8 +96,8 @@ def _start_xla(num_devices: int) -> Any:
     forget_stale_tpu()
     dev = Path("/dev")
     chips = len(tpu_chips()) or len([*dev.glob("accel[0-9]*"), *dev.glob("vfio/[0-9]*")])
-    if reason := why_no_xla(os.environ, chips, torch.__version__, installed("torch_xla")):
-        raise UserError(f"device=xla: {reason}")
+    if why := why_no_xla(os.environ, chips, torch.__version__, installed("torch_xla")):
+        raise UserError(f"device=xla: {why}")
     os.environ.setdefault("PJRT_DEVICE", "TPU")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # else a warning per compiled program
     try:
@@ -107,7 +107,7 @@ def _start_xla(num_devices: int) -> Any:
         there = runtime.global_runtime_device_count()
     except (RuntimeError, ImportError, OSError) as error:
         todo = "stop the other notebook or program that uses the TPU, or restart the session"
-        line = f"the TPU runtime does not start: {first_line(error)}; {todo}"
+        line = f"the TPU runtime does not start: {reason(error)}; {todo}"
         raise UserError(f"device=xla: {line}") from None
     if num_devices not in (0, there):
         raise UserError(f"num_devices={num_devices}: this runtime has {there} devices; use {there}")

@@ -12,7 +12,7 @@
 #| default_exp core
 import tempfile
 
-from mshnet.core import Config, configure, run_name
+from mshnet.core import Config, configure, from_notebook, one_line, run_name, settings_from, shown
 
 # %%
 #| export
@@ -190,7 +190,12 @@ class PlaceFields(Fields):
 
 
 # %% [markdown]
-# `Settings` joins them, on top of the preset. A task's class adds the rest. `Settings` is frozen and rejects unknown names. Python accepts `True` as the number 1, and most string settings are paths. Truth values in place of numbers and impossible file names are therefore rejected here, once.
+# `Settings` joins them, on top of the preset. A task's class adds the rest. `Settings` is frozen and rejects unknown names. Python accepts `True` as the number 1, and most string settings are paths. Truth values in place of numbers and impossible file names are therefore rejected here, once. `recipe` tells the settings that change the result from those that do not:
+
+# %%
+config = Config(preset="paper", lr=0.1, device="cpu")
+print(config.lr, Config.defaults()["lr"], config.optimizer, config.recipe().keys() >= {"device"})
+
 
 # %%
 #| export
@@ -345,7 +350,13 @@ def task_of(
 # %% [markdown]
 # ### From four sources to one `Config`
 #
-# `configure` collects the settings of all sources and hands them to the class of the task, which validates them once. A setting that will have no effect is reported, because whoever passed it probably expected one. Some flags of the official script and of guides meant something else, or nothing. They are rejected, and the message names the flag of today. Other names known from guides keep working.
+# `configure` collects the settings of all sources and hands them to the class of the task, which validates them once. A setting that will have no effect is reported, because whoever passed it probably expected one. Some flags of the official script and of guides meant something else, or nothing. They are rejected, and the message names the flag of today. Other names known from guides, such as `data_path`, keep working:
+
+# %%
+with warnings.catch_warnings(record=True, action="always") as caught:
+    config = from_notebook({"preset": "paper", "val_fraction": 0.1, "data_path": "sirst"})
+print(config.dataset_dir, run_name(config), *(str(warning.message) for warning in caught))
+
 
 # %%
 #| export
@@ -442,7 +453,12 @@ ALIASES = {
 }
 
 # %% [markdown]
-# A file of settings is a JSON object. Every run leaves one, `config.json`, and whichever file of a run the user names, the settings are read from there. The run folder may have moved and the machine may be different, so their settings are left out. A record of a newer release may hold settings that this release lacks; `settings_from` skips them. A notebook of `nbs/run` sets its settings as plain variables, because papermill can replace those. Papermill itself accepts any name: `papermill -p epochz 3` defines a variable that nobody reads, and the run takes all of its usual epochs. Therefore every plain variable of such a notebook must be a setting.
+# A file of settings is a JSON object. Every run leaves one, `config.json`, and whichever file of a run the user names, the settings are read from there. The run folder may have moved and the machine may be different, so their settings are left out. A record of a newer release may hold settings that this release lacks; `settings_from` skips them.
+#
+# A notebook of `nbs/run` sets its settings as plain variables, because papermill can replace those. Papermill itself accepts any name: `papermill -p epochz 3` defines a variable that nobody reads, and the run takes all of its usual epochs. Therefore every plain variable of such a notebook must be a setting. This is the record of a run, with a setting that is not known here:
+
+# %%
+print(settings_from({"seed": 3, "choose": "val", "lr": 0.01, "from_next_year": 1}))
 
 # %%
 #| export
@@ -529,16 +545,14 @@ def run_name(config: Settings) -> str:  # such as "nuaa-sirst-1f0c2a9b"
     return f"{data}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
-# %%
-with warnings.catch_warnings(record=True, action="always") as caught:
-    config = from_notebook({"preset": "paper", "val_fraction": 0.1, "data_path": "sirst"})
-print(config.dataset_dir, run_name(config), *(str(warning.message) for warning in caught))
-
-
 # %% [markdown]
 # ### Errors of one line
 #
-# `UserError` marks mistakes of the user. The command line prints the line and exits with status 2; a notebook shows the line instead of forty frames of our code. pydantic compares a value with the definition of its setting and states what is accepted. An unknown name gets the nearest known one. A value may come from a damaged file, with line breaks, with characters that move a terminal's cursor, or with a million letters. `shown` shortens a value, and `one_line` keeps every error one printable line: it escapes control characters and leaves out the middle of a long text.
+# `UserError` marks mistakes of the user. The command line prints the line and exits with status 2; a notebook shows the line instead of forty frames of our code. pydantic compares a value with the definition of its setting and states what is accepted. An unknown name gets the nearest known one. A value may come from a damaged file, with line breaks, with characters that move a terminal's cursor, or with a million letters. `shown` shortens a value, and `one_line` keeps every error one printable line: it escapes control characters and leaves out the middle of a long text:
+
+# %%
+print(one_line("a line\nbreak, and " + 500 * "very " + "long", 60), shown("x" * 999)[:9])
+
 
 # %%
 #| export
@@ -631,9 +645,10 @@ def shown(value: Any) -> str:
     return "a number of thousands of digits"
 
 
-def first_line(error: object) -> str:
-    "The first line of a library's error text, or `no reason given`."
-    return next((x.strip() for x in str(error).splitlines() if x.strip()), "no reason given")
+def reason(error: object) -> str:
+    "Why something failed, in one line: the system's words, the error's first line, or its type."
+    lines = filter(None, map(str.strip, str(error).splitlines()))
+    return getattr(error, "strerror", None) or next(lines, type(error).__name__).rstrip(":")
 
 
 def quoted(path: str | os.PathLike[str]) -> str:

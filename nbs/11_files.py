@@ -38,7 +38,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
-from mshnet.core import UserError, counted, read_record, shown
+from mshnet.core import UserError, counted, read_record, reason, shown
 
 # %% [markdown]
 # ## A disk that is full
@@ -114,12 +114,6 @@ def _sync_folder(folder: Path) -> None:
 
 
 _BAD_BYTES = (None, errno.EINVAL, errno.EEXIST, errno.EISDIR, errno.ENOTDIR)  # not the disk's fault
-
-
-def reason(error: Exception) -> str:
-    "The reason in an exception, in one line; its kind if it gives none."
-    words = str(error).split(":\n")[0].split()  # without a list below it
-    return getattr(error, "strerror", None) or " ".join(words) or type(error).__name__
 
 
 @contextlib.contextmanager

@@ -33,8 +33,7 @@ from typing import NamedTuple
 
 import psutil
 
-from mshnet.core import Settings, UserError, run_name
-from mshnet.files import reason
+from mshnet.core import Settings, UserError, reason, run_name
 
 # %% [markdown]
 # ## The same settings on three machines

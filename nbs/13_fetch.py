@@ -39,8 +39,8 @@ from importlib.resources import files
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from mshnet.core import UserError, did_you_mean
-from mshnet.files import explain_failure, locked, reason
+from mshnet.core import UserError, did_you_mean, reason
+from mshnet.files import explain_failure, locked
 from mshnet.places import Place, heartbeat, is_mounted, megabytes, mount_drive, on_drive, say, where
 
 # %% [markdown]

@@ -29,8 +29,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from mshnet.core import PlaceFields, read_record
-from mshnet.files import ChangedMeanwhile, Stamp, copy_file, digest, reason, stamp
+from mshnet.core import PlaceFields, read_record, reason
+from mshnet.files import ChangedMeanwhile, Stamp, copy_file, digest, stamp
 from mshnet.places import has_checkpoint, megabytes
 
 # %% [markdown]
@@ -96,6 +96,19 @@ def _worth_more(target: Path, source: Path) -> str:
 # A new session has no list of what the backup holds, and a file of the same size and digest counts as copied. An unmounted Drive leaves an empty folder of the local disk in its place. Therefore the first round marks the backup with a file, and nothing is written where this marker is missing. It differs from session to session. Of two sessions that copy the same run, the later one continues; the earlier one stops copying and reports it.
 #
 # At the end `flush` copies the rest without pauses, waits a limited time, and returns a line that reports where every file is, because the user may have to copy some files before the session is deleted.
+#
+# A backup whose disk has vanished, and is there again:
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    run, drive, away = (Path(tmp, name) for name in ("run", "drive", "away"))
+    run.mkdir(), drive.mkdir()
+    copies = Mirror(run, drive / "run", say=lambda line: print(line.replace(tmp, "")))
+    for epoch, (old, new) in enumerate([(drive, drive), (drive, away), (away, drive)]):
+        old.rename(new)
+        (run / "last.pt").write_text(f"epoch {epoch}")
+        copies.round()
+
 
 # %%
 #| export

@@ -14,7 +14,18 @@ import tempfile
 
 import matplotlib.pyplot as plt
 
-from mshnet.data import read_mask, report, splits, write_lists
+from mshnet.data import (
+    Source,
+    find_file,
+    find_source,
+    image_digests,
+    mask_values,
+    read_mask,
+    report,
+    scored_mask,
+    splits,
+    write_lists,
+)
 
 # %%
 #| export
@@ -210,7 +221,10 @@ def read_image(
 
 
 # %% [markdown]
-# A mask is resized without mixing pixels. A file is opened only as PNG, BMP, JPEG, TIFF, WebP or GIF, whatever its suffix. Pillow reads forty more formats, and calls an external program (Ghostscript) for EPS. A file of a few kilobytes can hold an image of gigabytes, so the limit is 8192 by 8192 pixels. Pillow's own limit allows images of 3 GB each, and we read four at once.
+# A mask is resized without mixing pixels. A file is opened only as PNG, BMP, JPEG, TIFF, WebP or GIF, whatever its suffix. Pillow reads forty more formats, and calls an external program (Ghostscript) for EPS. A file of a few kilobytes can hold an image of gigabytes, so the limit is 8192 by 8192 pixels. Pillow's own limit allows images of 3 GB each, and we read four at once. The mask above as its file holds it (without colours), and as it is read alone:
+
+# %%
+print(mask_values(masks / "0.png"), *read_mask(masks / "0.png", (1, 4)))
 
 # %%
 #| export
@@ -314,7 +328,12 @@ def refuse_size(file: Image.Image, most: int = MOST_PIXELS) -> None:
 #
 # The layouts in use differ in the names of folders and lists. A data set is recognised by the content of its folder. If that is ambiguous, the error names the setting that decides. An output folder inside a data set is rejected, because `mshnet predict` also writes a folder `masks/` and could overwrite the ground truth.
 #
-# We look for lists in this order: the list that the user names, the usual names in the folder, the lists that come with the library for published data sets. A mask has the name of its image; in the first release of SIRST it ends in `_pixels0`. Suffixes may differ (of two files of one name the first in `SUFFIXES` is read), and hidden files do not count. A Mac may write an accented letter as two signs; the file is found all the same.
+# We look for lists in this order: the list that the user names, the usual names in the folder, the lists that come with the library for published data sets. A mask has the name of its image; in the first release of SIRST it ends in `_pixels0`. Suffixes may differ (of two files of one name the first in `SUFFIXES` is read), and hidden files do not count. A Mac may write an accented letter as two signs; the file is found all the same. The lists of our folder, and an image that is found by its name alone, with its kind and its number of pages:
+
+# %%
+source: Source = find_source(config)
+print([path.name for path in source.lists.values()])
+print(read_image(find_file(source.images, "3"))[1:])
 
 # %%
 #| export
@@ -418,7 +437,11 @@ def _by_name(folder: Path, changed: int) -> dict[str, str]:
 # %% [markdown]
 # ### A split
 #
-# A split holds one list of pairs in order. Its 8-bit pixels are read once and stay in memory if they fit. A larger data set stays in its files, and each pair is read when a batch needs it. Both look like one sequence of pairs. The hash of a split covers names and pixels. It shows whether two runs are comparable, which names alone do not: folders are renamed and lists are edited. Each image has a digest too. The seed decides which images are held out, and `hash_of_all` is the same for every seed. Training and test scenes have different seeds.
+# A split holds one list of pairs in order. Its 8-bit pixels are read once and stay in memory if they fit. A larger data set stays in its files, and each pair is read when a batch needs it. Both look like one sequence of pairs. The hash of a split covers names and pixels. It shows whether two runs are comparable, which names alone do not: folders are renamed and lists are edited. Each image has a digest too. The seed decides which images are held out, and `hash_of_all` is the same for every seed. Training and test scenes have different seeds. The same images in another order have another hash, and the same digests:
+
+# %%
+turned = train.part("train", [2, 1, 0])
+print(train.hash, turned.hash, image_digests([train]) == image_digests([turned]))
 
 # %%
 #| export
@@ -579,6 +602,15 @@ def _read_lists(source: Source, findings: Findings) -> dict[str, list[str]]:
         raise UserError(line)
     return lists
 
+
+# %% [markdown]
+# ### Reading and checking
+#
+# A pair is checked when it is read. A target must still be there at the size at which it is scored: the nearest pixel may miss a target of one. (Only one of these two pixels survives from 4x4 to 2x2.)
+
+# %%
+for row in ([0, 1, 0, 0], [0, 0, 1, 0]):
+    print(scored_mask(np.diag(np.uint8(row)), 2).tolist())
 
 # %%
 #| export
@@ -786,6 +818,14 @@ def splits(config: Config, names: Sequence[str] = ("train", "test")) -> dict[str
     return made
 
 
+# %% [markdown]
+# With `cache="stream"` the pixels stay in their files. Beside the splits there are findings, here the three warnings of the broken folder:
+
+# %%
+parts, findings = load_data(Config(dataset_dir=config.dataset_dir, cache="stream"))
+print(isinstance(parts["test"].pairs, InFiles), *Findings.lines(findings.warnings), sep="\n")
+
+
 # %%
 #| export
 def write_lists(
@@ -836,6 +876,8 @@ def _names_with_masks(source: Source) -> list[str]:
     return found
 
 
+# %%
+#| export
 def _describe(split: Split) -> list[str]:
     "Counts, sizes and target areas of a split, in a few lines."
     sizes, areas, empty, grey = set[tuple[int, ...]](), list[float](), 0, 0
@@ -865,14 +907,6 @@ def report(config: Config) -> tuple[str, bool]:
     lines += [f"{bad}: {line}" for line in Findings.lines(findings.errors)]
     lines += [f"warning: {line}" for line in Findings.lines(findings.warnings)]
     return "\n".join(lines), usable
-
-
-# %%
-source: Source = find_source(config)
-mask, photo = find_file(source.masks, "0"), find_file(source.images, "3")
-print(mask_values(mask), read_mask(mask, (1, 4))[0], read_image(photo)[1:])
-parts, findings = load_data(Config(dataset_dir=config.dataset_dir, cache="stream"))
-print(isinstance(parts["test"].pairs, InFiles), *Findings.lines(findings.warnings), sep="\n")
 
 # %% [markdown]
 # ## Questions

@@ -33,7 +33,7 @@ import psutil
 import torch
 from torch import Tensor, nn, optim
 
-from mshnet.core import Settings, UserError, counted, first_line, resolve
+from mshnet.core import Settings, UserError, counted, reason, resolve
 
 # %% [markdown]
 # ## A loop that runs on every device
@@ -342,7 +342,7 @@ class Cuda(Device):
             torch.ones(1, device=f"cuda:{index or 0}").add_(1)
         except RuntimeError as error:  # such as an index that no GPU has
             todo = "see mshnet doctor, or use --device cpu"
-            raise UserError(f"device=cuda:{index or 0}: {first_line(error)}; {todo}") from None
+            raise UserError(f"device=cuda:{index or 0}: {reason(error)}; {todo}") from None
         super().__init__(precision, index)
 
     def chip(self) -> str:
@@ -442,7 +442,13 @@ def make_optimizer(
 # %% [markdown]
 # ## The device of a run
 #
-# `auto` takes the best device of the machine. Under torchrun each process opens one device, a GPU or the CPU, and shares each batch with the others.
+# `auto` takes the best device of the machine. Under torchrun each process opens one device, a GPU or the CPU, and shares each batch with the others. A name that is none of them:
+
+# %%
+try:
+    open_device("gpu")
+except UserError as error:
+    print(error)
 
 # %%
 #| export

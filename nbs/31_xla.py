@@ -8,12 +8,8 @@
 # So one rule decides whether a TPU is fast: **every step must record the same program**. First we see what breaks the rule. The machinery finds a TPU, or reports why it cannot be used, and makes a `Device` of it that counts what is compiled.
 
 # %%
-#| hide
-#| default_exp xla
-from fastcore.test import expect_fail
-
-# %%
 #| export
+#| default_exp xla
 import contextlib
 import importlib
 import os
@@ -28,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn, optim
 
-from mshnet.core import UserError, counted, first_line
+from mshnet.core import UserError, counted, reason
 from mshnet.device import Device, T, cpu_name, each_tensor
 from mshnet.places import forget_stale_tpu, heartbeat, installed, where
 
@@ -147,8 +143,8 @@ def _start_xla(num_devices: int) -> Any:
     forget_stale_tpu()
     dev = Path("/dev")
     chips = len(tpu_chips()) or len([*dev.glob("accel[0-9]*"), *dev.glob("vfio/[0-9]*")])
-    if reason := why_no_xla(os.environ, chips, torch.__version__, installed("torch_xla")):
-        raise UserError(f"device=xla: {reason}")
+    if why := why_no_xla(os.environ, chips, torch.__version__, installed("torch_xla")):
+        raise UserError(f"device=xla: {why}")
     os.environ.setdefault("PJRT_DEVICE", "TPU")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # else a warning per compiled program
     try:
@@ -158,7 +154,7 @@ def _start_xla(num_devices: int) -> Any:
         there = runtime.global_runtime_device_count()
     except (RuntimeError, ImportError, OSError) as error:
         todo = "stop the other notebook or program that uses the TPU, or restart the session"
-        line = f"the TPU runtime does not start: {first_line(error)}; {todo}"
+        line = f"the TPU runtime does not start: {reason(error)}; {todo}"
         raise UserError(f"device=xla: {line}") from None
     if num_devices not in (0, there):
         raise UserError(f"num_devices={num_devices}: this runtime has {there} devices; use {there}")
@@ -356,13 +352,14 @@ class Xla(Device):
         return {"xla": xla_counts()}
 
 
+# %% [markdown]
+# Without a TPU it says why; with one, what has been compiled:
+
 # %%
-#| hide
-if not tpu_chips() and "PJRT_DEVICE" not in os.environ:
-    with expect_fail(UserError, contains="device=xla: "):
-        Xla()
-if installed("torch_xla"):
-    print(xla("version").__version__, xla_counts(), host_operations())
+try:
+    print(Xla().world, xla("version").__version__, xla_counts(), host_operations())
+except UserError as error:
+    print(error)
 
 # %% [markdown]
 # ## Questions

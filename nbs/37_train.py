@@ -237,7 +237,11 @@ def processes_to_start(config: Settings) -> bool:
 #
 # `fit` trains, scores and logs each epoch, writes its checkpoint, and prints one line with the time that is left. All processes record the epoch in their state. The first one writes the files: the log line, then the checkpoint. A run that is killed between the two repeats the epoch and marks it.
 #
-# `fit` returns the request that stopped it. `train` then evaluates the kept epoch. After a signal it raises the request, so that the cells below do not run; if only the time was over, it returns the run.
+# `fit` returns the request that stopped it. `train` then evaluates the kept epoch. After a signal it raises the request, so that the cells below do not run; if only the time was over, it returns the run. The last log line of the run above, without its times:
+
+# %%
+print({key: history[-1][key] for key in ("epoch", "phase", "loss", "lr", "split", "line")})
+
 
 # %%
 #| export
@@ -327,8 +331,6 @@ def _print_epoch(job: Job, entry: dict[str, Any]) -> None:
 # ## The machinery: one epoch
 #
 # Each step begins with the seed of its number, so that it draws the same random numbers in a resumed run. After each step the loop checks whether it is to stop (several processes check at log lines, where they can agree).
-#
-# The loop never waits for the device: losses are summed there and read at log lines and at the end. Once the sum is NaN it stays NaN. So the number of steps with a finite sum is the index of the first bad step. A run that is asked to stop stores its place in the state: how many steps are done, and the sums of their losses in each process. With a different number of processes it resumes with the mean of the sums. A loss is counted before the update, because a TPU then computes both in one program.
 
 # %%
 #| export
@@ -384,6 +386,11 @@ def _begin_epoch(job: Job, state: State, epoch: int) -> Compute:
     return lambda batch: job.task.loss(model, batch, phase)
 
 
+# %% [markdown]
+# The loop never waits for the device: losses are summed there and read at log lines and at the end. Once the sum is NaN it stays NaN. So the number of steps with a finite sum is the index of the first bad step. A run that is asked to stop stores its place in the state: how many steps are done, and the sums of their losses in each process. With a different number of processes it resumes with the mean of the sums. A loss is counted before the update, because a TPU then computes both in one program.
+
+# %%
+#| export
 class Losses:
     "The sums of an epoch's losses, on the device; after an interrupt they continue."
 
@@ -621,6 +628,10 @@ def identity(job: Job) -> dict[str, str]:
     return same | {"precision": job.device.precision}
 
 
+# %%
+print(identity(job))
+
+
 # %% [markdown]
 # While it trains, a run has three companions: `Stop` listens for requests to stop, a backup copies its files to storage that outlives the session, and `train.log` keeps what is printed. Of several processes only the first makes a backup.
 #
@@ -714,7 +725,6 @@ def _not_finite(job: Job, state: State, epoch: int, step: int) -> UserError:
 
 
 # %%
-print(identity(job))
 with tempfile.TemporaryDirectory() as tmp:
     job = Job(task, job.parts, device, Folder(Path(tmp)))
     state = beginning(job)

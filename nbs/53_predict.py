@@ -530,7 +530,11 @@ def _names(files: Sequence[Path]) -> dict[Path, str]:
 # %% [markdown]
 # ### Finished files
 #
-# Each file has a record in `records/`, with a line for each frame that is done. The same command skips the files whose record is complete, and predicts the others from their beginning. A record holds the size and the time of change of its file, so a file that was replaced is predicted again. All tables are made of these records, at the end or after an interrupt. `summary.json` records how the results were made, and whether the prediction is running, finished, stopped or failed.
+# Each file has a record in `records/`, with a line for each frame that is done. The same command skips the files whose record is complete, and predicts the others from their beginning. A record holds the size and the time of change of its file, so a file that was replaced is predicted again. All tables are made of these records, at the end or after an interrupt. `summary.json` records how the results were made, and whether the prediction is running, finished, stopped or failed. Part of a line of the prediction above:
+
+# %%
+line = json.loads((here / "out" / "records" / "one_0.jsonl").read_text())
+print({key: line[key] for key in ("frame", "last", "error", "name", "size")})
 
 # %%
 #| export
@@ -690,7 +694,13 @@ class _Results:
 #
 # Results go into `predictions/NAME`, named after the run or the file of weights. If that folder holds the prediction of other inputs, by other weights or with other settings, they go into `predictions/NAME-2`. If the user named such a folder, it is an error. Everything that can be wrong is checked before anything is written: settings, weights, inputs, the folder. After a request to stop, the run ends after the frame in progress.
 #
-# With torchrun, or with `--num-devices 2`, several processes share the files: process 1 of 2 takes every second one. The first process makes the folder and sends the list of files to the others. When all are done, it writes the tables. Several machines need a disk that all of them see. A video, or a file of many pages, is one file. If a process is killed, torchrun stops the others. The same command with any number of processes then predicts what is left.
+# With torchrun, or with `--num-devices 2`, several processes share the files: process 1 of 2 takes every second one. The first process makes the folder and sends the list of files to the others. When all are done, it writes the tables. Several machines need a disk that all of them see. A video, or a file of many pages, is one file. If a process is killed, torchrun stops the others. The same command with any number of processes then predicts what is left. Here the folders above are predicted again:
+
+# %%
+with contextlib.redirect_stderr(io.StringIO()) as printed, warnings.catch_warnings(action="ignore"):
+    mshnet.predict.predict_files("", f"{here}/**", here / "out", "cpu")
+print(printed.getvalue().splitlines()[0].replace(f"{here}/", ""))
+
 
 # %%
 #| export

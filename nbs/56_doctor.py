@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import psutil
 import torch
 
-from mshnet.core import Settings, UserError, counted, first_line, quoted
+from mshnet.core import Settings, UserError, counted, quoted, reason
 from mshnet.device import USUAL_THREADS, Device, busy_cores, open_device, own_cores
 from mshnet.files import explain_failure, free_memory
 from mshnet.places import installed, run_folder, session_hours, site_of, where
@@ -101,10 +101,10 @@ class _Checkup:
             except UserError as error:
                 self.problem = str(error)
             except Exception as error:  # of a driver or a runtime; a run would fail alike
-                why = f"{type(error).__name__}: {first_line(error)}"
+                why = f"{type(error).__name__}: {reason(error)}"
                 todo = "restart the machine, or use --device cpu"
                 self.problem = f"device={config.device} does not start ({why}); {todo}"
-        self.warned = [first_line(warning.message) for warning in caught]
+        self.warned = [reason(warning.message) for warning in caught]
 
 
 # %% [markdown]
@@ -255,7 +255,7 @@ def _line(checkup: _Checkup, subject: str) -> Line:
     except UserError as error:
         level, text = "error", str(error)
     except Exception as error:
-        level, text = "warning", f"this check failed ({type(error).__name__}: {first_line(error)})"
+        level, text = "warning", f"this check failed ({type(error).__name__}: {reason(error)})"
     return Line(level, subject, text)
 
 

@@ -10,7 +10,7 @@
 #| default_exp cli
 import io
 
-from mshnet.cli import main, make_parser
+from mshnet.cli import main, make_parser, parse
 
 # %%
 #| export
@@ -99,12 +99,7 @@ _DATA = ("folder", "DIR", "?", "the data set: the same as --dataset-dir DIR")
 _ARGUMENTS = {  # name, metavar, nargs, help
     "train": _DATA,
     "test": ("weights", "RUN", "?", "the weights: the same as --weight-path RUN"),
-    "predict": (
-        "inputs",
-        "INPUT",
-        "*",
-        "files or folders, or a pattern in quotes such as 'a/*.png'",
-    ),
+    "predict": ("inputs", "INPUT", "*", "files, folders, or a pattern in quotes: 'a/*.png'"),
     "data": ("folder", "DIR", "?", "folder of the data set, .zip, or a name such as NUAA-SIRST"),
     "doctor": _DATA,
     "bench": _DATA,
@@ -149,7 +144,14 @@ status:
 """
 
 # %% [markdown]
-# argparse accepts abbreviations, but `--warm` works only until a second flag begins with it. Our parser accepts none, and raises a `UserError` for a mistake. Names of older guides are accepted and not listed.
+# argparse accepts abbreviations, but `--warm` works only until a second flag begins with it. Our parser accepts none, and raises a `UserError` for a mistake. Names of older guides are accepted and not listed:
+
+# %%
+print(parse(["train", "--data-path=sirst", "--epochs", "3"])[1])
+try:
+    parse(["train", "--epoch", "3"])
+except UserError as error:
+    print(error)
 
 # %%
 #| export

@@ -113,7 +113,7 @@ def test_drive_is_mounted_with_its_time_limit(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize(
     "error",
-    [MessageError("Error: credential propagation\nwas unsuccessful"), None],
+    [MessageError("Error: credential propagation was unsuccessful\nat drive"), None],
 )
 def test_a_refused_drive_is_one_line_and_no_exception(monkeypatch, tmp_path, error):
     "The user closed the window, nobody is there, or there is no MyDrive: training can go on."
@@ -124,7 +124,7 @@ def test_a_refused_drive_is_one_line_and_no_exception(monkeypatch, tmp_path, err
 
     place = colab(monkeypatch, tmp_path, mount)
     found = mount_drive(place, timeout=0.5)
-    said = "propagation was" if error else "there is no"
+    said = "propagation was unsuccessful" if error else "there is no"
     assert said in found and "mount_drive()" in found
     assert "\n" not in found
     data = str(tmp_path / "drive/MyDrive/set.zip")  # a data set there has the same line

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core import UserError, first_line
+from ..core import UserError, reason
 from ..files import cannot_be_written, make_folder, replacing, stamp
 from ..task import content_of
 
@@ -204,7 +204,7 @@ def read_recording(
     except UserError:
         raise
     except Exception as error:  # of zip files, headers, arrays: each library has its own
-        raise UserError(f"{path}: not a readable recording ({first_line(error)})") from None
+        raise UserError(f"{path}: not a readable recording ({reason(error)})") from None
     return Recording.checked(columns, shape, path)
 
 # %% ../../nbs/events/00_recordings.ipynb #_Entry

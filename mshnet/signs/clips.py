@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from ..core import UserError, counted, first_line, read_text, resolve
+from ..core import UserError, counted, read_text, reason, resolve
 from ..files import claim, make_folder, write_table
 from .ctc import least_frames
 from .glosses import split_glosses
@@ -109,7 +109,7 @@ def _images(path: Path) -> Iterator[Image.Image]:
             with Image.open(file) as image:
                 yield image.convert("RGB")
         except (OSError, ValueError, SyntaxError) as error:
-            raise UserError(f"{file}: unreadable image ({first_line(error)})") from None
+            raise UserError(f"{file}: unreadable image ({reason(error)})") from None
     for frame in () if path.is_dir() else resolve("mshnet.frames:frames_of")(path):
         if frame.error:
             raise UserError(f"{path}: {frame.error}")
@@ -140,7 +140,7 @@ def count_frames(path: Path) -> int:  # 0: the video is damaged
     except (EOFError, ValueError, IndexError):  # also PyAV's InvalidDataError
         return 0
     except OSError as error:  # the disk's fault, or a permission
-        raise UserError(f"{path}: cannot be read ({first_line(error)})") from None
+        raise UserError(f"{path}: cannot be read ({reason(error)})") from None
 
 # %% ../../nbs/signs/03_clips.ipynb #needed_frames
 def needed_frames(glosses: Sequence[str]) -> int:

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mshnet.core import UserError, counted, first_line, read_text
+from mshnet.core import UserError, counted, read_text, reason
 from mshnet.eit.tank import (
     DISTANCE,
     VALUES,
@@ -205,10 +205,10 @@ def read_npz(path: Path, names: Sequence[str] = ("ys", "xs")) -> dict[str, np.nd
         with np.load(path, allow_pickle=False) as file:
             return {name: file[name] for name in names}
     except Exception as error:  # numpy, zipfile and zlib raise many kinds for damaged bytes
-        reason = first_line(error)
-        if "pickle" in reason.lower():
-            reason = "refused, it would run code when loaded"
-        raise UserError(f"{path}: not a readable npz file of numbers ({reason})") from None
+        why = reason(error)
+        if "pickle" in why.lower():
+            why = "refused, it would run code when loaded"
+        raise UserError(f"{path}: not a readable npz file of numbers ({why})") from None
 
 
 def _checked_voltages(values: np.ndarray, where: object) -> Tensor:  # [208] float32
@@ -486,7 +486,7 @@ def _table(path: Path) -> np.ndarray:  # [rows,numbers]
     try:
         return np.loadtxt(lines, ndmin=2) if lines else np.zeros((0, VALUES))
     except ValueError as error:
-        raise UserError(f"{path}: not a table of numbers ({first_line(error)})") from None
+        raise UserError(f"{path}: not a table of numbers ({reason(error)})") from None
 
 
 # %% [markdown]

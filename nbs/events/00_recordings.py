@@ -38,7 +38,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mshnet.core import UserError, first_line
+from mshnet.core import UserError, reason
 from mshnet.files import cannot_be_written, make_folder, replacing, stamp
 from mshnet.task import content_of
 
@@ -310,7 +310,7 @@ def read_recording(
     except UserError:
         raise
     except Exception as error:  # of zip files, headers, arrays: each library has its own
-        raise UserError(f"{path}: not a readable recording ({first_line(error)})") from None
+        raise UserError(f"{path}: not a readable recording ({reason(error)})") from None
     return Recording.checked(columns, shape, path)
 
 

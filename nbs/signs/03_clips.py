@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from mshnet.core import UserError, counted, first_line, read_text, resolve
+from mshnet.core import UserError, counted, read_text, reason, resolve
 from mshnet.files import claim, make_folder, write_table
 from mshnet.signs.ctc import least_frames
 from mshnet.signs.glosses import split_glosses
@@ -119,7 +119,7 @@ def _images(path: Path) -> Iterator[Image.Image]:
             with Image.open(file) as image:
                 yield image.convert("RGB")
         except (OSError, ValueError, SyntaxError) as error:
-            raise UserError(f"{file}: unreadable image ({first_line(error)})") from None
+            raise UserError(f"{file}: unreadable image ({reason(error)})") from None
     for frame in () if path.is_dir() else resolve("mshnet.frames:frames_of")(path):
         if frame.error:
             raise UserError(f"{path}: {frame.error}")
@@ -150,7 +150,7 @@ def count_frames(path: Path) -> int:  # 0: the video is damaged
     except (EOFError, ValueError, IndexError):  # also PyAV's InvalidDataError
         return 0
     except OSError as error:  # the disk's fault, or a permission
-        raise UserError(f"{path}: cannot be read ({first_line(error)})") from None
+        raise UserError(f"{path}: cannot be read ({reason(error)})") from None
 
 
 # %% [markdown]
