@@ -14,18 +14,8 @@ import tempfile
 
 import matplotlib.pyplot as plt
 
-from mshnet.data import (
-    Source,
-    find_file,
-    find_source,
-    image_digests,
-    mask_values,
-    read_mask,
-    report,
-    scored_mask,
-    splits,
-    write_lists,
-)
+from mshnet import data
+from mshnet.data import read_mask, report, splits, write_lists
 
 # %%
 #| export
@@ -224,7 +214,7 @@ def read_image(
 # A mask is resized without mixing pixels. A file is opened only as PNG, BMP, JPEG, TIFF, WebP or GIF, whatever its suffix. Pillow reads forty more formats, and calls an external program (Ghostscript) for EPS. A file of a few kilobytes can hold an image of gigabytes, so the limit is 8192 by 8192 pixels. Pillow's own limit allows images of 3 GB each, and we read four at once. The mask above as its file holds it (without colours), and as it is read alone:
 
 # %%
-print(mask_values(masks / "0.png"), *read_mask(masks / "0.png", (1, 4)))
+print(data.mask_values(masks / "0.png"), *read_mask(masks / "0.png", (1, 4)))
 
 # %%
 #| export
@@ -331,9 +321,9 @@ def refuse_size(file: Image.Image, most: int = MOST_PIXELS) -> None:
 # We look for lists in this order: the list that the user names, the usual names in the folder, the lists that come with the library for published data sets. A mask has the name of its image; in the first release of SIRST it ends in `_pixels0`. Suffixes may differ (of two files of one name the first in `SUFFIXES` is read), and hidden files do not count. A Mac may write an accented letter as two signs; the file is found all the same. The lists of our folder, and an image that is found by its name alone, with its kind and its number of pages:
 
 # %%
-source: Source = find_source(config)
+source: data.Source = data.find_source(config)
 print([path.name for path in source.lists.values()])
-print(read_image(find_file(source.images, "3"))[1:])
+print(read_image(data.find_file(source.images, "3"))[1:])
 
 # %%
 #| export
@@ -441,7 +431,7 @@ def _by_name(folder: Path, changed: int) -> dict[str, str]:
 
 # %%
 turned = train.part("train", [2, 1, 0])
-print(train.hash, turned.hash, image_digests([train]) == image_digests([turned]))
+print(train.hash, turned.hash, data.image_digests([train]) == data.image_digests([turned]))
 
 # %%
 #| export
@@ -610,7 +600,7 @@ def _read_lists(source: Source, findings: Findings) -> dict[str, list[str]]:
 
 # %%
 for row in ([0, 1, 0, 0], [0, 0, 1, 0]):
-    print(scored_mask(np.diag(np.uint8(row)), 2).tolist())
+    print(data.scored_mask(np.diag(np.uint8(row)), 2).tolist())
 
 # %%
 #| export

@@ -34,13 +34,14 @@ from mshnet.xla import XLA_PACKAGES, tpu_chips, why_no_xla
 # %% [markdown]
 # ## A report
 #
-# `mshnet doctor` prints it. The worst line decides the exit status. For programs, `doctor(config).lines` has the levels and texts:
+# `mshnet doctor` prints it. The worst line decides the exit status. For programs, `doctor(config).lines` has the levels and texts. First a run on synthetic scenes, then one whose data set is not there:
 
 # %%
 from mshnet.doctor import doctor
 
-report = doctor(Config(scenes=8, device="cpu"))
-print(*(line for line in report.lines if line.subject != "machine"), sep="\n")
+for config in (Config(scenes=8, device="cpu"), Config(dataset_dir="nowhere", device="cpu")):
+    report = doctor(config)
+    print(*(line for line in report.lines if line.subject != "machine"), "", sep="\n")
 
 # %% [markdown]
 # ## The machinery: what the checks share
