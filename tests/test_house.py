@@ -161,25 +161,23 @@ def prose(cells):
     return len(told) / max(1, len(code(cells)))
 
 
-def public_definitions(cells):
-    "The exported functions and classes whose names are public, with the place of their cell."
-    for place, cell in enumerate(cells):
-        if cell.cell_type == "code" and exported(cell):
-            for node in parsed(cell.source)[0].body:
-                if isinstance(node, (*DEFS, ast.ClassDef)) and not node.name.startswith("_"):
-                    yield place, node
-
-
 def unshown(name, cells, elsewhere=frozenset()):
-    "Public names that no later lesson cell uses, and no other notebook imports."
-    bad = []
-    for place, node in public_definitions(cells):
-        later = [c for c in code(cells[place + 1 :], export=False)]
-        run = nodes_of(c for c in later if "eval: false" not in directives(c))
-        used = {getattr(n, "id", None) or getattr(n, "attr", None) for n in run}
-        if node.name not in used | elsewhere:
-            bad.append(f"{name}: {node.name}")
-    return bad
+    "Exported public functions and classes that no lesson uses, and no other notebook imports."
+    exports = [n for c in code(cells, export=True) for n in parsed(c.source)[0].body]
+    names = [n.name for n in exports if isinstance(n, (*DEFS, ast.ClassDef)) and n.name[0] != "_"]
+    lessons = [c for c in code(cells, export=False) if "eval: false" not in directives(c)]
+    run = nodes_of(lessons)
+    used = {getattr(n, "id", None) or getattr(n, "attr", None) for n in run} | elsewhere
+    return [f"{name}: {word}" for word in names if word not in used]
+
+
+def without_example(name, cells, most=60):
+    "Exported cells of many lines, empty ones not counted, with no lesson next to them."
+    shown = code(cells)
+    lessons = {i for i, c in enumerate(shown) if not exported(c) and "hide" not in directives(c)}
+    lines = [sum(map(bool, c.source.split("\n"))) if exported(c) else 0 for c in shown]
+    long = [i for i, size in enumerate(lines) if size > most and not {i - 1, i + 1} & lessons]
+    return [f"{name}: {shown[i].source[:60]}" for i in long]
 
 
 def borrowed(suite):
@@ -352,14 +350,19 @@ def test_there_is_prose_for_the_code():
 
 def test_every_public_name_is_shown_or_used():
     "What a library offers is demonstrated; a helper of one notebook begins with an underscore."
-    text = "# %%\nf()\n# %%\n#| export\ndef f(): pass\n"
+    text = "# %%\n#| export\ndef f(): pass\n"
     for more in ("", "# %%\n#| export\nf()\n", "# %%\n'f'\n", "# %%\n#| eval: false\nf()\n"):
         assert unshown("a", cells(text + more)) == ["a: f"]
-    assert not unshown("a", cells(text + "# %%\nf()\n"))
+    assert not unshown("a", cells("# %%\nf()\n" + text))
     uses = {"b": cells("# %%\nfrom mshnet.a import f\n"), "c": cells("# %%\n'mshnet.a:f'\n")}
     assert [borrowed({k: v}) for k, v in uses.items()] == [{"f"}, {"f"}]
     assert not unshown("a", cells(text), {"f"})
     assert everywhere(unshown, borrowed(suite())) == []
+    long = "# %%\n#| export\n" + "x = 1\n" * 60
+    for more in ("", "\n# %%\n#| hide\nx\n"):
+        assert without_example("a", cells(long + more))
+    assert not without_example("a", cells(long + "# %% [markdown]\n# a\n\n# %%\nx\n"))
+    assert {b[0] for b in everywhere(without_example)} <= {"e", "s"}  # of the core
 
 
 BUDGETS = ROOT / "tests" / "budgets.json"
