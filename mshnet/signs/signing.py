@@ -57,10 +57,10 @@ SPLICED = 0.6  # fraction of training clips that are spliced with another one
 
 
 def _rescaled(
-    count: int, least: int, most: int, share: float, rng: np.random.Generator
+    count: int, least: int, most: int, tempo: float, rng: np.random.Generator
 ) -> np.ndarray:
     "The frames of a clip that is signed faster or slower, in order."
-    wanted = round(count * rng.uniform(1 - share, 1 + share)) if share else count
+    wanted = round(count * rng.uniform(1 - tempo, 1 + tempo)) if tempo else count
     wanted = min(max(wanted, least, 1), most)
     if wanted <= count:
         return np.sort(rng.choice(count, wanted, replace=False))
@@ -112,17 +112,16 @@ def _splice(
     clip = data.clips[row]
     i = int(rng.integers(len(clip.glosses)))
     others = [place for place in places[clip.glosses[i]] if place[0] != row]
-    if not others:
-        return data.read(row), clip.glosses
-    other, j = others[rng.integers(len(others))]
-    second = data.clips[other]
-    after = int(rng.integers(2))  # 1: cut after the shared gloss
-    ends = [(0, *c.cuts, c.frames)[k + after] for c, k in ((clip, i), (second, j))]
-    frames = np.concatenate([data.read(row)[: ends[0]], data.read(other)[ends[1] :]])
-    glosses = clip.glosses[: i + after] + second.glosses[j + after :]
-    if not glosses or len(frames) < needed_frames(glosses) or len(glosses) > LONGEST:
-        return data.read(row), clip.glosses
-    return frames, glosses
+    if others:
+        other, j = others[rng.integers(len(others))]
+        second = data.clips[other]
+        after = int(rng.integers(2))  # 1: cut after the shared gloss
+        ends = [(0, *c.cuts, c.frames)[k + after] for c, k in ((clip, i), (second, j))]
+        frames = np.concatenate([data.read(row)[: ends[0]], data.read(other)[ends[1] :]])
+        glosses = clip.glosses[: i + after] + second.glosses[j + after :]
+        if glosses and len(frames) >= needed_frames(glosses) and len(glosses) <= LONGEST:
+            return frames, glosses
+    return data.read(row), clip.glosses
 
 # %% ../../nbs/signs/05_signing.ipynb #_SignBatch
 class _SignBatch(NamedTuple):
@@ -320,9 +319,9 @@ class Signs(Task):
 
     def loss(self, model: Any, batch: _SignBatch, phase: str) -> Tensor:
         "The sum of the CTC losses of all outputs and of the distillation."
-        c, outputs = self.config, model(batch.clip, batch.frames)
+        outputs = model(batch.clip, batch.frames)
         clips = out_lengths(batch.frames), batch.labels, batch.lengths
-        parts = signing_loss(outputs, *clips, c.distil, c.distil_weight)
+        parts = signing_loss(outputs, *clips, self.config.distil, self.config.distil_weight)
         return sum(parts.values())  # type: ignore[return-value]
 
     def predict(self, model: Any, batch: _SignBatch, phase: str) -> Tensor:  # [B,T',C]

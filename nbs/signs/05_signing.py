@@ -29,9 +29,7 @@ from mshnet.task import Evaluation, Origin, RowTally, Task, Values
 # %% [markdown]
 # ## From a clip to a batch
 #
-# We pad as the published code does: six copies of the first frame before a clip, and copies of its last frame after it. All clips of a batch then have the length of the longest, rounded up to a multiple of four, plus 12. The batch also holds the length of each clip, and the network masks everything after it.
-#
-# A compiler makes a program for each length. So batches are padded to one of a few lengths, which are quantiles of the data.
+# The two convolutions of the network shorten a clip by 12 frames: by 4, and after a pooling by 4 steps of two frames each. So we pad as the published code does, with six copies of the first frame before a clip, and at least six copies of the last frame after it. All clips of a batch then have the length of the longest, rounded up to a multiple of four, plus 12. The batch also holds the length of each clip, and the network masks everything after it. For each length a compiler makes a program, so batches are padded to one of a few lengths, which are quantiles of the data.
 
 # %%
 #| export
@@ -79,10 +77,10 @@ SPLICED = 0.6  # fraction of training clips that are spliced with another one
 
 
 def _rescaled(
-    count: int, least: int, most: int, share: float, rng: np.random.Generator
+    count: int, least: int, most: int, tempo: float, rng: np.random.Generator
 ) -> np.ndarray:
     "The frames of a clip that is signed faster or slower, in order."
-    wanted = round(count * rng.uniform(1 - share, 1 + share)) if share else count
+    wanted = round(count * rng.uniform(1 - tempo, 1 + tempo)) if tempo else count
     wanted = min(max(wanted, least, 1), most)
     if wanted <= count:
         return np.sort(rng.choice(count, wanted, replace=False))
@@ -139,17 +137,16 @@ def _splice(
     clip = data.clips[row]
     i = int(rng.integers(len(clip.glosses)))
     others = [place for place in places[clip.glosses[i]] if place[0] != row]
-    if not others:
-        return data.read(row), clip.glosses
-    other, j = others[rng.integers(len(others))]
-    second = data.clips[other]
-    after = int(rng.integers(2))  # 1: cut after the shared gloss
-    ends = [(0, *c.cuts, c.frames)[k + after] for c, k in ((clip, i), (second, j))]
-    frames = np.concatenate([data.read(row)[: ends[0]], data.read(other)[ends[1] :]])
-    glosses = clip.glosses[: i + after] + second.glosses[j + after :]
-    if not glosses or len(frames) < needed_frames(glosses) or len(glosses) > LONGEST:
-        return data.read(row), clip.glosses
-    return frames, glosses
+    if others:
+        other, j = others[rng.integers(len(others))]
+        second = data.clips[other]
+        after = int(rng.integers(2))  # 1: cut after the shared gloss
+        ends = [(0, *c.cuts, c.frames)[k + after] for c, k in ((clip, i), (second, j))]
+        frames = np.concatenate([data.read(row)[: ends[0]], data.read(other)[ends[1] :]])
+        glosses = clip.glosses[: i + after] + second.glosses[j + after :]
+        if glosses and len(frames) >= needed_frames(glosses) and len(glosses) <= LONGEST:
+            return frames, glosses
+    return data.read(row), clip.glosses
 
 
 # %% [markdown]
@@ -205,7 +202,7 @@ def _make_network(config: SignsConfig, classes: int) -> Any:
 # %% [markdown]
 # ## Scores and the task
 #
-# The tally decodes each clip and stores the result beside the true glosses. Corpus WER is the main score. The final evaluation stores every sentence with its alignment, and adds two scores: the WER of the test sentences that occur word for word in the training list, and of the others. A network that memorises sentences has a good WER only for the first.
+# The tally decodes each clip and stores the result beside the true glosses. The main score is the word error rate of all sentences together (corpus WER): substituted, deleted and inserted glosses, divided by the number of true glosses. The final evaluation stores every sentence with its alignment, and adds two scores: the WER of the test sentences that occur word for word in the training list, and of the others. A network that memorises sentences has a good WER only for the first.
 
 # %%
 #| export
@@ -363,9 +360,9 @@ class Signs(Task):
 
     def loss(self, model: Any, batch: _SignBatch, phase: str) -> Tensor:
         "The sum of the CTC losses of all outputs and of the distillation."
-        c, outputs = self.config, model(batch.clip, batch.frames)
+        outputs = model(batch.clip, batch.frames)
         clips = out_lengths(batch.frames), batch.labels, batch.lengths
-        parts = signing_loss(outputs, *clips, c.distil, c.distil_weight)
+        parts = signing_loss(outputs, *clips, self.config.distil, self.config.distil_weight)
         return sum(parts.values())  # type: ignore[return-value]
 
     def predict(self, model: Any, batch: _SignBatch, phase: str) -> Tensor:  # [B,T',C]
@@ -437,7 +434,7 @@ class Signs(Task):
 
 
 # %% [markdown]
-# We pass simulated hand tracks through all of it. The network is untrained, so nearly every gloss is an error, and every error is counted. The figure shows the augmentation: one training sentence in seven epochs, by the height of the right hand. Black is the sentence as it was recorded.
+# We pass simulated hand tracks through all of it. The first line shows a sentence and what splicing makes of it: another sentence has the same gloss, and its end follows. The number is the loss of a batch. The network is untrained, so nearly every gloss is an error. In the alignment, `>` stands between a gloss and what was read instead, `-` marks a deleted gloss and `+` an inserted one. The figure shows the augmentation: the height of the right hand above the nose in one training sentence, changed in seven epochs (thin) and unchanged (black).
 
 # %%
 import matplotlib.pyplot as plt
@@ -445,19 +442,19 @@ import matplotlib.pyplot as plt
 from mshnet.core import configure
 from mshnet.device import open_device
 
-few = {"task": "signs", "network": "tracks", "preset": "", "device": "cpu", "hidden": 32}
-config = configure({**few, "sentences": 40, "batch_size": 8})
+config = configure({"task": "signs", "preset": "tracks", "sentences": 40, "batch_size": 8})
 task, device = Signs(config), open_device("cpu", "fp32")
-parts = task.splits()
-model: OneBranch = task.model()
-print(task.loss(model, task.batch(parts["train"], task.plan(parts["train"], 0)[0], 0), "full"))
-evaluation = task.evaluate(model, parts["test"], device, "full", Origin("none"))
+train, test = task.splits().values()
+model: OneBranch = task.model().eval()
+print(train.sentences[0], _splice(train, 0, _shared_glosses(train.sentences), task.rng(0, 0))[1])
+print("loss", task.loss(model, task.batch(train, task.plan(train, 0)[0], 0), "full").item())
+evaluation = task.evaluate(model, test, device, "full", Origin("none"))
 print(evaluation.scores, evaluation.details()["sentences"][0]["alignment"], sep="\n")
 plt.figure(figsize=(7, 2.2), layout="constrained")
 for epoch in range(7):
-    plt.plot(-task.batch(parts["train"], [0], epoch).clip[0, :, 3], lw=1)
-plt.plot(-task.batch(parts["train"], [0], None).clip[0, :, 3], "k", lw=2, label="as recorded")
-plt.xlabel("frame")
+    plt.plot(-_PIXELS * task.batch(train, [0], epoch).clip[0, :, 3], lw=1)
+plt.plot(-_PIXELS * task.batch(train, [0], None).clip[0, :, 3], "k", lw=2, label="unchanged")
+plt.gca().set(xlabel="frame", ylabel="height, pixels")
 plt.legend();
 
 # %% [markdown]
