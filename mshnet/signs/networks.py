@@ -110,14 +110,14 @@ class Reader(nn.Module):
     glosses: Tensor  # uint8: the glosses, one a line
     pairs: Tensor  # int32 [N,3]: pairs of the bigram, and how often each occurs
 
-    def learn(self, vocabulary: Vocabulary, bigram: Bigram) -> None:
+    def store_vocabulary(self, vocabulary: Vocabulary, bigram: Bigram) -> None:
         "Store a vocabulary and a bigram beside the weights."
         text = bytearray("\n".join(vocabulary.words).encode())
         self.register_buffer("glosses", torch.frombuffer(text, dtype=torch.uint8).clone())
         rows = [(*pair, count) for pair, count in sorted(bigram.pairs.items())]
         self.register_buffer("pairs", torch.tensor(rows, dtype=torch.int32))
 
-    def words(self) -> tuple[Vocabulary | None, Bigram | None]:
+    def stored_vocabulary(self) -> tuple[Vocabulary | None, Bigram | None]:
         "The vocabulary and the bigram that were stored, if any."
         if not hasattr(self, "glosses"):
             return None, None
@@ -130,7 +130,7 @@ class Reader(nn.Module):
 
         Weights without glosses, such as those of a ResNet, get the ones of the network.
         """
-        if own := self.words()[0]:
+        if own := self.stored_vocabulary()[0]:
             for name, value in self.named_buffers(recurse=False):
                 weights.setdefault(name, value)
             if not torch.equal(weights["glosses"].cpu(), self.glosses.cpu()):
