@@ -81,7 +81,7 @@ for update in range(31):
     (gradient,) = torch.autograd.grad(loss, free)
     free = (free - 2 * gradient).detach().requires_grad_()
 axes[0].set_ylabel("probability")
-axes[0].legend()
+axes[0].legend(loc="upper center", ncols=2, fontsize="small")
 print("most probable class of each step:", *free.detach()[0].argmax(1).tolist())
 
 # %% [markdown]

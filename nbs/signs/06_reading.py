@@ -89,11 +89,11 @@ def draw_clip(
 
 
 # %%
+import matplotlib.pyplot as plt
+
 task = Signs(configure({"task": "signs"}))
 task.vocabulary = Vocabulary(("WHO", "READ", "BOOK"))
-figure = Figure(figsize=(8, 2.2), layout="constrained")
-print(draw_clip(figure.subplots(), np.log(probs), FRAMES * len(probs), task, "our example"))
-figure
+print(draw_clip(plt.subplots(figsize=(8, 2))[1], np.log(probs), FRAMES * 18, task, "example"))
 
 
 # %% [markdown]
