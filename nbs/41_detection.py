@@ -184,7 +184,7 @@ class _DetectionTally:
 
     def gather(self, ranks: OneProcess) -> None:
         "Join the counts of all processes, in the order of the list."
-        self.counts.join(ranks.all_gather(self.counts), self.batch_size // ranks.count)
+        self.counts.merge(ranks.all_gather(self.counts), self.batch_size // ranks.count)
 
     def scores(self) -> Scores:
         "IoU, nIoU, F1, Pd, Fa."
