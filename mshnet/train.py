@@ -188,7 +188,7 @@ def fit(job: Job, state: State) -> Stopped | None:  # the request that stopped i
     "Train the epochs that are not done yet."
     config, task, device, folder = job.config, job.task, job.device, job.folder
     judged = job.parts[judge_split(config)]
-    with Background(job.mirror.wake) as background:
+    with Background(job.mirror.notify) as background:
         while not _all_done(config, state):
             epoch, start = state.epoch + 1, time.monotonic()
             job.once(partial(say_status, folder, "running", state.epoch))
