@@ -511,6 +511,46 @@ def counted(count: int, what: str) -> str:
     "A number of things, such as 1 frame and 2 frames."
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
+
+RETIRED = {
+    "anyway": "is retired: score the runs alike, or compare one run after the other",
+    "watch": "is retired: learning_curves(folder) of mshnet.show draws a run that still trains",
+    "tensorboard": "is retired: learning_curves(folder) of mshnet.show, or the run's log.jsonl",
+    "mode": "is retired: use `mshnet train` or `mshnet test`",
+    "multi_gpus": "is retired: use --num-devices N",
+    "if_checkpoint": "is retired: run the same command again to resume; --resume names another run",
+    "ckpt_every": "is retired: a checkpoint is written after every epoch",
+    "checkpoint": "is retired: use --weight-path FILE",
+    "analyze_temporal": "is retired: `mshnet predict` writes the evidence over time",
+    "compare_paper": "is retired: the guide has the published numbers; `mshnet compare` has ours",
+    "lr_rule": "is retired: use --lr; with 4 times the batch twice the learning rate",
+    "mirror_rate": "is retired: files are copied to --mirror-dir as fast as the disk takes them",
+    "baseline": "is retired: python results/baseline/beside.py",
+    "largest_batch": "is retired: `mshnet bench --batch-size N` measures the memory of N and 4 N",
+    "recursive": "is retired: name a pattern, such as 'DIR/**'",
+    "rate": "is retired: multiply the measured time by the price of your device",
+    "profile": "is retired: use `with torch.profiler.profile():` around train(config)",
+    "debug_xla": "is retired: set XLA_FLAGS=--xla_dump_to=DIR before the start",
+    "compile": "is retired: leave it out; it was not faster, and on an H200 its loss was NaN",
+    "on_out_of_memory": "is retired: a batch that is too large names the --micro-batch to use",
+    "use_tpu": "is retired: use --device xla",
+    "weights_only": "is retired: best.pt alone can be scored; `mshnet export` makes it smaller",
+    "json": "is retired: in Python, mshnet.doctor.doctor(config).lines has the same lines",
+    "format": "is retired: `mshnet export` writes what --output ends in",
+    "pack": "is retired: `tar -czf RUN.tar.gz RUN` makes one file of a run",
+    "backbone_weights": "is retired: use --weight-path FILE; the guide on signs makes this file",
+    "method": "is retired: pictures are drawn by diffusion; `--samples 1` draws one",
+    "frequency_axis": "is retired: the spectrum goes over the channels of a frame, as published",
+    "flip": "is retired (of sign language): leave it out, because signs differ by their hand",
+    "vocabulary": "is retired: leave it out; the glosses are those of the training part",
+    "hot_pixels": "is retired: leave it out; a simulated sensor has two",
+    "time_jitter": "is retired: leave it out; simulated times have a spread of 0.5 ms",
+}
+RETIRED_RECIPE = {  # retired settings: the value of runs that still resume
+    **{"lr_rule": "fixed", "flip": False, "vocabulary": "", "hot_pixels": 2},
+    "time_jitter": "0.5ms",
+}
+
 # %% ../nbs/10_core.ipynb #read_text
 _LARGEST_TEXT = 16 * 2**20  # bytes; a million names
 
@@ -552,43 +592,3 @@ def read_record(path: Path) -> dict[str, Any]:
     except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
-
-# %% ../nbs/10_core.ipynb #c-retired
-RETIRED = {
-    "anyway": "is retired: score the runs alike, or compare one run after the other",
-    "watch": "is retired: learning_curves(folder) of mshnet.show draws a run that still trains",
-    "tensorboard": "is retired: learning_curves(folder) of mshnet.show, or the run's log.jsonl",
-    "mode": "is retired: use `mshnet train` or `mshnet test`",
-    "multi_gpus": "is retired: use --num-devices N",
-    "if_checkpoint": "is retired: run the same command again to resume; --resume names another run",
-    "ckpt_every": "is retired: a checkpoint is written after every epoch",
-    "checkpoint": "is retired: use --weight-path FILE",
-    "analyze_temporal": "is retired: `mshnet predict` writes the evidence over time",
-    "compare_paper": "is retired: the guide has the published numbers; `mshnet compare` has ours",
-    "lr_rule": "is retired: use --lr; with 4 times the batch twice the learning rate",
-    "mirror_rate": "is retired: files are copied to --mirror-dir as fast as the disk takes them",
-    "baseline": "is retired: python results/baseline/beside.py",
-    "largest_batch": "is retired: `mshnet bench --batch-size N` measures the memory of N and 4 N",
-    "recursive": "is retired: name a pattern, such as 'DIR/**'",
-    "rate": "is retired: multiply the measured time by the price of your device",
-    "profile": "is retired: use `with torch.profiler.profile():` around train(config)",
-    "debug_xla": "is retired: set XLA_FLAGS=--xla_dump_to=DIR before the start",
-    "compile": "is retired: leave it out; it was not faster, and on an H200 its loss was NaN",
-    "on_out_of_memory": "is retired: a batch that is too large names the --micro-batch to use",
-    "use_tpu": "is retired: use --device xla",
-    "weights_only": "is retired: best.pt alone can be scored; `mshnet export` makes it smaller",
-    "json": "is retired: in Python, mshnet.doctor.doctor(config).lines has the same lines",
-    "format": "is retired: `mshnet export` writes what --output ends in",
-    "pack": "is retired: `tar -czf RUN.tar.gz RUN` makes one file of a run",
-    "backbone_weights": "is retired: use --weight-path FILE; the guide on signs makes this file",
-    "method": "is retired: pictures are drawn by diffusion; `--samples 1` draws one",
-    "frequency_axis": "is retired: the spectrum goes over the channels of a frame, as published",
-    "flip": "is retired (of sign language): leave it out, because signs differ by their hand",
-    "vocabulary": "is retired: leave it out; the glosses are those of the training part",
-    "hot_pixels": "is retired: leave it out; a simulated sensor has two",
-    "time_jitter": "is retired: leave it out; simulated times have a spread of 0.5 ms",
-}
-RETIRED_RECIPE = {  # retired settings: the value of runs that still resume
-    **{"lr_rule": "fixed", "flip": False, "vocabulary": "", "hot_pixels": 2},
-    "time_jitter": "0.5ms",
-}

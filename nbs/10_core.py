@@ -510,7 +510,7 @@ def run_name(config: Settings) -> str:  # such as "nuaa-sirst-1f0c2a9b"
 # %% [markdown]
 # ### Errors of one line
 #
-# `UserError` marks mistakes of the user. The command line prints the line and exits with status 2; a notebook shows the line instead of forty frames of our code. pydantic compares a value with the definition of its setting and states what is accepted. An unknown name gets the nearest known one. A value may come from a damaged file, with line breaks, with characters that move a terminal's cursor, or with a million letters. `shown` shortens a value, and `one_line` keeps every error one printable line: it escapes control characters and leaves out the middle of a long text:
+# `UserError` marks mistakes of the user. The command line prints the line and exits with status 2; a notebook shows the line instead of forty frames of our code. pydantic compares a value with the definition of its setting and states what is accepted. For an unknown name the error suggests the nearest known one. Some flags of the official script, of guides and of earlier releases meant something else, or nothing: `RETIRED` has what to use today. A value may come from a damaged file, with line breaks, with characters that move a terminal's cursor, or with a million letters. `shown` shortens a value, and `one_line` keeps every error one printable line: it escapes control characters and leaves out the middle of a long text:
 
 # %%
 print(one_line("a line\nbreak, and " + 500 * "very " + "long", 60), shown("x" * 999)[:9])
@@ -623,6 +623,45 @@ def counted(count: int, what: str) -> str:
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
+RETIRED = {
+    "anyway": "is retired: score the runs alike, or compare one run after the other",
+    "watch": "is retired: learning_curves(folder) of mshnet.show draws a run that still trains",
+    "tensorboard": "is retired: learning_curves(folder) of mshnet.show, or the run's log.jsonl",
+    "mode": "is retired: use `mshnet train` or `mshnet test`",
+    "multi_gpus": "is retired: use --num-devices N",
+    "if_checkpoint": "is retired: run the same command again to resume; --resume names another run",
+    "ckpt_every": "is retired: a checkpoint is written after every epoch",
+    "checkpoint": "is retired: use --weight-path FILE",
+    "analyze_temporal": "is retired: `mshnet predict` writes the evidence over time",
+    "compare_paper": "is retired: the guide has the published numbers; `mshnet compare` has ours",
+    "lr_rule": "is retired: use --lr; with 4 times the batch twice the learning rate",
+    "mirror_rate": "is retired: files are copied to --mirror-dir as fast as the disk takes them",
+    "baseline": "is retired: python results/baseline/beside.py",
+    "largest_batch": "is retired: `mshnet bench --batch-size N` measures the memory of N and 4 N",
+    "recursive": "is retired: name a pattern, such as 'DIR/**'",
+    "rate": "is retired: multiply the measured time by the price of your device",
+    "profile": "is retired: use `with torch.profiler.profile():` around train(config)",
+    "debug_xla": "is retired: set XLA_FLAGS=--xla_dump_to=DIR before the start",
+    "compile": "is retired: leave it out; it was not faster, and on an H200 its loss was NaN",
+    "on_out_of_memory": "is retired: a batch that is too large names the --micro-batch to use",
+    "use_tpu": "is retired: use --device xla",
+    "weights_only": "is retired: best.pt alone can be scored; `mshnet export` makes it smaller",
+    "json": "is retired: in Python, mshnet.doctor.doctor(config).lines has the same lines",
+    "format": "is retired: `mshnet export` writes what --output ends in",
+    "pack": "is retired: `tar -czf RUN.tar.gz RUN` makes one file of a run",
+    "backbone_weights": "is retired: use --weight-path FILE; the guide on signs makes this file",
+    "method": "is retired: pictures are drawn by diffusion; `--samples 1` draws one",
+    "frequency_axis": "is retired: the spectrum goes over the channels of a frame, as published",
+    "flip": "is retired (of sign language): leave it out, because signs differ by their hand",
+    "vocabulary": "is retired: leave it out; the glosses are those of the training part",
+    "hot_pixels": "is retired: leave it out; a simulated sensor has two",
+    "time_jitter": "is retired: leave it out; simulated times have a spread of 0.5 ms",
+}
+RETIRED_RECIPE = {  # retired settings: the value of runs that still resume
+    **{"lr_rule": "fixed", "flip": False, "vocabulary": "", "hot_pixels": 2},
+    "time_jitter": "0.5ms",
+}
+
 # %% [markdown]
 # ### Damaged files
 #
@@ -670,53 +709,6 @@ def read_record(path: Path) -> dict[str, Any]:
     except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
-
-
-# %% [markdown]
-# ### Retired settings
-#
-# Some flags of the official script, of guides and of earlier releases meant something else, or nothing. They are rejected, and the error names what to use today:
-
-# %%
-#| export
-RETIRED = {
-    "anyway": "is retired: score the runs alike, or compare one run after the other",
-    "watch": "is retired: learning_curves(folder) of mshnet.show draws a run that still trains",
-    "tensorboard": "is retired: learning_curves(folder) of mshnet.show, or the run's log.jsonl",
-    "mode": "is retired: use `mshnet train` or `mshnet test`",
-    "multi_gpus": "is retired: use --num-devices N",
-    "if_checkpoint": "is retired: run the same command again to resume; --resume names another run",
-    "ckpt_every": "is retired: a checkpoint is written after every epoch",
-    "checkpoint": "is retired: use --weight-path FILE",
-    "analyze_temporal": "is retired: `mshnet predict` writes the evidence over time",
-    "compare_paper": "is retired: the guide has the published numbers; `mshnet compare` has ours",
-    "lr_rule": "is retired: use --lr; with 4 times the batch twice the learning rate",
-    "mirror_rate": "is retired: files are copied to --mirror-dir as fast as the disk takes them",
-    "baseline": "is retired: python results/baseline/beside.py",
-    "largest_batch": "is retired: `mshnet bench --batch-size N` measures the memory of N and 4 N",
-    "recursive": "is retired: name a pattern, such as 'DIR/**'",
-    "rate": "is retired: multiply the measured time by the price of your device",
-    "profile": "is retired: use `with torch.profiler.profile():` around train(config)",
-    "debug_xla": "is retired: set XLA_FLAGS=--xla_dump_to=DIR before the start",
-    "compile": "is retired: leave it out; it was not faster, and on an H200 its loss was NaN",
-    "on_out_of_memory": "is retired: a batch that is too large names the --micro-batch to use",
-    "use_tpu": "is retired: use --device xla",
-    "weights_only": "is retired: best.pt alone can be scored; `mshnet export` makes it smaller",
-    "json": "is retired: in Python, mshnet.doctor.doctor(config).lines has the same lines",
-    "format": "is retired: `mshnet export` writes what --output ends in",
-    "pack": "is retired: `tar -czf RUN.tar.gz RUN` makes one file of a run",
-    "backbone_weights": "is retired: use --weight-path FILE; the guide on signs makes this file",
-    "method": "is retired: pictures are drawn by diffusion; `--samples 1` draws one",
-    "frequency_axis": "is retired: the spectrum goes over the channels of a frame, as published",
-    "flip": "is retired (of sign language): leave it out, because signs differ by their hand",
-    "vocabulary": "is retired: leave it out; the glosses are those of the training part",
-    "hot_pixels": "is retired: leave it out; a simulated sensor has two",
-    "time_jitter": "is retired: leave it out; simulated times have a spread of 0.5 ms",
-}
-RETIRED_RECIPE = {  # retired settings: the value of runs that still resume
-    **{"lr_rule": "fixed", "flip": False, "vocabulary": "", "hot_pixels": 2},
-    "time_jitter": "0.5ms",
-}
 
 # %% [markdown]
 # ## Questions
