@@ -38,13 +38,12 @@ from mshnet.core import Settings, UserError, reason, run_name
 # %% [markdown]
 # ## The same settings on three machines
 #
-# Both services set an environment variable in every session. Here we pretend to be on each machine in turn. Where would it put a run with these settings, and after how many hours would it stop?
+# Both services set an environment variable in every session. Here we pretend to be on each machine in turn. Where would it put a run with these settings, and after how many hours would it stop? (`here` is your machine.)
 
 # %%
-variables = {"colab": "COLAB_RELEASE_TAG", "kaggle": "KAGGLE_KERNEL_RUN_TYPE", "your machine": ""}
-for name, variable in variables.items():
+for variable in ("COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE", "HOME"):
     place = where({variable: "Batch"})
-    print(f"{name}:{run_folder(Config(seed=1), place)}, {session_hours(place, {})} hours")
+    print(f"{place.name}:{run_folder(Config(seed=1), place)}, {session_hours(place, {})} hours")
 
 
 # %% [markdown]
