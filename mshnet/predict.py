@@ -568,7 +568,7 @@ def _output_folder(weights: Path, output_dir: str | Path, asked: dict[str, Any])
 def _predict_part(results: _Results, detector: Detector, tile: int) -> None:
     "Predict this process's files and show progress; Stopped after a request to stop."
     ranks, found, skipped = detector.device.ranks, 0, 0
-    all_are_done = ranks.meeting()
+    all_are_done = ranks.barrier()
     if not (results.folder / SUMMARY).exists():
         todo = "name an --output-dir on a disk that all machines share"
         raise UserError(f"{results.folder}: is not on this machine; {todo}")

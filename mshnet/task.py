@@ -372,7 +372,7 @@ def protocol(task: Task, data: Any, scores: Any, device: Device, weights: Origin
         "seed": weights.seed,
         "trained_on": weights.trained_on,
         "trained_on_scored_images": weights.seen,
-        "device": device.why,
+        "device": device.description,
         "precision": device.precision,
         "mshnet": installed("mshnet"),
         "torch": torch.__version__,

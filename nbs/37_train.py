@@ -200,14 +200,14 @@ def train(config: Settings, task: Task | None = None) -> Run:
     once = device.ranks.rank_zero
     site = once(lambda: site_of(config))
     folder = Folder(site.folder)
-    device.keep(site.programs)
+    device.cache_programs(site.programs)
     with contextlib.ExitStack() as held:
         once(lambda: held.enter_context(alone(folder.path)))
         once(lambda: bring_back(site.folder, site.copies))
         job = Job(task, task.splits(), device, folder)
         check_data(job)
         state = beginning(job)
-        once(lambda: prepare(folder, config, device.why, not _all_done(config, state)))
+        once(lambda: prepare(folder, config, device.description, not _all_done(config, state)))
         _begin_session(job, state, site, held)
         with _failure_recorded(job):
             _announce(job, state)
@@ -298,10 +298,10 @@ def _log_entry(
     entry["split"] = split
     if scores is not None:
         entry |= {"line": str(scores), "scores": scores.as_dict()}
-    unusual = {"begun_at_step": state.step, "micro_batch": device.micro}
+    unusual = {"begun_at_step": state.step, "micro_batch": device.micro_batch}
     entry |= {name: value for name, value in unusual.items() if value}
     entry |= {"train_seconds": round(trained, 2), "seconds": round(seconds, 2)}
-    return entry | {"device": device.why} | device.facts()
+    return entry | {"device": device.description} | device.facts()
 
 
 def _end_epoch(task: Task, state: State, entry: dict[str, Any]) -> None:
@@ -377,9 +377,9 @@ def _begin_epoch(job: Job, state: State, epoch: int) -> Compute:
     "Prepare an epoch, or the rest of one; the loss of a batch, as a step computes it."
     device, phase = job.device, job.task.phase(epoch)
     share_cores(device)
-    if device.news:
-        print(f"  {device.news}", flush=True)
-        device.news = ""
+    if device.message:
+        print(f"  {device.message}", flush=True)
+        device.message = ""
     state.model.train()
     state.optimizer.zero_grad(set_to_none=True)
     model = device.begin(phase, state.model, state.optimizer)
@@ -655,7 +655,7 @@ def _begin_session(job: Job, state: State, site: Site, held: contextlib.ExitStac
 
 def _announce(job: Job, state: State) -> None:
     "Print settings, device, data and folder before a run, and how much of it is done."
-    lines = {"config": str(job.config), "device": job.device.why}
+    lines = {"config": str(job.config), "device": job.device.description}
     lines |= job.task.about(job.parts, job.device) | {"folder": str(job.folder.path)}
     for name, text in lines.items():
         print(f"{name:8}{textwrap.indent(text, ' ' * 8).lstrip()}")

@@ -572,7 +572,7 @@ def test_the_gradient_of_the_parts_is_that_of_the_batch(micro):
     for parts in (0, micro):
         config = tiny(batch_size=4)
         task, device = Small(config), open_device("cpu", "fp32")
-        device.micro = parts
+        device.micro_batch = parts
         model = device.to_device(task.model()).eval()
         before = [p.detach().clone() for p in model.parameters()]
         optimizer = torch.optim.SGD(model.parameters(), lr=1.0)

@@ -342,7 +342,7 @@ class Signs(Task):
 
     def batches(self, device: Device, data: Any, plan: Any, epoch: int) -> Iterator[_SignBatch]:
         "The batches of an epoch, in a few lengths; each has one length in all processes."
-        device.shapes = max(len(self.buckets), 1)
+        device.num_shapes = max(len(self.buckets), 1)
         for batch in super().batches(device, data, plan, epoch):
             count = batch.clip.shape[1]
             more = max(device.ranks.all_gather(count)) - count
@@ -389,8 +389,8 @@ class Signs(Task):
         self, model: nn.Module, data: Any, device: Device, phase: str, origin: Origin
     ) -> Evaluation:
         "The final scores with every sentence; those of the training list apart from the others."
-        self.check_vocabulary(model, data)
-        device.shapes = max(len(self.buckets), 1)
+        self.take_words(model, data)
+        device.num_shapes = max(len(self.buckets), 1)
         whole = super().evaluate(model, data, device, phase, origin)
         scores: _SignScores = whole.scores
         scores.pairs = {data.names[row]: pair for row, pair in scores.pairs.items()}
