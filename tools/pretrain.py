@@ -77,7 +77,7 @@ def listed(data: Path, sets: Sequence[str]) -> Iterator[Picture]:
     "The images of training lists."
     for name in sets:
         parts, findings = load_data(Config(dataset_dir=str(data / name)), ["train"])
-        findings.settle()
+        findings.raise_or_warn()
         split = parts["train"]
         for i, key in enumerate(split.names):
             yield f"{name}_{key}", *split.pairs[i]
