@@ -334,11 +334,7 @@ print("without channel attention:", peaks(ChannelAttention))
 # %% [markdown]
 # The surprise: without spatial attention, whose map looks so convincing, the logits hardly change. Without channel attention even the cloud becomes a target. A map that agrees with us is no proof that the network depends on it.
 #
-# ## The machinery
-#
-# Two parts are not needed to understand the network: how it starts, and how a TPU upsamples.
-#
-# ### A good start
+# ## The machinery: a good start
 #
 # An untrained head gives every pixel a probability near 1/2, although hardly any pixel belongs to a target. Subtracting 4 from the biases of the heads starts them at 1 to 2% (focal loss, Lin et al. 2017, does the same). The fusing convolution can start as a copy of the full-size head and learn to mix in the coarse heads. After a random start, chance decides whether the background of a head raises or lowers the prediction.
 

@@ -240,11 +240,8 @@ def find(targets: Objects, preds: Objects, rule: str = "exact") -> Found:
 
 
 # %%
-print(
-    "near (target, prediction):", *(f"{t, p} {away:.2f} px" for t, p, away in near(targets, preds))
-)
-print("reference:", match_reference(targets, preds))
-print("exact:    ", match_exact(targets, preds))
+print("near pairs:", *(f"{t, p} {away:.2f} px" for t, p, away in near(targets, preds)))
+print("reference:", match_reference(targets, preds), "exact:", match_exact(targets, preds))
 
 
 # %% [markdown]

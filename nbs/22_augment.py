@@ -64,17 +64,16 @@ for axes, (name, change) in zip(figure.subplots(1, 6), changes.items(), strict=T
 
 # %%
 stored = image[32:96, 32:96], mask[32:96, 32:96]
+names = ("as stored", *(f"epoch {i}" for i in range(4)))
 figure = plt.figure(figsize=(8, 6.6), layout="constrained")
 for kind, row in zip(("turns", "flips", "robust", "paper"), figure.subplots(4, 5), strict=True):
     config = Config(augment=kind, base_size=64, target_share=1.0, clutter_share=0, seed=8)
     views = [augment(*stored, sample_params(config, epoch, 1), 64) for epoch in range(4)]
-    for axes, (pixels, outline) in zip(row, [stored, *views], strict=True):
+    for axes, name, (pixels, outline) in zip(row, names, [stored, *views], strict=True):
         axes.imshow(pixels, cmap="gray", vmin=0, vmax=150)
         axes.contour(outline, [0.5], colors="orange", linewidths=1)
-        axes.set(xticks=[], yticks=[])
+        axes.set(xticks=[], yticks=[], title=name if kind == "turns" else "")
     row[0].set_ylabel(kind)
-for axes, name in zip(figure.axes, ("as stored", *(f"epoch {i}" for i in range(4))), strict=False):
-    axes.set_title(name)
 
 
 # %% [markdown]
@@ -421,7 +420,7 @@ def native_plan(
 
 
 # %%
-batch: Batch = collate([resize_square(image, mask, 64)] * 2, [True, False])
+batch = collate([resize_square(image, mask, 64)] * 2, [True, False])
 tuple(batch.image.shape), batch.real.tolist()
 
 # %% [markdown]
