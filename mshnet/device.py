@@ -515,7 +515,7 @@ def cpu_name() -> str:
                 return line.split(":", 1)[1].strip()
     return platform.processor() or platform.machine() or "CPU"
 
-# %% ../nbs/30_device.ipynb #hold_memory
+
 MMAP_MAX, TRIM, MMAP_FROM = -4, -1, -3  # of glibc's mallopt
 
 

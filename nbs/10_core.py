@@ -332,8 +332,7 @@ def settings_class(
     if not isinstance(task, str) or task not in TASKS:
         hint = did_you_mean(task, list(TASKS)) if isinstance(task, str) else ""
         raise UserError(f"task={shown(task)} is not known{hint} (there are {', '.join(TASKS)})")
-    found: type[Settings] = resolve(TASKS[task][0])
-    return found
+    return resolve(TASKS[task][0])  # type: ignore[no-any-return]
 
 
 def task_of(

@@ -158,10 +158,6 @@ def megabytes(size: float) -> str:
     return f"{number:.0f} {unit}" if number >= 10 else f"{number:.1f} {unit}"
 
 
-# %%
-where({}).note, where({"COLAB_RELEASE_TAG": "release"}) == COLAB, megabytes(14_658_415)
-
-
 # %% [markdown]
 # A run has one folder: `output_dir`, or the folder of the run to resume, or a folder that is named after the recipe, where this machine keeps runs.
 #
@@ -220,9 +216,7 @@ def session_seconds() -> float:
 #
 # If the connection to the Drive hangs, even the check whether its folder exists blocks, in a system call that Python cannot interrupt. Therefore a daemon thread makes the check, and we wait a limited time. A Drive that does not respond counts as not mounted.
 #
-# Mounting opens a window that asks for permission. The user may close it, or a company's account may forbid it. `google.colab.drive.mount` raises several kinds of exceptions for that. While the window is open it waits, and the notebook's stop button ends that.
-#
-# The result is always one line, and training continues without the Drive. (We had no Colab. The tests use a mock object that behaves as its public source does.)
+# Mounting opens a window that asks for permission. The user may close it, or a company's account may forbid it. `google.colab.drive.mount` raises several kinds of exceptions for that. While the window is open it waits, and the notebook's stop button ends that. The result is always one line, and training continues without the Drive. (We had no Colab. The tests use a mock object that behaves as its public source does.)
 
 # %%
 #| export

@@ -581,6 +581,8 @@ def _smaller(device: Device, config: Settings) -> str:
 # torch splits each operation among threads, and at its end they wait for each other. A waiting thread spins, because the next operation comes in microseconds. But if another program has taken the core of one thread, the others spin for nothing until the system gives it back, a few milliseconds later, and a step has thousands of operations. On two cores beside one busy program a forward pass took 2.2 s instead of 40 ms, and a training step 10 s instead of 0.16 s ([measured](../results/busy-machine/README.md)). Shorter spinning costs nothing on an idle machine and helps a lot: 0.15 s and 1.7 s. `import mshnet` sets it, unless you have set `OMP_WAIT_POLICY` or `GOMP_SPINCOUNT` or loaded torch before. No more threads than there are free cores helps even more: 58 ms and 0.25 s.
 #
 # So a run on a CPU looks at the beginning of each epoch (and when a device is opened), for a tenth of a second, how busy other programs keep our cores, and uses as many threads as they leave. `OMP_NUM_THREADS`, `MKL_NUM_THREADS`, `torch.set_num_threads` (after the import of mshnet) and `--deterministic` keep the number that was set; then `mshnet doctor` reports that steps may stall.
+#
+# On Linux we also tune glibc's allocator. Between two steps it gives large blocks of memory back to the system, and gets the same blocks again, page by page and filled with zeros. That is a tenth of a step, with large batches a quarter. So they are kept for the next step, except single blocks of 48 MB and more, which would leave large holes.
 
 # %%
 #| export
@@ -635,11 +637,6 @@ def cpu_name() -> str:
     return platform.processor() or platform.machine() or "CPU"
 
 
-# %% [markdown]
-# On Linux we also tune glibc's allocator. Between two steps it gives large blocks of memory back to the system, and gets the same blocks again, page by page and filled with zeros. That is a tenth of a step, with large batches a quarter. So they are kept for the next step, except single blocks of 48 MB and more, which would leave large holes.
-
-# %%
-#| export
 MMAP_MAX, TRIM, MMAP_FROM = -4, -1, -3  # of glibc's mallopt
 
 
@@ -657,8 +654,7 @@ def hold_memory(hold: bool = True) -> bool:  # whether there is a glibc to tune
 
 # %%
 #| hide
-share_cores(device, every=0)
-assert 0 <= busy_cores() <= len(own_cores()) and hold_memory(False) == hold_memory()
+assert hold_memory(False) == hold_memory()
 
 # %% [markdown]
 # ## Questions
