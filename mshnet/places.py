@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psutil
 
@@ -94,10 +94,11 @@ def first_process(environ: Mapping[str, str] = os.environ) -> bool:
     return environ.get("RANK", "0") == "0"
 
 
-def say(text: str) -> None:
-    "Print a line for the user, from the first process only."
+def say(text: str, file: Any = None) -> None:  # None: on stdout
+    "Print a line, from the first process only; nothing if the terminal is gone."
     if first_process():
-        print(text, flush=True)
+        with contextlib.suppress(OSError, ValueError):
+            print(text, file=file, flush=True)
 
 
 @contextlib.contextmanager

@@ -389,7 +389,7 @@ class Signs(Task):
         self, model: nn.Module, data: Any, device: Device, phase: str, origin: Origin
     ) -> Evaluation:
         "The final scores with every sentence; those of the training list apart from the others."
-        self.take_words(model, data)
+        self.check_vocabulary(model, data)
         device.num_shapes = max(len(self.buckets), 1)
         whole = super().evaluate(model, data, device, phase, origin)
         scores: _SignScores = whole.scores
