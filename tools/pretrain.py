@@ -297,6 +297,7 @@ def card(found: list[dict[str, Any]]) -> str:
         unseen_fa=masked["fa"],
         one_pd=one["pd"][half],
         one_iou=one["iou"],
+        one_fa=one["fa"],
         scores=markdown_table(["seed", "test list", *HEADINGS], scores),
         seeds=len(found),
         calibration=markdown_table(
