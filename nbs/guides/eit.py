@@ -43,7 +43,7 @@ for row, name, images, truth in zip(axes, [1, 5], samples, batch.image, strict=T
 # mshnet predict --task eit mine/test/00000*.npz
 # ```
 #
-# `predictions/pretrained-eit` then has one figure for each tank, and `tanks.npz` with `names`, `mean` and `spread` (the standard deviation). The next prediction replaces `tanks.npz`, unless you pass `--output-dir`. [The card of the weights](../../mshnet/pretrained-eit.md) reports how they were trained and where they fail.
+# `predictions/pretrained-eit` then has one figure for each tank, and `tanks.npz` with `names`, `mean` and `spread` (the standard deviation). The next prediction gets a folder of its own, `predictions/pretrained-eit-2`. [The card of the weights](../../mshnet/pretrained-eit.md) reports how they were trained and where they fail.
 #
 # ## Your data
 #

@@ -133,7 +133,7 @@ for i, step in enumerate((1, 7, 12)):
 # mshnet doctor --task events
 # ```
 #
-# `predict` writes `recordings.csv`, and `evidence.npz` with the probability of each class after each bin. They replace those of an earlier prediction, unless you pass `--output-dir`. `scores.json` has the spike rate of each layer: near 0 a layer is inactive, above 0.5 it is saturated. The details are in these notebooks: [recordings](../events/00_recordings.ipynb), [networks](../events/03_networks.ipynb), [the task](../events/04_recognition.ipynb), [figures](../events/05_pictures.ipynb).
+# `predict` writes `recordings.csv`, and `evidence.npz` with the probability of each class after each bin. `scores.json` has the spike rate of each layer: near 0 a layer is inactive, above 0.5 it is saturated. The details are in these notebooks: [recordings](../events/00_recordings.ipynb), [networks](../events/03_networks.ipynb), [the task](../events/04_recognition.ipynb), [figures](../events/05_pictures.ipynb).
 #
 # ## Convert recordings
 #

@@ -146,7 +146,7 @@ plt.show()
 # mshnet doctor --task signs
 # ```
 #
-# `predict` writes the glosses with their frames (`signs.csv`, which replaces an earlier one), and for each clip a figure of the probability of each gloss over time. `details.json` of a run has every test sentence with its alignment. The details are in these notebooks: [CTC](../signs/02_ctc.ipynb), [networks](../signs/04_networks.ipynb), [the task](../signs/05_signing.ipynb), [reading](../signs/06_reading.ipynb).
+# `predict` writes the glosses with their frames (`signs.csv`), and for each clip a figure of the probability of each gloss over time. `details.json` of a run has every test sentence with its alignment. The details are in these notebooks: [CTC](../signs/02_ctc.ipynb), [networks](../signs/04_networks.ipynb), [the task](../signs/05_signing.ipynb), [reading](../signs/06_reading.ipynb).
 #
 # ## Options of the original script
 #
