@@ -146,9 +146,7 @@ class Ranks(OneProcess):
         return [rows[cut] for rows, cut in zip(plan, cuts, strict=True)]
 
     def mean(self, value: Tensor) -> Tensor:
-        value = value.detach().clone()
-        dist.all_reduce(value)
-        return value / self.count
+        return _Sum.apply(value.detach()) / self.count
 
     def all_gather(self, value: T) -> list[T]:
         values: list[Any] = [None] * self.count
