@@ -267,7 +267,7 @@ def _target(source: Path, output: str | Path, task: str, int8: bool) -> Path:
         raise UserError(f"{path}: is the file of the weights; use another --output")
     return path
 
-# %% ../nbs/52_export.ipynb #export
+
 def export(
     weights: str | Path,  # a run's folder or checkpoint, or published weights
     output: str | Path = "",  # FILE.onnx or FILE.safetensors; empty: beside the weights

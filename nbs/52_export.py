@@ -331,7 +331,7 @@ def _as_int8(path: Path, trained: Trained, images: list[Tensor], folder: str) ->
 # %% [markdown]
 # ## Writing a file
 #
-# The suffix of the file selects the format. Weights of a task other than detection are exported as safetensors alone.
+# Weights of a task other than detection are exported as safetensors alone. The file is written under a temporary name; if it agrees with the network, it replaces the old file.
 
 # %%
 #| export
@@ -352,11 +352,6 @@ def _target(source: Path, output: str | Path, task: str, int8: bool) -> Path:
     return path
 
 
-# %% [markdown]
-# A file is written under a temporary name, read back and compared. If it agrees with the network, it replaces the old file.
-
-# %%
-#| export
 def export(
     weights: str | Path,  # a run's folder or checkpoint, or published weights
     output: str | Path = "",  # FILE.onnx or FILE.safetensors; empty: beside the weights
