@@ -30,10 +30,11 @@ from mshnet.weights import settings_of_weights, weights_file
 # `mshnet compare RUN RUN` prints these tables. The runs are on synthetic scenes, and the repository keeps them: the preset `quick`, and the same recipe with five epochs instead of nine.
 
 # %%
-from mshnet.compare import compare
+from mshnet.compare import Comparison, compare
 
 kept = Path("../results")
-compare([kept / "scenes-quick", kept / "scenes-five-epochs"])
+both: Comparison = compare([kept / "scenes-quick", kept / "scenes-five-epochs"])
+both
 
 # %% [markdown]
 # Read the second table first. The runs differ in their epochs alone, and both keep the last one, so the scores are comparable. Then read the intervals of Pd by size: they overlap, so this difference proves nothing. `trade_offs("RUN", "RUN")` of [figures](50_show.ipynb) draws the curves of both.
@@ -196,10 +197,6 @@ def compare(folders: Sequence[str | Path]) -> Comparison:
     trained = [name for name in recipes[0] if name in shared]
     return Comparison(runs, _differing(rows, MAY) | _differing(recipes, trained))
 
-
-# %%
-both: Comparison = compare([kept / "scenes-quick", kept / "scenes-five-epochs"])
-both.differs
 
 # %% [markdown]
 # ### Small counts need intervals
