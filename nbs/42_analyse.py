@@ -71,9 +71,7 @@ right.set(xlabel="Fa, false pixels per million", ylabel="Pd", xlim=(0, 125), yli
 right.set_title("Targets against false alarms, by threshold")
 
 # %% [markdown]
-# ## The machinery
-#
-# ### A target's contrast
+# ## The machinery: a target's contrast
 #
 # The *signal-to-clutter ratio* measures how far the mean grey level of a target lies from that of its surroundings, in standard deviations of the surroundings:
 #
