@@ -139,20 +139,15 @@ def explored(
         axes.add_patch(Rectangle(corner, side, side, fill=False, edgecolor="#CC79A7"))
     below[0].set_title(f"zoom, {what}", fontsize=9, loc="left")
     below[-1].set_title("found, missed, false pixels", fontsize=9)
-    below[-1].imshow(_colours(pred, mask)[near])
+    colours = np.zeros((*pred.shape, 4))
+    for pixels, sign in ((pred & mask, HIT), (mask & ~pred, MISS), (pred & ~mask, FALSE_ALARM)):
+        colours[pixels] = (*to_rgb(sign["edgecolors"]), 0.65)  # half transparent
+    below[-1].imshow(colours[near])
     draw_legend(figure)
     name = shortened(view.name, 40)
     text = f"{name}  threshold {threshold:.2f}  {describe(view, threshold, rule)}"
     figure.suptitle(text, fontsize=10, family=MONOSPACE, parse_math=False)
     return png(figure)
-
-
-def _colours(pred: np.ndarray, mask: np.ndarray) -> np.ndarray:  # [H,W,4] 0..1
-    "Hits, misses and false pixels in their colours, half transparent."
-    colours = np.zeros((*pred.shape, 4))
-    for pixels, sign in ((pred & mask, HIT), (mask & ~pred, MISS), (pred & ~mask, FALSE_ALARM)):
-        colours[pixels] = (*to_rgb(sign["edgecolors"]), 0.65)
-    return colours
 
 
 # %%
