@@ -42,8 +42,7 @@ steps = 200 * 53
 step = np.arange(steps)
 cosine = 0.01 + 0.99 * (1 + np.cos(np.pi * step / (steps - 1))) / 2  # falls to a hundredth
 warm_up = np.minimum((step + 1) / 53, 1)  # grows in the first epoch
-figure = plt.figure(figsize=(8, 3), layout="constrained")
-axes = figure.subplots()
+figure, axes = plt.subplots(figsize=(8, 3), layout="constrained")
 axes.semilogy(step / 53, 0.001 * cosine * warm_up, label="steady: AdamW")
 axes.semilogy(step / 53, 0.002 * cosine * warm_up, label="a100, tpu: AdamW, four times the batch")
 axes.semilogy(step / 53, np.full(steps, 0.05), label="paper: Adagrad")

@@ -53,8 +53,7 @@ scenes, real = (
 )
 found = [t for t in scenes["targets"] if t["matched"]]
 missed = [t for t in scenes["targets"] if not t["matched"]]
-figure = plt.figure(figsize=(10, 3.8), layout="constrained")
-left, right = figure.subplots(1, 2)
+figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
 scr, area = ([t[name] for t in found] for name in ("scr", "area"))
 dots = left.scatter(scr, area, c=[t["iou"] for t in found])
 scr, area = ([t[name] for t in missed] for name in ("scr", "area"))
