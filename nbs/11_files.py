@@ -345,7 +345,7 @@ with tempfile.TemporaryDirectory() as tmp:
 # %% [markdown]
 # ### Locks, memory, reading ahead
 #
-# Two processes that must not do the same thing at the same time queue at a lock, or give up at once. The lock belongs to the operating system: it ends with the process, even if that is killed. The free memory decides where pixels are kept. A container may have less than its machine. An accelerator should not wait for its next batch, so a few threads read files and make batches ahead. Results come in order, and the number of threads changes nothing but the time. At most two results per thread are made ahead, which bounds the memory. We use threads and not processes because Pillow and numpy release Python's lock, nothing has to be pickled, and a notebook cell can be interrupted.
+# Two processes that must not do the same thing at the same time queue at a lock, or give up at once. The lock belongs to the operating system: it ends with the process, even if that is killed, where a file as a mark would stay. The free memory decides where pixels are kept. A container may have less than its machine. An accelerator should not wait for its next batch, so a few threads read files and make batches ahead. Results come in order, and the number of threads changes nothing but the time. At most two results per thread are made ahead, which bounds the memory. We use threads and not processes because Pillow and numpy release Python's lock, nothing has to be pickled, and a notebook cell can be interrupted.
 
 # %%
 #| export
@@ -418,9 +418,4 @@ def prefetch(
 #    <details><summary>Answer</summary>
 #
 #    The system may rename before it has written the content. After a power failure `last.pt` would have its new name and no bytes.
-#    </details>
-# 3. A process is killed while it holds a lock. Who releases it?
-#    <details><summary>Answer</summary>
-#
-#    The operating system. A lock that is only a file with a name would stay, and the next process would wait for ever.
 #    </details>

@@ -218,17 +218,12 @@ for group in (TrainingFields, OptimizerFields, DataFields, AugmentFields, Networ
 # %% [markdown]
 # ## Questions
 #
-# 1. You train with `--preset paper --lr 0.01`. Which learning rate is used?
-#    <details><summary>Answer</summary>
-#
-#    0.01. A preset sets a few defaults, and what you pass overrides it.
-#    </details>
-# 2. Why does a cosine schedule need to know the number of epochs in advance, and a constant rate does not?
+# 1. Why does a cosine schedule need to know the number of epochs in advance, and a constant rate does not?
 #    <details><summary>Answer</summary>
 #
 #    The cosine ends at its smallest rate in the last step. With more epochs every step after the warm-up has a different rate, so a run of 200 epochs is not the first half of a run of 400.
 #    </details>
-# 3. Why are targets trained at the size at which they are scored?
+# 2. Why are targets trained at the size at which they are scored?
 #    <details><summary>Answer</summary>
 #
 #    A target of 6 pixels at the original resolution may have 2 after the resize. A network that was trained on the first has hardly seen the second.

@@ -203,8 +203,3 @@ print(second.shard([[5, 1, 4, 2]]), OneProcess().shard([[5, 1, 4, 2]]))
 #
 #    The means of 4 rows vary more than those of 16, so the same run would have different losses on one GPU and on four.
 #    </details>
-# 3. The first process writes a checkpoint and the disk is full. Why does `rank_zero` send the error to all?
-#    <details><summary>Answer</summary>
-#
-#    The others wait for its answer. Without the error they would wait until the limit of an hour, and the user would not see why.
-#    </details>

@@ -444,8 +444,3 @@ place.cleanup()
 #
 #    Nearly all of them are close to 0 or 1, so no threshold between 0.1 and 0.9 changes a decision. A different threshold would not repair this detector.
 #    </details>
-# 3. At a lower threshold the curve of Pd and Fa has a *smaller* Fa. How can that be?
-#    <details><summary>Answer</summary>
-#
-#    A detection grows as the threshold falls. When its centroid comes within 3 pixels of a target, the target counts as found, and the pixels of the detection are no longer false.
-#    </details>

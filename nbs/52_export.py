@@ -395,12 +395,7 @@ def export(
 #
 #    The file takes bytes, so the runtime rejects floats with an error. If the program converts them to bytes again, nearly all pixels become 0, and no target is found.
 #    </details>
-# 2. The file was checked when it was written. What is the SHA-256 in its note for?
-#    <details><summary>Answer</summary>
-#
-#    It finds what happens later: a download that broke off, a flipped bit, a file that was replaced.
-#    </details>
-# 3. You calibrate 8-bit integers on images of a clear sky, and your camera also sees warm ground. What goes wrong, and does the check notice it?
+# 2. You calibrate 8-bit integers on images of a clear sky, and your camera also sees warm ground. What goes wrong, and does the check notice it?
 #    <details><summary>Answer</summary>
 #
 #    The measured ranges are too narrow, and larger values are cut off. The check does not notice it, because it compares detections in the same images of the sky.

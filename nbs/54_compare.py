@@ -308,17 +308,12 @@ def _size_table(runs: Sequence[Scored]) -> str:
 # %% [markdown]
 # ## Questions
 #
-# 1. The table by size has Pd 0.978 (0.924-0.994) and 0.989 (0.941-0.998) for the same 92 targets. Is the second run better at them?
-#    <details><summary>Answer</summary>
-#
-#    It found one target more. Both intervals hold the rate of the other run, so 92 targets are too few to tell.
-#    </details>
-# 2. One of two runs was scored in the epoch that is best on the test list. In which direction is the comparison wrong?
+# 1. One of two runs was scored in the epoch that is best on the test list. In which direction is the comparison wrong?
 #    <details><summary>Answer</summary>
 #
 #    Its score is too high. The best of 200 noisy scores is above the true one, also if all epochs are equally good. `compare` therefore refuses.
 #    </details>
-# 3. Five seeds have an IoU of 0.835 ± 0.007. A new recipe reaches 0.845 with one seed. What do you do?
+# 2. Five seeds have an IoU of 0.835 ± 0.007. A new recipe reaches 0.845 with one seed. What do you do?
 #    <details><summary>Answer</summary>
 #
 #    Train more seeds. One run is 1.4 standard deviations above the mean, which happens by chance to about one run in twelve.
