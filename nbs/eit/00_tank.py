@@ -109,9 +109,7 @@ def ring_mesh(around: int = 64) -> Mesh:
 # %% [markdown]
 # ## The forward problem
 #
-# A triangle of conductivity 1 joins its three corners by conductances that depend only on its angles. (Its entries of K are the integrals of grad φ_i · grad φ_j, where φ_i is the linear function that is 1 at corner i and 0 at the others.) The sum over all triangles is K, as in the chain. Most of K is zero, because a corner has about six neighbours. A sparse factorization solves it for all 16 driven pairs in two to five milliseconds.
-#
-# The potential is determined up to a constant. Adding 1 to K for each pair of electrodes chooses the constant for which the potentials of the electrodes add up to 0.
+# A triangle of conductivity 1 joins its three corners by conductances that depend only on its angles. (Its entries of K are the integrals of grad φ_i · grad φ_j, where φ_i is the linear function that is 1 at corner i and 0 at the others.) The sum over all triangles is K, as in the chain. Most of K is zero, because a corner has about six neighbours. A sparse factorization solves it for all 16 driven pairs in two to five milliseconds. The potential is determined up to a constant. Adding 1 to K for each pair of electrodes chooses the constant for which the potentials of the electrodes add up to 0.
 #
 # A real electrode has a width and a contact resistance. The *complete electrode model* describes both (Somersalo, Cheney and Isaacson, SIAM J. Appl. Math. 52, 1992, pages 1023 to 1040). Ours is simpler: an electrode is one corner without resistance.
 
@@ -155,17 +153,19 @@ mesh: Mesh = ring_mesh()
 rows, cols = mesh.nodes.T
 ones = torch.ones(1, len(mesh.triangles), dtype=torch.float64)
 u = Tank(mesh).potentials(ones)[0, :, 0]
-plt.figure(figsize=(6, 6))
+plt.figure(figsize=(6, 6)).suptitle("The current enters at 0 and leaves at 1", y=0.94)
 plt.triplot(cols, rows, mesh.triangles, lw=0.5, color="0.7")
 level = np.geomspace(0.02, 1.2, 16)  # from line to line the potential grows by a third
-plt.tricontour(cols, rows, mesh.triangles, u, [*-level[::-1], 0, *level])
-plt.plot(cols[:64], rows[:64], "k", lw=0.5)
-plt.plot(cols[mesh.electrodes], rows[mesh.electrodes], "o")
-plt.gca().set(aspect="equal", ylim=(1.05, -1.05));
+levels = [*-level[::-1], 0, *level]
+plt.tricontour(cols, rows, mesh.triangles, u, levels, cmap="coolwarm", vmin=-0.02, vmax=0.02)
+for k, electrode in enumerate(mesh.electrodes):
+    x, y = 1.07 * mesh.nodes[electrode].flip(0)
+    plt.text(x, y, k, ha="center", va="center")
+plt.gca().set(aspect="equal", ylim=(1.15, -1.15), xlim=(-1.15, 1.15));
 
 
 # %% [markdown]
-# The mesh is grey, the electrodes are dots. Each coloured line joins points of equal potential. From one line to the next the potential grows by a third, and still most lines lie around the two electrodes that carry the current. An object there changes the voltages much more than one in the middle. This is why reconstructions are sharp at the wall and blurred in the centre, by any method.
+# The mesh is grey, the numbers are the electrodes. Each line joins points of equal potential, positive ones red, negative ones blue. From one line to the next the potential grows by a third, and still most lines lie around the two electrodes that carry the current. An object there changes the voltages much more than one in the middle. This is why reconstructions are sharp at the wall and blurred in the centre, by any method.
 #
 # ## Inclusions
 #
@@ -192,6 +192,12 @@ def draw_shapes(rng: np.random.Generator) -> np.ndarray:  # [3,7]
     return np.array(shapes + [[0, 0, 0, 0, 1, 32, 0]] * (3 - len(shapes)))
 
 
+def sample_shapes(count: int, seed: int, first: int = 0) -> Tensor:  # [N,3,7]
+    "The inclusions in the simulated tanks of a seed, from the first index on."
+    drawn = [draw_shapes(np.random.default_rng([seed, first + i])) for i in range(count)]
+    return torch.tensor(np.stack(drawn))
+
+
 def _render(shapes: Tensor, points: Tensor, edge: float) -> Tensor:  # [N,3,7], [P,2] -> [N,P]
     "The change of conductivity at points, -1 to 1; inclusions fade out over twice `edge`."
     row, col, radius, angle, stretch, corners, change = shapes.to(points.dtype)[..., None].unbind(2)
@@ -215,9 +221,11 @@ def render_images(shapes: Tensor, size: int) -> Tensor:  # [N,3,7] -> [N,size,si
 # %%
 shapes = torch.tensor(np.stack([draw_shapes(np.random.default_rng(seed)) for seed in range(8)]))
 images = render_images(shapes, 128)
-plt.figure(figsize=(12, 1.6)).gca().axis("off")
+plt.figure(figsize=(12, 1.9)).suptitle("Red conducts better than water, blue hardly at all")
 plt.imshow(torch.cat([*images], 1), cmap="RdBu_r", vmin=-1, vmax=1)
-plt.vlines(range(128, 1000, 128), 0, 127, "0.7");
+for i in range(8):
+    plt.gca().add_patch(plt.Circle((128 * i + 63.5, 63.5), 64, fill=False))
+plt.axis("off");
 
 
 # %% [markdown]
@@ -261,58 +269,18 @@ def measure_images(images: Tensor) -> Tensor:  # [N,H,H], -1 to 1 -> [N,208] flo
 
 
 # %% [markdown]
-# Here is the map of the first tank. Most of the signal lies near the empty diagonals, where the driven and the sensed pair are close. A conductive inclusion lowers most of the voltages, a resistive one raises them. The number is a check: voltages computed from images, on a finer mesh, differ by 5 percent:
+# Here is the map of the first tank. Most of the signal lies near the empty diagonals, where the driven and the sensed pair are close. A conductive inclusion lowers most of the voltages, a resistive one raises them. The number is a check: voltages computed from images, on a finer mesh, differ by 5 percent.
 
 # %%
 voltages = measure(shapes)
-print((measure_images(images) - voltages).norm() / voltages.norm())  # as images, finer mesh
-change = conductivity(triangle_means(images[:1].double()))[0]
+print(f"difference: {(measure_images(images) - voltages).norm() / voltages.norm():.1%}")
+x = conductivity(triangle_means(images[:1].double()))[0]
 figure, axes = plt.subplots(1, 2, figsize=(7, 3), layout="constrained")
-axes[0].tripcolor(cols, rows, standard_tank()[0].mesh.triangles, change, cmap="viridis")
-axes[0].set(ylim=(1, -1), aspect="equal", title="conductivity of the triangles")
+axes[0].tripcolor(cols, rows, standard_tank()[0].mesh.triangles, x, cmap="RdBu_r", vmin=0, vmax=2)
+axes[0].set(ylim=(1, -1), aspect="equal", title="conductivity; water is 1")
 shown = axes[1].imshow(tank_map(voltages)[0], cmap="PuOr", vmin=-0.015, vmax=0.015)
 axes[1].set(xlabel="sensed pair", ylabel="driven pair")
 figure.colorbar(shown);
-
-# %% [markdown]
-# ## The machinery: simulated samples
-#
-# An amplifier adds noise, and each driven and each sensed pair has a different gain. How large are these errors in real tanks? The recordings themselves show it. Driving at r and sensing at j must give the same voltage as driving at j and sensing at r; any difference is an error. In 47 recorded tanks the differences fit a noise of 2 percent and gains that differ by 7 percent. (This estimate needs no true image.) Both are sampled for each tank from the seed and the index of the tank. So the first hundred samples are the same, however many follow.
-#
-# Samples for training and for testing come from different meshes. A method that is tested on the mesh of its training looks better than it is; this is called the *inverse crime*.
-#
-# Voltages have the unit of the published data sets, whose currents and contrasts differ from ours. One factor converts them; it comes from the scale of the published training voltages. Networks get normalised voltages anyway.
-
-# %%
-#| export
-UNIT = 1 / 420  # from a current and a conductivity of 1 to the published unit
-
-
-def simulate(
-    count: int,
-    seed: int,
-    size: int = 32,
-    fine: bool = False,  # on the mesh of test data
-    noise: float = 0.02,  # standard deviation, as a fraction of the voltages' root mean square
-    gains: float = 0.07,  # standard deviation of the gain of each driven and each sensed pair
-    first: int = 0,  # index of the first sample
-) -> tuple[Tensor, Tensor]:  # voltages [N,208], images [N,size,size], both float32
-    "Simulated measurements with their true images."
-    shapes = sample_shapes(count, seed, first)
-    clean, rows = measure(shapes, fine), range(first, first + count)
-    drawn = [np.random.default_rng([seed, row, 1]).normal(size=240) for row in rows]
-    drift = torch.tensor(np.stack(drawn))
-    gain = (1 + gains * drift[:, :16, None]) * (1 + gains * drift[:, None, 16:32])
-    level = clean.square().mean(1, keepdim=True).sqrt()
-    voltages = UNIT * (clean * pairs(gain) + noise * level * drift[:, 32:])
-    return voltages.float(), render_images(shapes, size)
-
-
-def sample_shapes(count: int, seed: int, first: int = 0) -> Tensor:  # [N,3,7]
-    "The inclusions in the simulated tanks of a seed, from the first index on."
-    drawn = [draw_shapes(np.random.default_rng([seed, first + i])) for i in range(count)]
-    return torch.tensor(np.stack(drawn))
-
 
 # %% [markdown]
 # ## Thirty-two orientations of a tank
@@ -361,7 +329,7 @@ def turn_shapes(shapes: Tensor, way: Tensor) -> Tensor:  # [N,3,7], [N] 0 to 31 
 # %% [markdown]
 # ## Which electrode is the first?
 #
-# Other instruments count their electrodes from a different one, or in the opposite direction. This causes no error message, but all images are turned. Where the true image is known, physics finds the orientation: we compute the voltages of the tank, and compare them with the recording in all 32 orientations. A single centred inclusion looks the same in all 32 orientations, so the test needs a tank without symmetry, or several tanks. Here the voltages of one tank are turned by five electrodes. The bar of orientation 5 is the highest:
+# Other instruments count their electrodes from a different one, or in the opposite direction. This causes no error message, but all images are turned. Where the true image is known, physics finds the orientation: we compute the voltages of the tank, and compare them with the recording in all 32 orientations. A single centred inclusion looks the same in all 32 orientations, so the test needs a tank without symmetry, or several tanks. Here a tank is turned by five electrodes and measured, and its image is not turned. The bar of orientation 5 is the highest. When we turn the image, too, orientation 0 fits:
 
 # %%
 #| export
@@ -378,10 +346,43 @@ def correlation(a: Tensor, b: Tensor) -> Tensor:  # [...,P] -> [...] -1 to 1
 
 
 # %%
-voltages, images = simulate(1, seed=3, size=128, fine=True)
+shapes, way = sample_shapes(1, seed=3), torch.tensor([5])
+voltages, images = measure(turn_shapes(shapes, way), fine=True), render_images(shapes, 128)
 plt.figure(figsize=(6, 2))
-plt.bar(range(WAYS), orientation(turn_voltages(voltages, torch.tensor([5])), images)[0])
-plt.ylabel("correlation in each orientation");
+plt.bar(range(WAYS), orientation(voltages, images)[0])
+plt.gca().set(xlabel="orientation", ylabel="correlation", xticks=range(0, WAYS, 5))
+print(f"with the turned image: {orientation(voltages, turn_images(images, way))[0, 0]:.2f}")
+
+# %% [markdown]
+# ## The machinery: simulated samples
+#
+# An amplifier adds noise, and each driven and each sensed pair has a different gain. How large are these errors in real tanks? The recordings themselves show it. Driving at r and sensing at j must give the same voltage as driving at j and sensing at r; any difference is an error. In 47 recorded tanks the differences fit a noise of 2 percent and gains that differ by 7 percent. (This estimate needs no true image.) Both are sampled for each tank from the seed and the index of the tank. So the first hundred samples are the same, however many follow.
+#
+# Samples for training and for testing come from different meshes. A method that is tested on the mesh of its training looks better than it is; this is called the *inverse crime*. Voltages have the unit of the published data sets, whose currents and contrasts differ from ours. One factor converts them; it comes from the scale of the published training voltages. Networks get normalised voltages anyway.
+
+# %%
+#| export
+UNIT = 1 / 420  # from a current and a conductivity of 1 to the published unit
+
+
+def simulate(
+    count: int,
+    seed: int,
+    size: int = 32,
+    fine: bool = False,  # on the mesh of test data
+    noise: float = 0.02,  # standard deviation, as a fraction of the voltages' root mean square
+    gains: float = 0.07,  # standard deviation of the gain of each driven and each sensed pair
+    first: int = 0,  # index of the first sample
+) -> tuple[Tensor, Tensor]:  # voltages [N,208], images [N,size,size], both float32
+    "Simulated measurements with their true images."
+    shapes = sample_shapes(count, seed, first)
+    clean, rows = measure(shapes, fine), range(first, first + count)
+    drawn = [np.random.default_rng([seed, row, 1]).normal(size=240) for row in rows]
+    drift = torch.tensor(np.stack(drawn))
+    gain = (1 + gains * drift[:, :16, None]) * (1 + gains * drift[:, None, 16:32])
+    level = clean.square().mean(1, keepdim=True).sqrt()
+    voltages = UNIT * (clean * pairs(gain) + noise * level * drift[:, 32:])
+    return voltages.float(), render_images(shapes, size)
 
 # %% [markdown]
 # ## Questions

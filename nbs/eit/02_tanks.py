@@ -49,19 +49,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mshnet.core import UserError, counted, read_text, reason
-from mshnet.eit.tank import (
-    DISTANCE,
-    VALUES,
-    correlation,
-    orientation,
-    render_images,
-    sample_shapes,
-    simulate,
-    tank_map,
-    turn_images,
-    turn_shapes,
-    turn_voltages,
-)
+from mshnet.eit import tank
 from mshnet.files import claim, make_folder, write_arrays
 from mshnet.session import bar
 from mshnet.task import content_of, digits
@@ -105,7 +93,7 @@ class Stats:
         "The statistics in mean.pth and std.pth, each [1,16,13]; UserError if they cannot be used."
         found = {name: read_file(folder / f"{name}.pth") for name in ("mean", "std")}
         for name, x in found.items():
-            right = isinstance(x, Tensor) and x.numel() == VALUES and x.isfinite().all()
+            right = isinstance(x, Tensor) and x.numel() == tank.VALUES and x.isfinite().all()
             if not right or (name == "std" and not (x > 0).all()):
                 raise UserError(f"{folder / name}.pth: not 1x16x13 numbers, in std.pth above 0")
         return cls(*(x.flatten().float() for x in found.values()))
@@ -113,12 +101,12 @@ class Stats:
     @classmethod
     def known(cls, which: str) -> "Stats":  # "simulated", by this library, or "published"
         "Statistics of many training voltages, shared by values of the same distance."
-        mean, std = (torch.tensor(values)[DISTANCE - 2] for values in _KNOWN[which])
+        mean, std = (torch.tensor(values)[tank.DISTANCE - 2] for values in _KNOWN[which])
         return cls(mean, std)
 
     def pooled(self) -> "Stats":
         "Shared by values of the same distance, so that they fit a turned tank too."
-        groups = [torch.tensor(d == DISTANCE) for d in DISTANCE]
+        groups = [torch.tensor(d == tank.DISTANCE) for d in tank.DISTANCE]
         mean = torch.stack([self.mean[group].mean() for group in groups])
         square = self.std**2 + (self.mean - mean) ** 2
         return Stats(mean, torch.stack([square[group].mean() for group in groups]).sqrt())
@@ -180,9 +168,9 @@ class SimulatedTanks:
     def pair(self, index: int, way: int = 0) -> tuple[Tensor, Tensor]:
         "Voltages [208] and image [size,size] of a sample, in one of the 32 orientations."
         ways = torch.tensor([way])
-        shapes = turn_shapes(self.shapes[index : index + 1], ways)
-        voltages = turn_voltages(self.voltages[index : index + 1], ways)
-        return voltages[0], render_images(shapes, self.size)[0]
+        shapes = tank.turn_shapes(self.shapes[index : index + 1], ways)
+        voltages = tank.turn_voltages(self.voltages[index : index + 1], ways)
+        return voltages[0], tank.render_images(shapes, self.size)[0]
 
 
 @lru_cache(maxsize=4)  # a run and its figures use the same ones
@@ -194,8 +182,8 @@ def simulated_tanks(
     **how: Any,  # as for `simulate`: fine, noise, gains
 ) -> SimulatedTanks:
     "Simulate a split of a data set."
-    voltages, _ = simulate(count, seed, size, **how)
-    return SimulatedTanks(name, voltages, sample_shapes(count, seed), size)
+    voltages, _ = tank.simulate(count, seed, size, **how)
+    return SimulatedTanks(name, voltages, tank.sample_shapes(count, seed), size)
 
 
 # %%
@@ -234,14 +222,14 @@ def read_npz(path: Path, names: Sequence[str] = ("ys", "xs")) -> dict[str, np.nd
 
 def _checked_voltages(values: np.ndarray, where: object) -> Tensor:  # [208] float32
     "The voltages of one measurement, of any shape; UserError for other values."
-    if values.size != VALUES:
+    if values.size != tank.VALUES:
         raise UserError(
-            f"{where}: {values.size} voltages; a measurement of 16 electrodes has {VALUES} "
+            f"{where}: {values.size} voltages; a measurement of 16 electrodes has {tank.VALUES} "
             "(16 driven pairs, 13 sensed pairs each)"
         )
     if values.dtype.kind not in "fiu" or not np.isfinite(values).all():
         raise UserError(f"{where}: a voltage is NaN, infinite or not a number")
-    return torch.from_numpy(values.astype(np.float32).reshape(VALUES))
+    return torch.from_numpy(values.astype(np.float32).reshape(tank.VALUES))
 
 
 @dataclass(frozen=True)
@@ -291,8 +279,8 @@ class FolderTanks:
         if xs.ndim != 2 or len(set(xs.shape)) != 1 or not np.isfinite(xs).all():
             raise UserError(f"{file}: xs has shape {xs.shape}, not a square of numbers")
         image = torch.from_numpy(xs.astype(np.float32)).clamp(-1, 1)[None]
-        image = resize_images(turn_images(image, ways) if way else image, self.size)
-        return turn_voltages(voltages[None], ways)[0], image[0]
+        image = resize_images(tank.turn_images(image, ways) if way else image, self.size)
+        return tank.turn_voltages(voltages[None], ways)[0], image[0]
 
 
 def resize_images(images: Tensor, size: int) -> Tensor:  # [N,H,H] to [N,size,size]
@@ -326,8 +314,8 @@ def check_voltages(
     stats: Stats | None = None,  # whose size they must have; None: that is not known
 ) -> None:
     "Raise UserError if voltages are in another order, or not of the size that is promised."
-    shown = tank_map(voltages.double())
-    symmetry = correlation(shown.flatten(1), shown.mT.flatten(1)).nanmedian()
+    shown = tank.tank_map(voltages.double())
+    symmetry = tank.correlation(shown.flatten(1), shown.mT.flatten(1)).nanmedian()
     if symmetry < _SYMMETRY:
         raise UserError(
             f"{where}: the 208 voltages are in another order (exchanging driven and sensed pairs "
@@ -348,7 +336,7 @@ def check_voltages(
 
 def check_orientation(voltages: Tensor, images: Tensor, where: object) -> None:
     "Raise UserError if measurements [N,208] do not fit their images [N,H,H] as they are."
-    fit = orientation(voltages, images).nanmean(0)
+    fit = tank.orientation(voltages, images).nanmean(0)
     way = int(fit.abs().argmax())
     turned = f"{'mirrored, then ' if way >= 16 else ''}turned by {way % 16} electrodes"
     if fit.abs()[way] < _FITS:
@@ -448,7 +436,7 @@ def describe_folder(folder: Path) -> str:
     lines = ["correlation: of voltages with those computed from the images"]
     for part in parts or ["train"]:
         found = open_folder(folder, part, 64)
-        fit = orientation(*_a_few(found))[:, 0].nanmedian()
+        fit = tank.orientation(*_a_few(found))[:, 0].nanmedian()
         lines.append(f"{PARTS[part]}: {counted(len(found), 'tank')}, correlation {fit:.3f}")
     return "\n".join(lines)
 
@@ -508,7 +496,7 @@ def _table(path: Path) -> np.ndarray:  # [rows,numbers]
     if lines and re.match(r"\s*[^\s\d+.-]", lines[0]):  # names of columns
         lines = lines[1:]
     try:
-        return np.loadtxt(lines, ndmin=2) if lines else np.zeros((0, VALUES))
+        return np.loadtxt(lines, ndmin=2) if lines else np.zeros((0, tank.VALUES))
     except ValueError as error:
         raise UserError(f"{path}: not a table of numbers ({reason(error)})") from None
 
@@ -532,7 +520,7 @@ def write_tanks(
     for part, first in bar(blocks, len(blocks), "write"):
         make_folder(folder / PARTS[part])
         count, fine = min(32, counts[part] - first), part != "train"
-        made = simulate(count, _SEEDS.get(part, seed), 128, fine, first=first, **how)
+        made = tank.simulate(count, _SEEDS.get(part, seed), 128, fine, first=first, **how)
         training += [] if fine else [made[0]]
         for row, (ys, xs) in enumerate(zip(*made, strict=True), first):
             write_arrays(folder / PARTS[part] / f"{row:06d}.npz", ys=ys[:, None], xs=xs)
