@@ -59,8 +59,8 @@ class Attention(nn.Module):
         b, n, width = x.shape
         q, k, v = self.qkv(x).view(b, n, 3, self.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
         bias = bias if bias is None else bias.to(q.dtype)
-        found = F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
-        return self.proj(found.transpose(1, 2).reshape(b, n, width))
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+        return self.proj(mixed.transpose(1, 2).reshape(b, n, width))
 
 
 class _Biased(Attention):
@@ -78,8 +78,8 @@ class _Biased(Attention):
 
     def forward(self, x: Tensor, bias: Tensor | None = None) -> Tensor:  # [B,N,width]
         n = x.shape[1]
-        found = self.relative_position_bias_table[self.relative_position_index.flatten()]
-        return super().forward(x, found.view(n, n, -1).permute(2, 0, 1))
+        scores = self.relative_position_bias_table[self.relative_position_index.flatten()]
+        return super().forward(x, scores.view(n, n, -1).permute(2, 0, 1))
 
 
 class WindowAttention(nn.Module):
@@ -92,9 +92,9 @@ class WindowAttention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:  # [B, grid * grid, width]
         b, _, width = x.shape
-        cut = x.view(b, 4, self.side, 4, self.side, width).transpose(2, 3)
-        found = self.attn(cut.reshape(b * 16, self.side**2, width))
-        return found.view(b, 4, 4, self.side, self.side, width).transpose(2, 3).reshape(x.shape)
+        windows = x.view(b, 4, self.side, 4, self.side, width).transpose(2, 3)
+        mixed = self.attn(windows.reshape(b * 16, self.side**2, width))
+        return mixed.view(b, 4, 4, self.side, self.side, width).transpose(2, 3).reshape(x.shape)
 
 
 class DiTBlock(nn.Module):
@@ -115,8 +115,22 @@ class DiTBlock(nn.Module):
         x = x + gate * self.attn(self.norm1(x) * (1 + scale) + shift)
         return x + gate2 * self.mlp(self.norm2(x) * (1 + scale2) + shift2)
 
-# %% ../../nbs/eit/04_networks.ipynb #_Merge
-class _Merge(nn.Module):
+
+def _start(layer: nn.Module) -> None:
+    "The published starting weights, from the random numbers of torch; modulation starts at zero."
+    if isinstance(layer, nn.Linear):
+        nn.init.xavier_uniform_(layer.weight)
+    if isinstance(layer, nn.Linear | nn.Conv2d) and layer.bias is not None:
+        nn.init.zeros_(layer.bias)
+    if isinstance(layer, nn.Conv2d):
+        nn.init.kaiming_normal_(layer.weight)
+    for name, part in layer.named_children():
+        if name in ("adaLN_modulation", "linear"):  # of a block, of the last layer
+            for weight in part.parameters():
+                nn.init.zeros_(weight)
+
+# %% ../../nbs/eit/04_networks.ipynb #_Downsample
+class _Downsample(nn.Module):
     "Four neighbouring tokens into one."
 
     def __init__(self, width: int) -> None:
@@ -131,21 +145,20 @@ class _Merge(nn.Module):
         return self.reduction(self.norm(cut.reshape(b, half * half, 4 * width)))
 
 
-def _enlarge(x: Tensor, times: int) -> Tensor:
+def _upsample(x: Tensor, times: int) -> Tensor:
     "Maps [B,C,H,W] with each value `times` times in both directions."
     return x.repeat_interleave(times, 2).repeat_interleave(times, 3)
 
 
-class _Double(nn.Sequential):
+class _Upsample(nn.Sequential):
     "Tokens of a grid of twice the side: the nearest one, through a 1x1 convolution."
 
     def __init__(self, width: int) -> None:
         super().__init__(OrderedDict({"2": nn.Conv2d(width, width, 1)}))  # the published name
 
     def forward(self, x: Tensor) -> Tensor:  # [B, side * side, width] -> four times the tokens
-        b, n, width = x.shape
-        side = math.isqrt(n)
-        grid = _enlarge(x.transpose(1, 2).reshape(b, width, side, side), 2)
+        side = math.isqrt(x.shape[1])
+        grid = _upsample(x.transpose(1, 2).unflatten(2, (side, side)), 2)
         return super().forward(grid).flatten(2).transpose(1, 2)
 
 
@@ -190,8 +203,8 @@ class DiT(nn.Module):
             )
         self.size, self.patch, self.grid = size, patch, grid
 
-        def whole() -> DiTBlock:
-            return DiTBlock(width, Attention(width, heads))
+        def two_blocks() -> list[DiTBlock]:
+            return [DiTBlock(width, Attention(width, heads)) for _ in range(2)]
 
         self.pos_embed = nn.Parameter(positions(grid, width), requires_grad=False)
         patches = nn.Conv2d(1 + hints, width, patch, patch)
@@ -201,18 +214,18 @@ class DiT(nn.Module):
         self.blocks: Any = nn.Module()
         for name in ("swinIn1", "swinIn2", "swinOut1", "swinOut2"):
             self.blocks.add_module(name, DiTBlock(width, WindowAttention(width, heads, grid)))
-        downs = [nn.ModuleList([_Merge(width), whole(), whole()]) for _ in range(scales)]
+        downs = [nn.ModuleList([_Downsample(width), *two_blocks()]) for _ in range(scales)]
         joins = [nn.Linear(2 * width, width) for _ in range(scales)]
-        ups = [nn.ModuleList([_Double(width), join, whole(), whole()]) for join in joins]
+        ups = [nn.ModuleList([_Upsample(width), join, *two_blocks()]) for join in joins]
         self.blocks.downs, self.blocks.ups = nn.ModuleList(downs), nn.ModuleList(ups)
-        self.blocks.mid = whole()
+        self.blocks.mid = DiTBlock(width, Attention(width, heads))
         self.final_layer = _Final(width, patch)
         self.apply(_start)
 
     def forward(self, noisy: Tensor, level: Tensor, condition: Tensor) -> Tensor:
         "[B,1,S,S], [B] time 0..999, [B,hints,s,s] where s divides S -> [B,1,S,S] without noise."
         parts, kept = self.blocks, []
-        condition = _enlarge(condition, self.size // condition.shape[-1])
+        condition = _upsample(condition, self.size // condition.shape[-1])
         x = self.x_embedder(torch.cat([noisy, condition], 1)).flatten(2).transpose(1, 2)
         x, time = x + self.pos_embed, self.t_embedder(_levels(level))
         x = parts.swinIn2(parts.swinIn1(x, time), time)
@@ -226,20 +239,6 @@ class DiT(nn.Module):
         b, side, p = len(x), self.grid, self.patch
         patches = self.final_layer(x, time).view(b, side, side, p, p).transpose(2, 3)
         return patches.reshape(b, 1, self.size, self.size)
-
-
-def _start(layer: nn.Module) -> None:
-    "The published starting weights, from the random numbers of torch; modulation starts at zero."
-    if isinstance(layer, nn.Linear):
-        nn.init.xavier_uniform_(layer.weight)
-    if isinstance(layer, nn.Linear | nn.Conv2d) and layer.bias is not None:
-        nn.init.zeros_(layer.bias)
-    if isinstance(layer, nn.Conv2d):
-        nn.init.kaiming_normal_(layer.weight)
-    zero = [part for name, part in layer.named_children() if name == "adaLN_modulation"]
-    for part in [*zero, layer.linear] if isinstance(layer, _Final) else zero:
-        for weight in part.parameters():
-            nn.init.zeros_(weight)
 
 # %% ../../nbs/eit/04_networks.ipynb #Guided
 class Guided(nn.Module):
@@ -257,7 +256,7 @@ class Guided(nn.Module):
     def forward(self, noisy: Tensor, level: Tensor, condition: Tensor) -> Tensor:
         "[B,1,S,S], [B] time 0..999, [B,1,16,16] -> [B,1,S,S] without noise."
         size = noisy.shape[-1]
-        found = F.linear(condition.flatten(1), self.guesses.flatten(0, 1))
-        guess = found.view(len(noisy), -1, size, size)
-        maps = torch.cat([_enlarge(condition, size // condition.shape[-1]), guess], 1)
+        guess = F.linear(condition.flatten(1), self.guesses.flatten(0, 1))
+        guess = guess.view(len(noisy), -1, size, size)
+        maps = torch.cat([_upsample(condition, size // condition.shape[-1]), guess], 1)
         return guess[:, :1] + self.network(noisy, level, maps)

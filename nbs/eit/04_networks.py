@@ -3,9 +3,21 @@
 #
 # > The networks that clean a noisy image: the published DiT at every size, alone and beside a linear first guess.
 #
-# A diffusion model needs one network: given a noisy image, the amount of noise and the measured voltages, it returns the image without noise. The network of CDEIT (Shi, Kang and Liatsis, IEEE TIM 2025, arXiv:2412.16979) is a transformer in the shape of a U-Net, with 109,719,108 parameters. This page writes it for every size, with the names of the published weights.
+# A diffusion model needs one network: given a noisy image, the amount of noise and the measured voltages, it returns the image without noise. The network of CDEIT (Shi, Kang and Liatsis, IEEE TIM 2025, arXiv:2412.16979) is a transformer in the shape of a U-Net, with 109,719,108 parameters. This page writes it for every size, with the names of the published weights. All networks here have one interface: `network(noisy, level, condition)`. The condition is the map of the voltages (16x16), or a stack of maps.
 #
-# All networks here have one interface: `network(noisy, level, condition)`. The condition is the map of the voltages (16x16), or a stack of maps.
+# ## The whole network
+#
+# Here are the grids of tokens of the published network; each token has 512 channels. Patches of the image become tokens. Two blocks have attention within windows. Then the grid is halved four times (four tokens merge into one), with two blocks at each size and one more on the smallest grid, all with attention over all tokens. On the way up the grid is doubled again and joined with the grid of the same size from the way down. After two more blocks with windows, each token becomes a patch of the image.
+#
+# ```
+# image and map, 128x128
+#   | patches of 2x2
+# 64x64, 2 window blocks ------- the same tokens -------> 64x64, 2 blocks, 2 window blocks -> image
+#    32x32, 2 blocks ---------------------------------> 32x32, 2 blocks
+#       16x16, 2 blocks ----------------------------> 16x16, 2 blocks
+#          8x8, 2 blocks -------------------------> 8x8, 2 blocks
+#                            4x4, 3 blocks
+# ```
 
 # %%
 #| export
@@ -53,13 +65,13 @@ code = positions(8, 64)[0]
 figure, axis = plt.subplots(figsize=(7, 3), layout="constrained")
 axis.imshow(code.T, cmap="RdBu", aspect="auto")
 axis.set(xlabel="token, row by row of an 8x8 grid", ylabel="channel")
-axis.set_title("columns repeat in each row; rows stay and then change");
+axis.set_title("channels 0 to 31 code the column, 32 to 63 the row");
 
 
 # %% [markdown]
 # ## A block
 #
-# A block is attention, then a small network for each token. The time of the diffusion acts only through the normalisation: it shifts, scales and gates both parts. The gates start at zero, so a fresh block returns its input unchanged (adaLN-Zero, Peebles and Xie, arXiv:2212.09748).
+# A block is attention, then a small network for each token. The time of the diffusion acts only through the normalisation: it shifts, scales and gates both parts. The gates are outputs of a linear layer. With the random weights of torch a block changes its input at once. `_start` sets the weights of this layer to zero, so a block of a fresh network returns its input unchanged (adaLN-Zero, Peebles and Xie, arXiv:2212.09748).
 
 # %%
 #| export
@@ -87,8 +99,8 @@ class Attention(nn.Module):
         b, n, width = x.shape
         q, k, v = self.qkv(x).view(b, n, 3, self.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
         bias = bias if bias is None else bias.to(q.dtype)
-        found = F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
-        return self.proj(found.transpose(1, 2).reshape(b, n, width))
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+        return self.proj(mixed.transpose(1, 2).reshape(b, n, width))
 
 
 class _Biased(Attention):
@@ -106,8 +118,8 @@ class _Biased(Attention):
 
     def forward(self, x: Tensor, bias: Tensor | None = None) -> Tensor:  # [B,N,width]
         n = x.shape[1]
-        found = self.relative_position_bias_table[self.relative_position_index.flatten()]
-        return super().forward(x, found.view(n, n, -1).permute(2, 0, 1))
+        scores = self.relative_position_bias_table[self.relative_position_index.flatten()]
+        return super().forward(x, scores.view(n, n, -1).permute(2, 0, 1))
 
 
 class WindowAttention(nn.Module):
@@ -120,9 +132,9 @@ class WindowAttention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:  # [B, grid * grid, width]
         b, _, width = x.shape
-        cut = x.view(b, 4, self.side, 4, self.side, width).transpose(2, 3)
-        found = self.attn(cut.reshape(b * 16, self.side**2, width))
-        return found.view(b, 4, 4, self.side, self.side, width).transpose(2, 3).reshape(x.shape)
+        windows = x.view(b, 4, self.side, 4, self.side, width).transpose(2, 3)
+        mixed = self.attn(windows.reshape(b * 16, self.side**2, width))
+        return mixed.view(b, 4, 4, self.side, self.side, width).transpose(2, 3).reshape(x.shape)
 
 
 class DiTBlock(nn.Module):
@@ -144,22 +156,38 @@ class DiTBlock(nn.Module):
         return x + gate2 * self.mlp(self.norm2(x) * (1 + scale2) + shift2)
 
 
+def _start(layer: nn.Module) -> None:
+    "The published starting weights, from the random numbers of torch; modulation starts at zero."
+    if isinstance(layer, nn.Linear):
+        nn.init.xavier_uniform_(layer.weight)
+    if isinstance(layer, nn.Linear | nn.Conv2d) and layer.bias is not None:
+        nn.init.zeros_(layer.bias)
+    if isinstance(layer, nn.Conv2d):
+        nn.init.kaiming_normal_(layer.weight)
+    for name, part in layer.named_children():
+        if name in ("adaLN_modulation", "linear"):  # of a block, of the last layer
+            for weight in part.parameters():
+                nn.init.zeros_(weight)
+
+
 # %%
+torch.manual_seed(0)
 x, time = Norm(32)(torch.randn(2, 64, 32)), torch.randn(2, 32)
 for attention in (Attention(32, 4), WindowAttention(32, 4, 8)):
-    print(DiTBlock(32, attention)(x, time).shape)
+    block = DiTBlock(32, attention)
+    random = (block(x, time) - x).abs().max()
+    zero = (block.apply(_start)(x, time) - x).abs().max()
+    print(f"largest change by a block: random gates {random:.2f}, gates from zero {zero:.2f}")
 
 
 # %% [markdown]
-# ## The whole network
+# ## From grid to grid
 #
-# Patches become tokens. Two blocks have attention within windows. Then the grid is halved several times (four tokens merge into one), with two blocks at each size. On the way up it is doubled again, and each doubled grid is joined with the grid of its size from the way down. After two more blocks with windows, each token becomes a patch of the image.
-#
-# The largest grids need the most memory. The attention scores of 64x64 tokens with 16 heads take 1.07 GB for each sample and block, if they are stored. `scaled_dot_product_attention` does not store them on a CPU or a GPU.
+# Three layers join the blocks: four tokens into one, one token into four, and tokens into patches of the image. `DiT` puts all parts together, in the order of the picture above. The largest grids need the most memory. The attention scores of 64x64 tokens with 16 heads take 1.07 GB for each sample and block, if they are stored. `scaled_dot_product_attention` does not store them on a CPU or a GPU.
 
 # %%
 #| export
-class _Merge(nn.Module):
+class _Downsample(nn.Module):
     "Four neighbouring tokens into one."
 
     def __init__(self, width: int) -> None:
@@ -174,21 +202,20 @@ class _Merge(nn.Module):
         return self.reduction(self.norm(cut.reshape(b, half * half, 4 * width)))
 
 
-def _enlarge(x: Tensor, times: int) -> Tensor:
+def _upsample(x: Tensor, times: int) -> Tensor:
     "Maps [B,C,H,W] with each value `times` times in both directions."
     return x.repeat_interleave(times, 2).repeat_interleave(times, 3)
 
 
-class _Double(nn.Sequential):
+class _Upsample(nn.Sequential):
     "Tokens of a grid of twice the side: the nearest one, through a 1x1 convolution."
 
     def __init__(self, width: int) -> None:
         super().__init__(OrderedDict({"2": nn.Conv2d(width, width, 1)}))  # the published name
 
     def forward(self, x: Tensor) -> Tensor:  # [B, side * side, width] -> four times the tokens
-        b, n, width = x.shape
-        side = math.isqrt(n)
-        grid = _enlarge(x.transpose(1, 2).reshape(b, width, side, side), 2)
+        side = math.isqrt(x.shape[1])
+        grid = _upsample(x.transpose(1, 2).unflatten(2, (side, side)), 2)
         return super().forward(grid).flatten(2).transpose(1, 2)
 
 
@@ -233,8 +260,8 @@ class DiT(nn.Module):
             )
         self.size, self.patch, self.grid = size, patch, grid
 
-        def whole() -> DiTBlock:
-            return DiTBlock(width, Attention(width, heads))
+        def two_blocks() -> list[DiTBlock]:
+            return [DiTBlock(width, Attention(width, heads)) for _ in range(2)]
 
         self.pos_embed = nn.Parameter(positions(grid, width), requires_grad=False)
         patches = nn.Conv2d(1 + hints, width, patch, patch)
@@ -244,18 +271,18 @@ class DiT(nn.Module):
         self.blocks: Any = nn.Module()
         for name in ("swinIn1", "swinIn2", "swinOut1", "swinOut2"):
             self.blocks.add_module(name, DiTBlock(width, WindowAttention(width, heads, grid)))
-        downs = [nn.ModuleList([_Merge(width), whole(), whole()]) for _ in range(scales)]
+        downs = [nn.ModuleList([_Downsample(width), *two_blocks()]) for _ in range(scales)]
         joins = [nn.Linear(2 * width, width) for _ in range(scales)]
-        ups = [nn.ModuleList([_Double(width), join, whole(), whole()]) for join in joins]
+        ups = [nn.ModuleList([_Upsample(width), join, *two_blocks()]) for join in joins]
         self.blocks.downs, self.blocks.ups = nn.ModuleList(downs), nn.ModuleList(ups)
-        self.blocks.mid = whole()
+        self.blocks.mid = DiTBlock(width, Attention(width, heads))
         self.final_layer = _Final(width, patch)
         self.apply(_start)
 
     def forward(self, noisy: Tensor, level: Tensor, condition: Tensor) -> Tensor:
         "[B,1,S,S], [B] time 0..999, [B,hints,s,s] where s divides S -> [B,1,S,S] without noise."
         parts, kept = self.blocks, []
-        condition = _enlarge(condition, self.size // condition.shape[-1])
+        condition = _upsample(condition, self.size // condition.shape[-1])
         x = self.x_embedder(torch.cat([noisy, condition], 1)).flatten(2).transpose(1, 2)
         x, time = x + self.pos_embed, self.t_embedder(_levels(level))
         x = parts.swinIn2(parts.swinIn1(x, time), time)
@@ -271,20 +298,6 @@ class DiT(nn.Module):
         return patches.reshape(b, 1, self.size, self.size)
 
 
-def _start(layer: nn.Module) -> None:
-    "The published starting weights, from the random numbers of torch; modulation starts at zero."
-    if isinstance(layer, nn.Linear):
-        nn.init.xavier_uniform_(layer.weight)
-    if isinstance(layer, nn.Linear | nn.Conv2d) and layer.bias is not None:
-        nn.init.zeros_(layer.bias)
-    if isinstance(layer, nn.Conv2d):
-        nn.init.kaiming_normal_(layer.weight)
-    zero = [part for name, part in layer.named_children() if name == "adaLN_modulation"]
-    for part in [*zero, layer.linear] if isinstance(layer, _Final) else zero:
-        for weight in part.parameters():
-            nn.init.zeros_(weight)
-
-
 # %% [markdown]
 # The published size has the published number of parameters; the fixed codes of positions are not trained. (The meta device makes it without its half gigabyte.) A fresh network predicts an image of zeros, because its last layer starts at zero.
 
@@ -294,15 +307,14 @@ with torch.device("meta"):
 print(f"{sum(w.numel() for w in published.parameters()):,} parameters")
 small = DiT(size=32, patch=4, width=32, heads=4, scales=2)
 noisy, condition = torch.randn(2, 1, 32, 32), torch.randn(2, 1, 16, 16)
-small(noisy, torch.tensor([7, 812]), condition).abs().max().item()
+image = small(noisy, torch.tensor([7, 812]), condition)
+print(f"largest value of a fresh network's image: {image.abs().max():.1f}")
 
 
 # %% [markdown]
 # ## A first guess
 #
-# A linear reconstruction is one matrix, and it explains most of a tank. A small network need not learn it. `Guided` multiplies the voltages by fixed matrices and gives the results to a network as further maps. It adds the output of the network to the first result. Before training it *is* the linear reconstruction, and training only adds what a matrix cannot do.
-#
-# The matrices are weights that are not trained. So a checkpoint holds them, and a prediction needs neither a simulator nor the training data.
+# A linear reconstruction is one matrix, and it explains most of a tank. A small network need not learn it. `Guided` multiplies the voltages by fixed matrices and gives the results to a network as further maps. It adds the output of the network to the first result. Before training it *is* the linear reconstruction, and training only adds what a matrix cannot do. The matrices are weights that are not trained. So a checkpoint holds them, and a prediction needs neither a simulator nor the training data.
 
 # %%
 #| export
@@ -321,9 +333,9 @@ class Guided(nn.Module):
     def forward(self, noisy: Tensor, level: Tensor, condition: Tensor) -> Tensor:
         "[B,1,S,S], [B] time 0..999, [B,1,16,16] -> [B,1,S,S] without noise."
         size = noisy.shape[-1]
-        found = F.linear(condition.flatten(1), self.guesses.flatten(0, 1))
-        guess = found.view(len(noisy), -1, size, size)
-        maps = torch.cat([_enlarge(condition, size // condition.shape[-1]), guess], 1)
+        guess = F.linear(condition.flatten(1), self.guesses.flatten(0, 1))
+        guess = guess.view(len(noisy), -1, size, size)
+        maps = torch.cat([_upsample(condition, size // condition.shape[-1]), guess], 1)
         return guess[:, :1] + self.network(noisy, level, maps)
 
 # %% [markdown]
@@ -337,7 +349,7 @@ class Guided(nn.Module):
 # 2. A fresh network returns zeros for every input. Which weights have a gradient in its first step of training?
 #    <details><summary>Answer</summary>
 #
-#    Only those of the last linear layer. Its zeros let no gradient through to the others. In the second step the modulations and the layers outside of the blocks have one, too, and in the third step all weights.
+#    Only those of the last linear layer. Its zeros let no gradient through to the others. In the second step the modulations have one, too, and all layers outside of the blocks except `t_embedder`: the code of the time acts only through the modulations, which were zero. In the third step all weights have one.
 #    </details>
 # 3. We exchange two tokens that lie in different windows. How does the output of a block change?
 #    <details><summary>Answer</summary>
