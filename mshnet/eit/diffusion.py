@@ -61,13 +61,8 @@ def sample(
     return image
 
 # %% ../../nbs/eit/05_diffusion.ipynb #draw_noise
-def draw_noise(
-    seed: int,
-    row: int,  # index of the measurement
-    count: int,  # of samples times steps
-    size: int,
-) -> np.ndarray:  # [count, size, size] float32
-    "The noise for the samples of a measurement, the same on every machine and in every run."
+def draw_noise(seed: int, row: int, count: int, size: int) -> np.ndarray:  # [count,size,size]
+    "Noise of `count` (samples times steps) images of measurement `row`, equal on every machine."
     numbers = np.random.default_rng([seed, row, 0xE17])
     return numbers.standard_normal((count, size, size), dtype=np.float32)
 

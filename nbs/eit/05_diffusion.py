@@ -54,7 +54,7 @@ image[:, :, 8:16, 12:20] = 1
 figure, axes = plt.subplots(1, 6, figsize=(8, 1.8), layout="constrained")
 for axis, time in zip(axes, (0, 99, 199, 399, 699, 999), strict=True):
     noisy = mix(image, noise, torch.tensor(amounts(np.array([time]))))
-    axis.imshow(noisy[0, 0], cmap="RdBu", vmin=-2, vmax=2)
+    axis.imshow(noisy[0, 0], cmap="RdBu_r", vmin=-2, vmax=2)
     axis.set_title(f"time {time}\n{kept_share()[time]:.0%} is kept", size=8)
     axis.axis("off")
 
@@ -64,7 +64,11 @@ for axis, time in zip(axes, (0, 99, 199, 399, 699, 999), strict=True):
 #
 # ## A few steps back
 #
-# Sampling begins with pure noise. In each step the network predicts the image, and a smaller amount of noise is added to the prediction. One part of this noise is the noise of the step before, the other part is new. With K steps the times are 1000 i / K - 1 for i from K down, rounded down; the prediction at the last time is the result. This is the sampler of Song et al. (arXiv:2010.02502) with eta = 1. A scheduler of the diffusers library with `trailing` times does the same.
+# Sampling begins with pure noise. In each step the network predicts the image $\hat x$, and the rest of its input is the noise $\hat e$. Then a mixture with less noise is made. One part of its noise is $\hat e$, the other part $e$ is new:
+#
+# $$x_{\mathrm{next}} = \sqrt{b}\,\hat x + \sqrt{1 - b - f}\,\hat e + \sqrt{f}\,e, \qquad f = \frac{1 - b}{1 - a}\left(1 - \frac{a}{b}\right)$$
+#
+# Here $a$ and $b$ are the kept fractions of this time and of the next one. With K steps the times are 1000 i / K - 1 for i from K down, rounded down; the prediction at the last time is the result. This is the sampler of Song et al. (arXiv:2010.02502) with eta = 1. A scheduler of the diffusers library with `trailing` times does the same.
 
 # %%
 #| export
@@ -92,7 +96,7 @@ def sample(
 
 
 # %% [markdown]
-# We can watch the sampler without a network, in the steps of `times(10)`. Suppose that only two images exist, one with a square on the left and one with a square on the right, and nothing was measured. Then we know the best prediction: the mean of both, weighted by how well each explains the noisy image. Each sample shows one of them, and half of the samples show each:
+# We can watch the sampler without a network, in the steps of `times(10)`. Suppose that only two images exist, one with a square on the left and one with a square on the right, and nothing was measured. Then we know the best prediction: the mean of both, weighted by how well each explains the noisy image. Half of the samples show each image. One of the six in the figure, the fifth, is a mixture of both: ten steps are few. With 50 steps none of the 200 samples is.
 
 # %%
 left, right = torch.zeros(2, 1, 1, 8, 8)
@@ -113,7 +117,7 @@ decided = draws[:, 0, 3:5, 5:7].mean((1, 2))
 figure, axes = plt.subplots(1, 8, figsize=(8, 1.6), layout="constrained")
 titles = [*["sample"] * 6, "mean", "std"]
 for axis, x, title in zip(axes, [*draws[:6], draws.mean(0), draws.std(0)], titles, strict=True):
-    axis.imshow(x[0], cmap="RdBu", vmin=-1, vmax=1)
+    axis.imshow(x[0], cmap="RdBu_r", vmin=-1, vmax=1)
     axis.set_title(title, size=8)
     axis.axis("off")
 print(times(10))
@@ -123,25 +127,20 @@ print(f"{(decided > 0.5).float().mean():.2f} of the samples have the square on t
 # %% [markdown]
 # The mean of the samples shows two half squares, as a regression network would. The standard deviation shows that both are uncertain.
 #
-# ## The same noise everywhere
+# ## The machinery: the same noise everywhere
 #
 # A result must not depend on the batch size or the number of devices. So the host makes the noise, for each tank separately, from the seed and the index of the tank. The noise is a part of the batch.
 
 # %%
 #| export
-def draw_noise(
-    seed: int,
-    row: int,  # index of the measurement
-    count: int,  # of samples times steps
-    size: int,
-) -> np.ndarray:  # [count, size, size] float32
-    "The noise for the samples of a measurement, the same on every machine and in every run."
+def draw_noise(seed: int, row: int, count: int, size: int) -> np.ndarray:  # [count,size,size]
+    "Noise of `count` (samples times steps) images of measurement `row`, equal on every machine."
     numbers = np.random.default_rng([seed, row, 0xE17])
     return numbers.standard_normal((count, size, size), dtype=np.float32)
 
 
 # %% [markdown]
-# ## The average of the weights
+# ## The machinery: the average of the weights
 #
 # The published model is an average of the weights of training. Its options are "0.995, every 10 steps". But the package that reads them (ema-pytorch 0.8.3) has further defaults: it only copies the weights until call 100. Then the decay rises as 1 - (1 + n - 100)^(-2/3) and reaches 0.995 at call 2,930. Our default is simpler: (1 + n) / (10 + n) up to `ema`, in every step. The preset `paper` uses the published one.
 
