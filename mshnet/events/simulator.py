@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['SIDE', 'draw_digit', 'simulate']
 
-# %% ../../nbs/events/02_simulator.ipynb #c-from-collections-abc-import-iterator
+# %% ../../nbs/events/02_simulator.ipynb #_shift
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import pairwise
@@ -14,8 +14,53 @@ import numpy as np
 
 from .recordings import Recording
 
-# %% ../../nbs/events/02_simulator.ipynb #_spline
 SIDE = 34  # pixels of the simulated sensor
+_THRESHOLD, _DARK = 0.25, 0.2  # of the logarithm; brightness of black
+_HOT, _JITTER = 2, 500.0  # pixels that report all the time; microseconds by which times vary
+_BATCH = 100  # recordings that are simulated at once
+_MOVES, _DURATION = 24, 300_000  # steps of one turn; microseconds of a recording
+_CORNERS = np.array([[-1.5, 0], [1.5, 1.5], [1.5, -1.5], [-1.5, 0]])  # x, y in pixels
+
+
+def _shift(images: np.ndarray, by: np.ndarray) -> np.ndarray:  # [N,H,W]; x, y
+    "Images moved by a fraction of a pixel, interpolated between four neighbours."
+    for axis, d in ((2, by[0]), (1, by[1])):
+        whole = int(np.floor(d))
+        near = np.roll(images, whole, axis)
+        images = near + (d - whole) * (np.roll(near, 1, axis) - near)
+    return images
+
+
+def _events(images: np.ndarray, rng: np.random.Generator) -> np.ndarray:  # [E,5]
+    "Events of all images: image, time, x, y, polarity; not in order."
+    moves = [np.linspace(start, end, _MOVES, endpoint=False) for start, end in pairwise(_CORNERS)]
+    path = np.concatenate([*moves, _CORNERS[-1:]])  # where the digit is in each step
+    stored, found = np.log(_shift(images, path[0]) + _DARK), []
+    step = _DURATION / (len(path) - 1)
+    for i, place in enumerate(path[1:]):
+        light = np.log(_shift(images, place) + _DARK)
+        change = np.trunc((light - stored) / _THRESHOLD).astype(int)
+        stored = stored + change * _THRESHOLD
+        where = np.nonzero(change)
+        counts = change[where]
+        image, y, x, p = (np.repeat(v, np.abs(counts)) for v in (*where, counts > 0))
+        time = (i + rng.random(len(image))) * step
+        found.append(np.stack([image, time, x, y, p], 1))
+    return np.concatenate(found)
+
+
+def _noise_events(count: int, noise: float, rng: np.random.Generator) -> np.ndarray:  # [E,5]
+    "Events without a reason: noise of all pixels, and hot pixels."
+    seconds = _DURATION / 1e6
+    image = np.repeat(np.arange(count), rng.poisson(noise * SIDE**2 * seconds, count))
+    xy = rng.integers(0, SIDE, (len(image), 2))
+    hot = np.repeat(rng.integers(0, SIDE, (count, _HOT, 2)), int(100 * seconds), 1)
+    each = np.repeat(np.arange(count), hot.shape[1])
+    image, xy = np.concatenate([image, each]), np.concatenate([xy, hot.reshape(-1, 2)])
+    time, p = rng.random(len(image)) * _DURATION, rng.integers(0, 2, len(image))
+    return np.concatenate([np.stack([image, time], 1), xy, p[:, None]], 1)
+
+# %% ../../nbs/events/02_simulator.ipynb #_spline
 _STROKES = {
     0: ["50,0 15,18 5,50 15,82 50,100 85,82 95,50 85,18 50,0"],
     1: ["25,25 50,0", "50,0 50,100"],
@@ -59,61 +104,15 @@ def draw_digit(digit: int, rng: np.random.Generator) -> np.ndarray:  # [SIDE,SID
     pen = rng.uniform(0.9, 1.7)  # half its width
     return np.clip(pen + 0.5 - nearest, 0, 1).reshape(SIDE, SIDE)
 
-# %% ../../nbs/events/02_simulator.ipynb #_moved
-_THRESHOLD, _DARK = 0.25, 0.2  # of the logarithm; brightness of black
-_HOT, _JITTER = 2, 500.0  # pixels that report all the time; microseconds by which times vary
-_TOGETHER = 100  # recordings that are simulated at once
-_MOVES, _DURATION = 24, 300_000  # steps of one turn; microseconds of a recording
-_CORNERS = np.array([[-1.5, 0], [1.5, 1.5], [1.5, -1.5], [-1.5, 0]])  # x, y in pixels
 
-
-def _moved(images: np.ndarray, by: np.ndarray) -> np.ndarray:  # [N,H,W]; x, y
-    "Images moved by a fraction of a pixel, interpolated between four neighbours."
-    for axis, d in ((2, by[0]), (1, by[1])):
-        whole = int(np.floor(d))
-        near = np.roll(images, whole, axis)
-        images = near + (d - whole) * (np.roll(near, 1, axis) - near)
-    return images
-
-
-def _reports(images: np.ndarray, rng: np.random.Generator) -> np.ndarray:  # [E,5]
-    "Events of all images: image, time, x, y, polarity; not in order."
-    moves = [np.linspace(start, end, _MOVES, endpoint=False) for start, end in pairwise(_CORNERS)]
-    path = np.concatenate([*moves, _CORNERS[-1:]])  # where the digit is in each step
-    kept, found = np.log(_moved(images, path[0]) + _DARK), []
-    step = _DURATION / (len(path) - 1)
-    for i, place in enumerate(path[1:]):
-        light = np.log(_moved(images, place) + _DARK)
-        change = np.trunc((light - kept) / _THRESHOLD).astype(int)
-        kept = kept + change * _THRESHOLD
-        where = np.nonzero(change)
-        counts = change[where]
-        image, y, x, p = (np.repeat(v, np.abs(counts)) for v in (*where, counts > 0))
-        time = (i + rng.random(len(image))) * step
-        found.append(np.stack([image, time, x, y, p], 1))
-    return np.concatenate(found)
-
-
-def _faults(count: int, noise: float, rng: np.random.Generator) -> np.ndarray:  # [E,5]
-    "Events without a reason: noise of all pixels, and hot pixels."
-    seconds = _DURATION / 1e6
-    image = np.repeat(np.arange(count), rng.poisson(noise * SIDE**2 * seconds, count))
-    xy = rng.integers(0, SIDE, (len(image), 2))
-    hot = np.repeat(rng.integers(0, SIDE, (count, _HOT, 2)), int(100 * seconds), 1)
-    each = np.repeat(np.arange(count), hot.shape[1])
-    image, xy = np.concatenate([image, each]), np.concatenate([xy, hot.reshape(-1, 2)])
-    time, p = rng.random(len(image)) * _DURATION, rng.integers(0, 2, len(image))
-    return np.concatenate([np.stack([image, time], 1), xy, p[:, None]], 1)
-
-
-def _together(start: int, count: int, seed: int, noise: float) -> Iterator[Recording]:
+def _simulate_batch(start: int, count: int, seed: int, noise: float) -> Iterator[Recording]:
     "Recordings of the digits from this number on."
     numbers = range(start, start + count)
     images = [draw_digit(i % 10, np.random.default_rng([seed, i])) for i in numbers]
     rng = np.random.default_rng([seed, start, 1])
-    events = np.concatenate([_reports(np.stack(images), rng), _faults(count, noise, rng)])
-    late = rng.normal(0, _JITTER, len(events))
-    events[:, 1] = np.clip(events[:, 1] + late, 0, _DURATION - 1)
+    events = np.concatenate([_events(np.stack(images), rng), _noise_events(count, noise, rng)])
+    jitter = rng.normal(0, _JITTER, len(events))
+    events[:, 1] = np.clip(events[:, 1] + jitter, 0, _DURATION - 1)
     events = events[np.lexsort(events[:, 1::-1].T)].astype(np.int64)
     for i, part in enumerate(np.split(events, np.searchsorted(events[:, 0], range(1, count)))):
         columns = (part[:, 2], part[:, 3], part[:, 1], part[:, 4])
@@ -123,6 +122,6 @@ def _together(start: int, count: int, seed: int, noise: float) -> Iterator[Recor
 @lru_cache(maxsize=4)  # a run and its figures use the same ones
 def simulate(count: int, seed: int, noise: float = 0.5) -> list[Recording]:
     "Simulate recordings; number i shows the digit i % 10. Noise: events per pixel and second."
-    starts = range(0, count, _TOGETHER)
-    parts = (_together(s, min(_TOGETHER, count - s), seed, noise) for s in starts)
+    starts = range(0, count, _BATCH)
+    parts = (_simulate_batch(s, min(_BATCH, count - s), seed, noise) for s in starts)
     return [recording for part in parts for recording in part]

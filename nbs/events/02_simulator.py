@@ -3,7 +3,49 @@
 #
 # > A simulated event camera in front of digits: recordings for everyone, without a download.
 #
-# N-MNIST was recorded by a real sensor that was moved in front of a screen with digits: three quick movements of 100 ms along a triangle, like those of an eye. We simulate both, the digits and the sensor.
+# N-MNIST was recorded by a real sensor that was moved in front of a screen with digits: three quick movements of 100 ms along a triangle, like those of an eye. We simulate both, the digits and the sensor. Here are three bins of a recording, ON events red and OFF events blue. In each of the three movements a different side of the strokes reports:
+
+# %%
+import matplotlib.pyplot as plt
+import numpy as np
+
+from mshnet.events.recordings import bin_events
+from mshnet.events.simulator import simulate
+
+recordings = simulate(20, seed=0)
+frames = bin_events(recordings[5], 10).astype(int)
+figure, axes = plt.subplots(1, 3, figsize=(7, 2.4))
+for axis, i in zip(axes, (4, 14, 24), strict=True):
+    axis.imshow(frames[i, 1] - frames[i, 0], cmap="RdBu_r", vmin=-3, vmax=3)
+    axis.set_title(f"{10 * i} to {10 * i + 10} ms")
+    axis.axis("off")
+print("events of the digits 0 to 9:", *(len(recording) for recording in recordings[:10]))
+
+# %% [markdown]
+# ## A pixel
+#
+# A pixel stores the logarithm of the brightness at its last report. When the brightness differs by the threshold (0.25 here), it reports, and the stored value changes by one threshold; a large change gives several events. This is the textbook model of a dynamic vision sensor. Here a stroke passes a pixel in 300 ms. The stored value follows in steps, each of which is an event:
+
+# %%
+ms, stored = np.arange(300), []
+light = np.log(0.2 + np.sin(np.pi * ms / 299) ** 4)
+level = light[0] + 0.1  # of its last report
+for value in light:
+    level += 0.25 * np.trunc((value - level) / 0.25)
+    stored.append(level)
+change = np.diff(stored, prepend=stored[0])
+plt.figure(figsize=(7, 2.4), layout="constrained")
+plt.plot(ms, light, color="0.6", label="logarithm of the brightness")
+plt.step(ms, stored, where="post", color="black", lw=1, label="stored value")
+plt.plot(ms[change > 0], light[change > 0], "^", color="C3", label="ON event")
+plt.plot(ms[change < 0], light[change < 0], "v", color="C0", label="OFF event")
+plt.xlabel("ms")
+plt.legend(loc="upper left", bbox_to_anchor=(1, 1));
+
+# %% [markdown]
+# ## The sensor
+#
+# We move the digit in 72 small steps, and the pixels compare in each. Real pixels are worse than the model, and we simulate this, too. They report without a reason (the setting `noise`, events per pixel and second), some report 100 times a second, and all times vary a little.
 
 # %%
 #| export
@@ -16,14 +58,60 @@ import numpy as np
 
 from mshnet.events.recordings import Recording
 
+SIDE = 34  # pixels of the simulated sensor
+_THRESHOLD, _DARK = 0.25, 0.2  # of the logarithm; brightness of black
+_HOT, _JITTER = 2, 500.0  # pixels that report all the time; microseconds by which times vary
+_BATCH = 100  # recordings that are simulated at once
+_MOVES, _DURATION = 24, 300_000  # steps of one turn; microseconds of a recording
+_CORNERS = np.array([[-1.5, 0], [1.5, 1.5], [1.5, -1.5], [-1.5, 0]])  # x, y in pixels
+
+
+def _shift(images: np.ndarray, by: np.ndarray) -> np.ndarray:  # [N,H,W]; x, y
+    "Images moved by a fraction of a pixel, interpolated between four neighbours."
+    for axis, d in ((2, by[0]), (1, by[1])):
+        whole = int(np.floor(d))
+        near = np.roll(images, whole, axis)
+        images = near + (d - whole) * (np.roll(near, 1, axis) - near)
+    return images
+
+
+def _events(images: np.ndarray, rng: np.random.Generator) -> np.ndarray:  # [E,5]
+    "Events of all images: image, time, x, y, polarity; not in order."
+    moves = [np.linspace(start, end, _MOVES, endpoint=False) for start, end in pairwise(_CORNERS)]
+    path = np.concatenate([*moves, _CORNERS[-1:]])  # where the digit is in each step
+    stored, found = np.log(_shift(images, path[0]) + _DARK), []
+    step = _DURATION / (len(path) - 1)
+    for i, place in enumerate(path[1:]):
+        light = np.log(_shift(images, place) + _DARK)
+        change = np.trunc((light - stored) / _THRESHOLD).astype(int)
+        stored = stored + change * _THRESHOLD
+        where = np.nonzero(change)
+        counts = change[where]
+        image, y, x, p = (np.repeat(v, np.abs(counts)) for v in (*where, counts > 0))
+        time = (i + rng.random(len(image))) * step
+        found.append(np.stack([image, time, x, y, p], 1))
+    return np.concatenate(found)
+
+
+def _noise_events(count: int, noise: float, rng: np.random.Generator) -> np.ndarray:  # [E,5]
+    "Events without a reason: noise of all pixels, and hot pixels."
+    seconds = _DURATION / 1e6
+    image = np.repeat(np.arange(count), rng.poisson(noise * SIDE**2 * seconds, count))
+    xy = rng.integers(0, SIDE, (len(image), 2))
+    hot = np.repeat(rng.integers(0, SIDE, (count, _HOT, 2)), int(100 * seconds), 1)
+    each = np.repeat(np.arange(count), hot.shape[1])
+    image, xy = np.concatenate([image, each]), np.concatenate([xy, hot.reshape(-1, 2)])
+    time, p = rng.random(len(image)) * _DURATION, rng.integers(0, 2, len(image))
+    return np.concatenate([np.stack([image, time], 1), xy, p[:, None]], 1)
+
+
 # %% [markdown]
-# ## Digits
+# ## The machinery: digits
 #
-# A digit is a few strokes, given by points. For each sample we move the points at random, then rotate, slant and stretch the digit, and draw it with a pen of random width. A smooth curve goes through the points of a stroke (a Catmull-Rom spline).
+# A digit is a few strokes, given by points. For each sample we move the points at random, then rotate, slant and stretch the digit, and draw it with a pen of random width. A smooth curve goes through the points of a stroke (a Catmull-Rom spline). The sensor sees a hundred digits at once.
 
 # %%
 #| export
-SIDE = 34  # pixels of the simulated sensor
 _STROKES = {
     0: ["50,0 15,18 5,50 15,82 50,100 85,82 95,50 85,18 50,0"],
     1: ["25,25 50,0", "50,0 50,100"],
@@ -68,75 +156,14 @@ def draw_digit(digit: int, rng: np.random.Generator) -> np.ndarray:  # [SIDE,SID
     return np.clip(pen + 0.5 - nearest, 0, 1).reshape(SIDE, SIDE)
 
 
-# %%
-import matplotlib.pyplot as plt
-
-figure, axes = plt.subplots(2, 10, figsize=(10, 2.2))
-for i, axis in enumerate(axes.flat):
-    axis.imshow(draw_digit(i % 10, np.random.default_rng(i)), cmap="gray")
-    axis.axis("off")
-
-# %% [markdown]
-# ## The sensor
-#
-# A pixel stores the logarithm of the brightness at its last report. When the brightness differs by the threshold (0.25 here), it reports, and the stored value changes by one threshold; a large change gives several events. We move the digit in 72 small steps, and the pixels compare in each. This is the textbook model of a dynamic vision sensor. Real pixels are worse, and we simulate this, too. They report without a reason (the setting `noise`, events per pixel and second), some report 100 times a second, and all times vary a little.
-
-# %%
-#| export
-_THRESHOLD, _DARK = 0.25, 0.2  # of the logarithm; brightness of black
-_HOT, _JITTER = 2, 500.0  # pixels that report all the time; microseconds by which times vary
-_TOGETHER = 100  # recordings that are simulated at once
-_MOVES, _DURATION = 24, 300_000  # steps of one turn; microseconds of a recording
-_CORNERS = np.array([[-1.5, 0], [1.5, 1.5], [1.5, -1.5], [-1.5, 0]])  # x, y in pixels
-
-
-def _moved(images: np.ndarray, by: np.ndarray) -> np.ndarray:  # [N,H,W]; x, y
-    "Images moved by a fraction of a pixel, interpolated between four neighbours."
-    for axis, d in ((2, by[0]), (1, by[1])):
-        whole = int(np.floor(d))
-        near = np.roll(images, whole, axis)
-        images = near + (d - whole) * (np.roll(near, 1, axis) - near)
-    return images
-
-
-def _reports(images: np.ndarray, rng: np.random.Generator) -> np.ndarray:  # [E,5]
-    "Events of all images: image, time, x, y, polarity; not in order."
-    moves = [np.linspace(start, end, _MOVES, endpoint=False) for start, end in pairwise(_CORNERS)]
-    path = np.concatenate([*moves, _CORNERS[-1:]])  # where the digit is in each step
-    kept, found = np.log(_moved(images, path[0]) + _DARK), []
-    step = _DURATION / (len(path) - 1)
-    for i, place in enumerate(path[1:]):
-        light = np.log(_moved(images, place) + _DARK)
-        change = np.trunc((light - kept) / _THRESHOLD).astype(int)
-        kept = kept + change * _THRESHOLD
-        where = np.nonzero(change)
-        counts = change[where]
-        image, y, x, p = (np.repeat(v, np.abs(counts)) for v in (*where, counts > 0))
-        time = (i + rng.random(len(image))) * step
-        found.append(np.stack([image, time, x, y, p], 1))
-    return np.concatenate(found)
-
-
-def _faults(count: int, noise: float, rng: np.random.Generator) -> np.ndarray:  # [E,5]
-    "Events without a reason: noise of all pixels, and hot pixels."
-    seconds = _DURATION / 1e6
-    image = np.repeat(np.arange(count), rng.poisson(noise * SIDE**2 * seconds, count))
-    xy = rng.integers(0, SIDE, (len(image), 2))
-    hot = np.repeat(rng.integers(0, SIDE, (count, _HOT, 2)), int(100 * seconds), 1)
-    each = np.repeat(np.arange(count), hot.shape[1])
-    image, xy = np.concatenate([image, each]), np.concatenate([xy, hot.reshape(-1, 2)])
-    time, p = rng.random(len(image)) * _DURATION, rng.integers(0, 2, len(image))
-    return np.concatenate([np.stack([image, time], 1), xy, p[:, None]], 1)
-
-
-def _together(start: int, count: int, seed: int, noise: float) -> Iterator[Recording]:
+def _simulate_batch(start: int, count: int, seed: int, noise: float) -> Iterator[Recording]:
     "Recordings of the digits from this number on."
     numbers = range(start, start + count)
     images = [draw_digit(i % 10, np.random.default_rng([seed, i])) for i in numbers]
     rng = np.random.default_rng([seed, start, 1])
-    events = np.concatenate([_reports(np.stack(images), rng), _faults(count, noise, rng)])
-    late = rng.normal(0, _JITTER, len(events))
-    events[:, 1] = np.clip(events[:, 1] + late, 0, _DURATION - 1)
+    events = np.concatenate([_events(np.stack(images), rng), _noise_events(count, noise, rng)])
+    jitter = rng.normal(0, _JITTER, len(events))
+    events[:, 1] = np.clip(events[:, 1] + jitter, 0, _DURATION - 1)
     events = events[np.lexsort(events[:, 1::-1].T)].astype(np.int64)
     for i, part in enumerate(np.split(events, np.searchsorted(events[:, 0], range(1, count)))):
         columns = (part[:, 2], part[:, 3], part[:, 1], part[:, 4])
@@ -146,25 +173,16 @@ def _together(start: int, count: int, seed: int, noise: float) -> Iterator[Recor
 @lru_cache(maxsize=4)  # a run and its figures use the same ones
 def simulate(count: int, seed: int, noise: float = 0.5) -> list[Recording]:
     "Simulate recordings; number i shows the digit i % 10. Noise: events per pixel and second."
-    starts = range(0, count, _TOGETHER)
-    parts = (_together(s, min(_TOGETHER, count - s), seed, noise) for s in starts)
+    starts = range(0, count, _BATCH)
+    parts = (_simulate_batch(s, min(_BATCH, count - s), seed, noise) for s in starts)
     return [recording for part in parts for recording in part]
 
 
-# %% [markdown]
-# Three bins of a recording, ON events red and OFF events blue. In each of the three movements a different side of the strokes reports. The last line has the number of events of ten recordings:
-
 # %%
-from mshnet.events.recordings import bin_events
-
-recordings = simulate(20, seed=0)
-frames = bin_events(recordings[5], 10).astype(int)
-figure, axes = plt.subplots(1, 3, figsize=(7, 2.4))
-for axis, i in zip(axes, (4, 14, 24), strict=True):
-    axis.imshow(frames[i, 1] - frames[i, 0], cmap="RdBu_r", vmin=-3, vmax=3)
-    axis.set_title(f"{10 * i} to {10 * i + 10} ms")
+figure, axes = plt.subplots(2, 10, figsize=(10, 2.2))
+for i, axis in enumerate(axes.flat):
+    axis.imshow(draw_digit(i % 10, np.random.default_rng(i)), cmap="gray")
     axis.axis("off")
-[len(recording) for recording in recordings[:10]]
 
 # %% [markdown]
 # ## Questions
@@ -182,5 +200,5 @@ for axis, i in zip(axes, (4, 14, 24), strict=True):
 # 3. The digit ends where it began. What is the number of ON minus OFF events of a pixel, without noise?
 #    <details><summary>Answer</summary>
 #
-#    -1, 0 or 1. The stored value follows the logarithm within one threshold, and the logarithm is the same as at the start.
+#    0. In the end the stored value differs from its start by a whole number of thresholds, and from the logarithm by less than one. The logarithm is the same as at the start, so the whole number is 0. (In the simulation, rounding leaves one event, ON or OFF, in 2% of the pixels: their last difference is exactly one threshold.)
 #    </details>
