@@ -52,7 +52,7 @@ class _RecordingFields(BaseModel):
     recordings: int = Field(default=1000, ge=20, le=100_000, description="simulated recordings")
     noise: float = Field(default=0.5, ge=0, le=1000, description="noise, events per pixel and s")
 
-# %% ../../nbs/events/01_events_config.ipynb #_NetworkFields
+
 class _NetworkFields(BaseModel):
     "Recipe settings of the network."
 

@@ -104,8 +104,8 @@ class SpikingFrontend(nn.Module):
             t, b, c, h, w = current.shape
             flat = current.movedim(2, 4).reshape(t, b * h * w, c)
             weight, bias = feedback.weight[:, :, 0, 0], feedback.bias
-            made = spike(flat, self.beta, weight, bias, self.slope)
-            x, u = (v.view(t, b, h, w, c).movedim(4, 2) for v in made)
+            both = spike(flat, self.beta, weight, bias, self.slope)
+            x, u = (v.view(t, b, h, w, c).movedim(4, 2) for v in both)
             found.append((x, u))
         return found
 
@@ -159,16 +159,16 @@ class Mamba(nn.Module):
 
     def __init__(self, d: int, states: int = 16) -> None:
         super().__init__()
-        wide, self.rank, self.states = 2 * d, math.ceil(d / 16), states
+        inner, self.rank, self.states = 2 * d, math.ceil(d / 16), states
         rates = torch.arange(1, states + 1).float().log()
-        self.A_log = nn.Parameter(rates.repeat(wide, 1))
-        self.D = nn.Parameter(torch.ones(wide))
-        self.in_proj = nn.Linear(d, 2 * wide, bias=False)
-        self.conv1d = nn.Conv1d(wide, wide, 4, groups=wide, bias=False)
-        self.x_proj = nn.Linear(wide, self.rank + 2 * states, bias=False)
-        self.dt_proj = nn.Linear(self.rank, wide)
-        self.out_proj = nn.Linear(wide, d, bias=False)
-        step = torch.exp(torch.empty(wide).uniform_(math.log(1e-3), math.log(0.1)))
+        self.A_log = nn.Parameter(rates.repeat(inner, 1))
+        self.D = nn.Parameter(torch.ones(inner))
+        self.in_proj = nn.Linear(d, 2 * inner, bias=False)
+        self.conv1d = nn.Conv1d(inner, inner, 4, groups=inner, bias=False)
+        self.x_proj = nn.Linear(inner, self.rank + 2 * states, bias=False)
+        self.dt_proj = nn.Linear(self.rank, inner)
+        self.out_proj = nn.Linear(inner, d, bias=False)
+        step = torch.exp(torch.empty(inner).uniform_(math.log(1e-3), math.log(0.1)))
         with torch.no_grad():
             self.dt_proj.bias.copy_(step + torch.log(-torch.expm1(-step)))  # inverse of softplus
 
@@ -182,10 +182,10 @@ class Mamba(nn.Module):
         step, b, c = self.x_proj(x).split([self.rank, self.states, self.states], -1)
         step = self.dt_proj(step)
         with _float32(x):
-            step, wide = F.softplus(step.float()), x.float()
+            step, x = F.softplus(step.float()), x.float()
             decay = torch.exp(step[..., None] * -torch.exp(self.A_log.float()))
-            h = scan(decay, (step * wide)[..., None] * b.float()[..., None, :])
-            y = (h @ c.float()[..., None])[..., 0] + self.D.float() * wide
+            h = scan(decay, (step * x)[..., None] * b.float()[..., None, :])
+            y = (h @ c.float()[..., None])[..., 0] + self.D.float() * x
         return self.out_proj(y.to(gate.dtype) * F.silu(gate))
 
 
@@ -239,23 +239,23 @@ class MambaSpike(nn.Module):
             raise ValueError(f"pool={pool}: the last layer has {high}x{wide} pixels; use a "
                              "divisor of both, or 0")  # fmt: skip
         self.rate_window = rate_window
-        count = features * (pool * pool or high * wide)
+        rates = features * (pool * pool or high * wide)
         self.spiking_frontend = SpikingFrontend(channels, (width, width, features), beta, slope)
-        self.input_proj = nn.Linear(count, d_model)
+        self.input_proj = nn.Linear(rates, d_model)
         self.mamba_blocks = nn.ModuleList([MambaBlock(d_model) for _ in range(layers)])
         self.norm, self.classifier = nn.LayerNorm(d_model), nn.Linear(d_model, classes)
 
     def forward(self, x: Tensor) -> Tensor:
         "Logits [B,classes] of whole recordings, of any number of steps."
         spikes = self.spiking_frontend(self._by_time(x))[-1][0]
-        return self._answer(self._states(spikes).mean(0))
+        return self._classify(self._states(spikes).mean(0))
 
     def look(self, x: Tensor) -> Seen:
         "Logits, also after each step, and spikes of whole recordings."
         layers = [spikes for spikes, _ in self.spiking_frontend(self._by_time(x))]
         states = self._states(layers[-1])
-        count = torch.arange(1, len(states) + 1, device=x.device, dtype=states.dtype)
-        evidence = self._answer(states.cumsum(0) / count[:, None, None]).transpose(0, 1)
+        steps = torch.arange(1, len(states) + 1, device=x.device, dtype=states.dtype)
+        evidence = self._classify(states.cumsum(0) / steps[:, None, None]).transpose(0, 1)
         return Seen(evidence[:, -1], evidence, tuple(s.transpose(0, 1) for s in layers))
 
     def _by_time(self, x: Tensor) -> Tensor:
@@ -273,6 +273,6 @@ class MambaSpike(nn.Module):
             x = block(x)
         return x
 
-    def _answer(self, mean: Tensor) -> Tensor:
+    def _classify(self, mean: Tensor) -> Tensor:
         "Logits of a mean over time."
         return self.classifier(self.norm(mean))

@@ -104,7 +104,7 @@ def _augment(frames: np.ndarray, rng: np.random.Generator, shift: int, warp: flo
     inside = (y >= 0) & (y < height) & (x >= 0) & (x < width)
     return frames[..., y.clip(0, height - 1), x.clip(0, width - 1)] * inside
 
-# %% ../../nbs/events/04_recognition.ipynb #Events
+
 class Events(Task):
     "Recordings of an event camera and their classes."
 

@@ -139,9 +139,7 @@ class Recording:
 # %% [markdown]
 # ## Bins of fixed width
 #
-# A network computes in steps. The input of a step is the number of events of each pixel and polarity in a bin of time. The published code divides each recording into a fixed number of bins. A bin of a six-second gesture is then twenty times longer than a bin of a digit of 0.3 seconds. So the decay beta of a neuron *in a step* is a different decay *in time* for every recording. We fix the width of the bin instead: a recording that is twice as long has twice the bins.
-#
-# A batch needs one length. So we also fix a window: shorter recordings are padded with empty bins, longer ones are cut. Counts above 255 become 255.
+# A network computes in steps. The input of a step is the number of events of each pixel and polarity in a bin of time. The published code divides each recording into a fixed number of bins. A bin of a six-second gesture is then twenty times longer than a bin of a digit of 0.3 seconds. So the decay beta of a neuron *in a step* is a different decay *in time* for every recording. We fix the width of the bin instead: a recording that is twice as long has twice the bins. A batch needs one length. So we also fix a window: shorter recordings are padded with empty bins, longer ones are cut. Counts above 255 become 255.
 
 # %%
 #| export

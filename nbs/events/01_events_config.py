@@ -3,9 +3,7 @@
 #
 # > The settings of event cameras: the recordings, their bins, the network, and named recipes.
 #
-# A run of task `events` has the settings of every run and those of this page. Without a data set we simulate N-MNIST: an event camera that looks at digits.
-#
-# Times are texts with a unit, such as `10ms`. The published code has a `--dt` without a unit, and there it is no time: it divides each recording into `time_window / dt` bins, however long the recording is. So we reject a number without a unit.
+# A run of task `events` has the settings of every run and those of this page. Without a data set we simulate N-MNIST: an event camera that looks at digits. Times are texts with a unit, such as `10ms`. The published code has a `--dt` without a unit, and there it is no time: it divides each recording into `time_window / dt` bins, however long the recording is. So we reject a number without a unit.
 
 # %%
 #| export
@@ -22,6 +20,8 @@ from mshnet.events.recordings import SENSORS, Sensor
 
 # %% [markdown]
 # The first group is about the recordings. `--dataset` names the data set and so the sensor, `--dataset-dir` its folder.
+#
+# The second group is the network. A neuron forgets with the time constant `tau`: after a bin of width dt, the fraction beta = exp(-dt / tau) of its membrane potential is left. The published networks have beta = 0.97, which is 33 ms for bins of 1 ms. Here beta is computed from `tau` and `dt`, so bins of a different width do not change the neurons. By default they remember longer (60 ms), and the slope of the surrogate gradient is smaller than the published 25.
 
 # %%
 #| export
@@ -61,11 +61,6 @@ class _RecordingFields(BaseModel):
     noise: float = Field(default=0.5, ge=0, le=1000, description="noise, events per pixel and s")
 
 
-# %% [markdown]
-# The second group is the network. A neuron forgets with the time constant `tau`: after a bin of width dt, the fraction beta = exp(-dt / tau) of its membrane potential is left. The published networks have beta = 0.97, which is 33 ms for bins of 1 ms. Here beta is computed from `tau` and `dt`, so bins of a different width do not change the neurons. By default they remember longer (60 ms), and the slope of the surrogate gradient is smaller than the published 25.
-
-# %%
-#| export
 class _NetworkFields(BaseModel):
     "Recipe settings of the network."
 

@@ -3,9 +3,15 @@
 #
 # > Spiking neurons see the events, and a Mamba stack follows their rates in time.
 #
-# An event camera reports changes of brightness, pixel by pixel, with the time of each. Counted in bins of some milliseconds, a recording is a sequence of T frames with two channels: brighter and darker. Mamba-Spike (Qin and Liu, CGI 2024, arXiv:2408.11823) classifies the sequence. Convolutions with spiking neurons turn frames into sparse spikes, spikes become firing rates, and a Mamba stack follows the rates in time.
+# An event camera reports changes of brightness, pixel by pixel, with the time of each. Counted in bins of some milliseconds, a recording is a sequence of T frames with two channels: brighter and darker. Mamba-Spike (Qin and Liu, CGI 2024, arXiv:2408.11823) classifies the sequence. We write the network for every size, with the layer names of the published weights. Inside it time comes first: tensors are [T,B,...], because a step of time is then one block of memory. Its parts, with the published sizes for N-MNIST and without B:
 #
-# We write the network for every size, with the layer names of the published weights. Inside it time comes first: tensors are [T,B,...], because a step of time is then one block of memory.
+# ```
+#    frames                        T x 2x34x34
+# -> three spiking layers          T x 32x17x17, T x 32x8x8, T x 64x8x8
+# -> firing rates                  T x 4096: fraction of the last five steps with a spike
+# -> linear layer, Mamba blocks    T x 128
+# -> mean over time, linear layer  10 logits
+# ```
 
 # %%
 #| export
@@ -26,9 +32,7 @@ from torch.nn import functional as F
 #
 # $$U_t = \beta\,U_{t-1} + I_t - S_{t-1}, \qquad S_t = [U_t > 1]$$
 #
-# A step function has no useful derivative. The backward pass uses the *surrogate gradient* $1 / (1 + k\,|U - 1|)^2$ instead, and ignores the path through the reset. With the published slope $k = 25$ a neuron learns only while its membrane is near the threshold. A smaller slope lets more neurons learn; [our recipe](../../experiments/events.md) has 2. Each layer also feeds its spikes of the step before back through a 1x1 convolution; the first step has no feedback.
-#
-# A layer depends only on its own past, so its convolution runs over all frames at once, and only this short loop goes step by step. The hand-written backward pass stores only the membrane potentials.
+# A step function has no useful derivative. The backward pass uses the *surrogate gradient* $1 / (1 + k\,|U - 1|)^2$ instead, and ignores the path through the reset. With the published slope $k = 25$ a neuron learns only while its membrane is near the threshold. A smaller slope lets more neurons learn; [our recipe](../../experiments/events.md) has 2. Each layer also feeds its spikes of the step before back through a 1x1 convolution; the first step has no feedback. A layer depends only on its own past, so its convolution runs over all frames at once, and only this short loop goes step by step. The hand-written backward pass stores only the membrane potentials.
 
 # %%
 #| export
@@ -94,20 +98,20 @@ def spike(
 # %%
 import matplotlib.pyplot as plt
 
-figure, axes = plt.subplots(1, 2, figsize=(9, 2.6), layout="constrained")
+figure, axes = plt.subplots(1, 2, figsize=(9, 3), layout="constrained")
 for beta in (0.5, 0.9, 0.97):
     spikes, u = spike(torch.full((60, 1, 1), 0.15), beta)
     axes[0].plot(u.flatten(), label=f"beta {beta}: {int(spikes.sum())} spikes")
 axes[0].axhline(1, color="black", linestyle=":")
 axes[0].set(xlabel="step", ylabel="membrane")
-axes[0].legend()
 u = torch.linspace(0, 2, 201)
 axes[1].plot(u, (u > 1).float(), label="spike")
 for slope in (2, SLOPE):
     surrogate = (1 + slope * (u - 1).abs()).pow(-2)
     axes[1].plot(u, surrogate, label=f"surrogate gradient, slope {slope:g}")
 axes[1].set(xlabel="membrane")
-axes[1].legend();
+for axis in axes:
+    axis.legend(loc="lower center", bbox_to_anchor=(0.5, 1))
 
 
 # %% [markdown]
@@ -149,8 +153,8 @@ class SpikingFrontend(nn.Module):
             t, b, c, h, w = current.shape
             flat = current.movedim(2, 4).reshape(t, b * h * w, c)
             weight, bias = feedback.weight[:, :, 0, 0], feedback.bias
-            made = spike(flat, self.beta, weight, bias, self.slope)
-            x, u = (v.view(t, b, h, w, c).movedim(4, 2) for v in made)
+            both = spike(flat, self.beta, weight, bias, self.slope)
+            x, u = (v.view(t, b, h, w, c).movedim(4, 2) for v in both)
             found.append((x, u))
         return found
 
@@ -170,9 +174,7 @@ torch.allclose(firing_rates(layers[0][0], 5)[4], layers[0][0][:5].mean(0))
 # %% [markdown]
 # ## A scan in parallel
 #
-# The heart of Mamba (Gu and Dao, arXiv:2312.00752) is a linear recurrence, $h_t = a_t h_{t-1} + b_t$, for thousands of values in parallel. A loop over 300 steps is slow, and autograd makes it slower.
-#
-# We cut time into about $\sqrt T$ pieces of $\sqrt T$ steps. All pieces run in parallel, as if each began with $h = 0$. But the true start of a piece is the end of the piece before it. So we add to each step this start times the product of all $a$ up to the step. That makes $2\sqrt T$ steps. The gradient is the same scan, backwards in time.
+# The heart of Mamba (Gu and Dao, arXiv:2312.00752) is a linear recurrence, $h_t = a_t h_{t-1} + b_t$, for thousands of values in parallel. A loop over 300 steps is slow, and autograd makes it slower. We cut time into about $\sqrt T$ pieces of $\sqrt T$ steps. All pieces run in parallel, as if each began with $h = 0$. But the true start of a piece is the end of the piece before it. So we add to each step this start times the product of all $a$ up to the step. That makes $2\sqrt T$ steps. The gradient is the same scan, backwards in time.
 
 # %%
 #| export
@@ -234,9 +236,7 @@ torch.allclose(torch.stack(looped), scan(a, b), atol=1e-5)
 # %% [markdown]
 # ## A Mamba block
 #
-# Each of $2d$ channels has 16 states with fixed rates of decay, $A$. What makes the model selective is that the step size $\Delta$, the input weights $B$ and the output weights $C$ depend on the input: a channel can hold its state, or replace it. The decay of a state in a step is $a = e^{\Delta A}$, its input $b = \Delta B x$.
-#
-# A block mixes the last four steps (a causal convolution), scans, multiplies by a gate, and adds the result to its input.
+# Each of $2d$ channels has 16 states with fixed rates of decay, $A$. What makes the model selective is that the step size $\Delta$, the input weights $B$ and the output weights $C$ depend on the input: a channel can hold its state, or replace it. The decay of a state in a step is $a = e^{\Delta A}$, its input $b = \Delta B x$, and the output of a channel $y = C\,h + D\,x$. A softplus makes $\Delta$ positive. A block mixes the last four steps (a causal convolution), scans, multiplies by a gate, and adds the result to its input.
 
 # %%
 #| export
@@ -245,16 +245,16 @@ class Mamba(nn.Module):
 
     def __init__(self, d: int, states: int = 16) -> None:
         super().__init__()
-        wide, self.rank, self.states = 2 * d, math.ceil(d / 16), states
+        inner, self.rank, self.states = 2 * d, math.ceil(d / 16), states
         rates = torch.arange(1, states + 1).float().log()
-        self.A_log = nn.Parameter(rates.repeat(wide, 1))
-        self.D = nn.Parameter(torch.ones(wide))
-        self.in_proj = nn.Linear(d, 2 * wide, bias=False)
-        self.conv1d = nn.Conv1d(wide, wide, 4, groups=wide, bias=False)
-        self.x_proj = nn.Linear(wide, self.rank + 2 * states, bias=False)
-        self.dt_proj = nn.Linear(self.rank, wide)
-        self.out_proj = nn.Linear(wide, d, bias=False)
-        step = torch.exp(torch.empty(wide).uniform_(math.log(1e-3), math.log(0.1)))
+        self.A_log = nn.Parameter(rates.repeat(inner, 1))
+        self.D = nn.Parameter(torch.ones(inner))
+        self.in_proj = nn.Linear(d, 2 * inner, bias=False)
+        self.conv1d = nn.Conv1d(inner, inner, 4, groups=inner, bias=False)
+        self.x_proj = nn.Linear(inner, self.rank + 2 * states, bias=False)
+        self.dt_proj = nn.Linear(self.rank, inner)
+        self.out_proj = nn.Linear(inner, d, bias=False)
+        step = torch.exp(torch.empty(inner).uniform_(math.log(1e-3), math.log(0.1)))
         with torch.no_grad():
             self.dt_proj.bias.copy_(step + torch.log(-torch.expm1(-step)))  # inverse of softplus
 
@@ -268,10 +268,10 @@ class Mamba(nn.Module):
         step, b, c = self.x_proj(x).split([self.rank, self.states, self.states], -1)
         step = self.dt_proj(step)
         with _float32(x):
-            step, wide = F.softplus(step.float()), x.float()
+            step, x = F.softplus(step.float()), x.float()
             decay = torch.exp(step[..., None] * -torch.exp(self.A_log.float()))
-            h = scan(decay, (step * wide)[..., None] * b.float()[..., None, :])
-            y = (h @ c.float()[..., None])[..., 0] + self.D.float() * wide
+            h = scan(decay, (step * x)[..., None] * b.float()[..., None, :])
+            y = (h @ c.float()[..., None])[..., 0] + self.D.float() * x
         return self.out_proj(y.to(gate.dtype) * F.silu(gate))
 
 
@@ -300,9 +300,7 @@ print(Mamba(16)(x).shape, [f"{value:.1f}" for value in apart.tolist()])
 # %% [markdown]
 # ## The whole network
 #
-# The whole network is: firing rates, a linear layer, the blocks, a mean over time, a linear layer. The published one flattens all rates of the last layer. For 128x128 pixels these are 131,072 values, and the first linear layer has 33.6 of 36.3 million weights. With `pool` the rates are first averaged on a grid of that side.
-#
-# The mean over time can be taken after each step. So the network has class probabilities over time (`evidence`), and the last ones are its prediction.
+# `MambaSpike` joins the parts as the opening shows. The published network flattens all rates of the last layer. For 128x128 pixels these are 131,072 values, and the first linear layer has 33.6 of 36.3 million weights. With `pool` the rates are first averaged on a grid of that side, which leaves 2,048 for `pool=4`. The mean over time can be taken after each step. So the network has class probabilities over time (`evidence`), and the last ones are its prediction.
 
 # %%
 #| export
@@ -345,23 +343,23 @@ class MambaSpike(nn.Module):
             raise ValueError(f"pool={pool}: the last layer has {high}x{wide} pixels; use a "
                              "divisor of both, or 0")  # fmt: skip
         self.rate_window = rate_window
-        count = features * (pool * pool or high * wide)
+        rates = features * (pool * pool or high * wide)
         self.spiking_frontend = SpikingFrontend(channels, (width, width, features), beta, slope)
-        self.input_proj = nn.Linear(count, d_model)
+        self.input_proj = nn.Linear(rates, d_model)
         self.mamba_blocks = nn.ModuleList([MambaBlock(d_model) for _ in range(layers)])
         self.norm, self.classifier = nn.LayerNorm(d_model), nn.Linear(d_model, classes)
 
     def forward(self, x: Tensor) -> Tensor:
         "Logits [B,classes] of whole recordings, of any number of steps."
         spikes = self.spiking_frontend(self._by_time(x))[-1][0]
-        return self._answer(self._states(spikes).mean(0))
+        return self._classify(self._states(spikes).mean(0))
 
     def look(self, x: Tensor) -> Seen:
         "Logits, also after each step, and spikes of whole recordings."
         layers = [spikes for spikes, _ in self.spiking_frontend(self._by_time(x))]
         states = self._states(layers[-1])
-        count = torch.arange(1, len(states) + 1, device=x.device, dtype=states.dtype)
-        evidence = self._answer(states.cumsum(0) / count[:, None, None]).transpose(0, 1)
+        steps = torch.arange(1, len(states) + 1, device=x.device, dtype=states.dtype)
+        evidence = self._classify(states.cumsum(0) / steps[:, None, None]).transpose(0, 1)
         return Seen(evidence[:, -1], evidence, tuple(s.transpose(0, 1) for s in layers))
 
     def _by_time(self, x: Tensor) -> Tensor:
@@ -379,7 +377,7 @@ class MambaSpike(nn.Module):
             x = block(x)
         return x
 
-    def _answer(self, mean: Tensor) -> Tensor:
+    def _classify(self, mean: Tensor) -> Tensor:
         "Logits of a mean over time."
         return self.classifier(self.norm(mean))
 
@@ -392,8 +390,8 @@ small = {"features": 64, "d_model": 128, "layers": 4}
 big = {"features": 128, "d_model": 256, "layers": 6, "shape": (2, 128, 128), "classes": 11}
 for name, sizes in {"N-MNIST": small, "DVS128 Gesture": big}.items():
     with torch.device("meta"):
-        made = MambaSpike(**sizes), MambaSpike(**sizes, pool=4)
-    counts = [sum(p.numel() for p in model.parameters()) for model in made]
+        models = MambaSpike(**sizes), MambaSpike(**sizes, pool=4)
+    counts = [sum(p.numel() for p in model.parameters()) for model in models]
     print(f"{name:15} {counts[0]:11,} parameters, {counts[1]:10,} with pooled rates")
 
 # %% [markdown]
@@ -413,9 +411,4 @@ for name, sizes in {"N-MNIST": small, "DVS128 Gesture": big}.items():
 #    <details><summary>Answer</summary>
 #
 #    The scan is linear: a piece can start from zero, and the true start is added later. A spike depends on whether the membrane exceeds the threshold, which needs the true value at each step.
-#    </details>
-# 4. Where are most weights of the network for 128x128 pixels, and what does `pool=4` change?
-#    <details><summary>Answer</summary>
-#
-#    In the linear layer after the flattened rates. With a grid of 4x4 it has 2,048 inputs instead of 131,072.
 #    </details>

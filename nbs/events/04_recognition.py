@@ -129,9 +129,7 @@ def load_recordings(config: EventsConfig, names: Sequence[str]) -> dict[str, Fra
 # %% [markdown]
 # ## The task
 #
-# A batch has the counts of its recordings as bytes; they become floats on the device. In training each recording is moved by a few pixels at random, and rotated, stretched, slanted and bent a little (`warp`); the figure after the class shows it. Digits are not mirrored, which would make other signs of them, nor turned upside down, which would make a 9 of a 6.
-#
-# Weight decay pulls weights to zero. At zero in `A_log` all states of a channel of a Mamba block forget equally fast, and at zero in `D` a channel passes on only its states, not its input. So neither should decay. The published code marks both, but its optimizer ignores the marks. Ours puts them into a group without decay.
+# A batch has the counts of its recordings as bytes; they become floats on the device. In training each recording is moved by a few pixels at random, and rotated, stretched, slanted and bent a little (`warp`); the figure after the class shows it. Digits are not mirrored, which would make other signs of them, nor turned upside down, which would make a 9 of a 6. Weight decay pulls weights to zero. At zero in `A_log` all states of a channel of a Mamba block forget equally fast, and at zero in `D` a channel passes on only its states, not its input. So neither should decay. The published code marks both, but its optimizer ignores the marks. Ours puts them into a group without decay.
 
 # %%
 #| export
@@ -162,8 +160,6 @@ def _augment(frames: np.ndarray, rng: np.random.Generator, shift: int, warp: flo
     return frames[..., y.clip(0, height - 1), x.clip(0, width - 1)] * inside
 
 
-# %%
-#| export
 class Events(Task):
     "Recordings of an event camera and their classes."
 
