@@ -20,9 +20,7 @@ from torch.nn import functional as F
 # %% [markdown]
 # ## The recursion
 #
-# A sentence of L glosses has 2L + 1 states: blank, gloss, blank, gloss ... blank. In each step a path stays in its state, moves to the next one, or skips the blank between two *different* glosses. We go over the steps once and keep, for each state, the probability of all paths that end in it; as a logarithm, because the products are far below the smallest float32.
-#
-# PyTorch has `F.ctc_loss`, but on a TPU the host computes it in every step. Ours is made of plain operations and has the same values and gradients.
+# A sentence of L glosses has 2L + 1 states, those of J W are `0 J 0 W 0`. In each step a path stays in its state, moves to the next one, or skips the blank between two *different* glosses (from J to W). It begins in one of the first two states and ends in one of the last two. We go over the steps once and keep, for each state, the probability of all paths that end in it; as a logarithm, because the products are far below the smallest float32. PyTorch has `F.ctc_loss`, but on a TPU the host computes it in every step. Ours is made of plain operations and has the same values and gradients.
 
 # %%
 #| export
@@ -64,20 +62,24 @@ def ctc_loss(
 # %% [markdown]
 # ## What is learnt without times
 #
-# An untrained output has ten steps, and the label is gloss 1, gloss 2. We follow the gradient and plot the probabilities. The label has no times. Training finds a step for each gloss, and the blank between them:
+# An untrained output has ten steps, and the label is gloss 1, gloss 2. The first line below compares our loss with that of torch. Then we follow the gradient and plot the probabilities. The label has no times. Training finds a step for each gloss, and the blank between them:
 
 # %%
 import matplotlib.pyplot as plt
 
 torch.manual_seed(1)
 free = (0.1 * torch.randn(1, 10, 3)).requires_grad_()
+steps, label, count = (torch.tensor(x) for x in ([10], [[1, 2]], [2]))
+log_probs = free.log_softmax(2).transpose(0, 1)
+by_torch = F.ctc_loss(log_probs, label, steps, count, reduction="sum")
+print(f"loss {ctc_loss(free, steps, label, count).item():.4f}, by torch {by_torch.item():.4f}")
 figure = plt.figure(figsize=(9, 2), layout="constrained")
 axes = dict(zip((0, 3, 30), figure.subplots(1, 3, sharey=True), strict=True))
 for update in range(31):
     if axis := axes.get(update):
         axis.plot(free.detach()[0].softmax(1), label=["blank", "gloss 1", "gloss 2"])
         axis.set(title=f"after {update} updates", xlabel="step", ylim=(0, 1))
-    loss = ctc_loss(free, *(torch.tensor(x) for x in ([10], [[1, 2]], [2]))).sum()
+    loss = ctc_loss(free, steps, label, count).sum()
     (gradient,) = torch.autograd.grad(loss, free)
     free = (free - 2 * gradient).detach().requires_grad_()
 axes[0].set_ylabel("probability")
@@ -87,9 +89,7 @@ print("most probable class of each step:", *free.detach()[0].argmax(1).tolist())
 # %% [markdown]
 # ## Distillation
 #
-# The published networks have two outputs. A BiLSTM sees the whole sentence; the convolutions before it see only a short part of it. The convolutions get a classifier, too, and learn from the BiLSTM's output (VAC: Min et al., ICCV 2021): both are softened by a temperature of 8, without the blank, and compared by the Kullback-Leibler divergence.
-#
-# In the published code the gradient also flows into the teacher and pulls the better output towards the worse one, and the mean includes padded steps. Ours detaches the teacher and counts valid steps only; `published` computes what the paper's code did.
+# The published networks have two outputs. A BiLSTM sees the whole sentence; the convolutions before it see only a short part of it. The convolutions get a classifier, too, and learn from the BiLSTM's output (VAC: Min et al., ICCV 2021): both are softened by a temperature of 8, without the blank, and compared by the Kullback-Leibler divergence. In the published code the gradient also flows into the teacher and pulls the better output towards the worse one, and the mean includes padded steps. Ours detaches the teacher and counts valid steps only; `published` computes what the paper's code did.
 
 # %%
 #| export
@@ -165,7 +165,7 @@ print(greedy(np.log(probs)), {path: (collapse(path), round(p, 2)) for path, p in
 
 
 # %% [markdown]
-# A **bigram** counts which gloss follows which in the training sentences, so that a beam search prefers probable sequences. It is mixed with how often each gloss occurs; number 0 stands for the beginning and the end of a sentence. The last cell counts three sentences, in which 4 follows 3 more often than 5 does. Then a beam search reads the example above, and a 3 that is followed by a 4 or, a little more probably, by a 5. With the bigram it reads the 4.
+# A **bigram** counts which gloss follows which in the training sentences, so that a beam search prefers probable sequences. It is mixed with how often each gloss occurs; number 0 stands for the beginning and the end of a sentence.
 
 # %%
 #| export
@@ -230,11 +230,16 @@ def beam_search(
     return list(max((total, prefix) for prefix, total in ends.items())[1])
 
 
+# %% [markdown]
+# In three training sentences 4 follows 3 more often than 5 does. The beam search reads the example above as "1". Then it reads two steps, first a 3, then a 5 or, a little less probably, a 4. With the bigram it reads the 4:
+
 # %%
 bigram = Bigram.of([[3, 5, 2], [3, 4, 1], [3, 4, 2]], classes=6)
-print("after gloss 3:", [round(float(np.exp(bigram.log(3, gloss))), 2) for gloss in range(6)])
+after = [f"{name} {np.exp(bigram.log(3, i)):.2f}" for i, name in enumerate(["end", *range(1, 6)])]
+print("after gloss 3:", ", ".join(after))
 noisy = np.log(np.array([[0.1, 0.1, 0.1, 0.6, 0.1, 0.0], [0.05, 0.05, 0, 0.1, 0.35, 0.45]]) + 1e-9)
-print(beam_search(np.log(probs)), beam_search(noisy), beam_search(noisy, bigram=bigram, weight=1.0))
+print("the example above:", beam_search(np.log(probs)), "two steps:", beam_search(noisy))
+print("two steps with the bigram:", beam_search(noisy, bigram=bigram, weight=1.0))
 
 # %% [markdown]
 # ## Questions
