@@ -157,10 +157,8 @@ def _read_labels(path: Path) -> list[tuple[str, str, tuple[str, ...]]]:
             f"{path}: glosses are separated by {other[0][0]!r}, as in {other[0].string[:60]!r}; "
             "write / between them"
         )
-    return [
-        (row["Number"].strip(), row["Translator"].strip(), tuple(split_glosses(row["Gloss"])))
-        for row in rows
-    ]
+    texts = ((row["Number"].strip(), row["Translator"].strip(), row["Gloss"]) for row in rows)
+    return [(number, signer, tuple(split_glosses(text))) for number, signer, text in texts]
 
 
 def _filmed(folder: Path, name: str) -> list[Clip]:

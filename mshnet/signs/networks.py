@@ -44,9 +44,9 @@ def out_lengths(frames: Tensor) -> Tensor:
 class TemporalConv(nn.Sequential):
     "Two convolutions of five steps, each followed by a pooling of two: [B,C,T] -> [B,hidden,T']."
 
-    def __init__(self, before: int, hidden: int) -> None:
+    def __init__(self, width: int, hidden: int) -> None:
         layers = [
-            *(nn.Conv1d(before, hidden, 5), nn.BatchNorm1d(hidden), nn.ReLU(), nn.MaxPool1d(2)),
+            *(nn.Conv1d(width, hidden, 5), nn.BatchNorm1d(hidden), nn.ReLU(), nn.MaxPool1d(2)),
             *(nn.Conv1d(hidden, hidden, 5), nn.BatchNorm1d(hidden), nn.ReLU(), nn.MaxPool1d(2)),
         ]
         super().__init__(OrderedDict(temporal_conv=nn.Sequential(*layers)))
@@ -55,12 +55,12 @@ class TemporalConv(nn.Sequential):
 class BiLSTM(nn.Module):
     "A bidirectional LSTM for sequences of unequal length, without packing; zero after their ends."
 
-    def __init__(self, before: int, hidden: int, layers: int = 2, dropout: float = 0.0) -> None:
+    def __init__(self, width: int, hidden: int, layers: int = 2, dropout: float = 0.0) -> None:
         super().__init__()
-        self.rnn = nn.LSTM(before, hidden // 2, layers, batch_first=True, bidirectional=True)
+        self.rnn = nn.LSTM(width, hidden // 2, layers, batch_first=True, bidirectional=True)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:  # [B,T,before], [B] -> [B,T,hidden]
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:  # [B,T,width], [B] -> [B,T,hidden]
         place = torch.arange(x.shape[1], device=x.device)[None]
         valid = place < lengths[:, None]
         turned = torch.where(valid, lengths[:, None] - 1 - place, place)[:, :, None]
@@ -93,12 +93,12 @@ def spectrum(x: Tensor) -> Tensor:  # [B,C,T] -> [B,C,T] float32
 class NormLinear(nn.Module):
     "Products with columns of length 1, one for each class."
 
-    def __init__(self, before: int, classes: int, scale: float = 1.0) -> None:
+    def __init__(self, width: int, classes: int, scale: float = 1.0) -> None:
         super().__init__()
-        self.weight, self.scale = nn.Parameter(torch.empty(before, classes)), scale
+        self.weight, self.scale = nn.Parameter(torch.empty(width, classes)), scale
         nn.init.xavier_uniform_(self.weight, gain=nn.init.calculate_gain("relu"))
 
-    def forward(self, x: Tensor) -> Tensor:  # [...,before] -> [...,classes]
+    def forward(self, x: Tensor) -> Tensor:  # [...,width] -> [...,classes]
         # not F.normalize: its norm costs XLA a second program, in the second step
         length = (self.weight.square().sum(0) + 1e-24).sqrt()
         return self.scale * (x @ (self.weight / length))
@@ -227,24 +227,26 @@ class Gate(nn.Module):
 class _FrameConv(nn.Conv3d):
     "A convolution of single frames [N,C,H,W] whose weight has an axis of one frame."
 
-    def __init__(self, before: int, after: int, side: int, stride: int = 1) -> None:
-        super().__init__(before, after, (1, side, side), (1, stride, stride), bias=False)
+    def __init__(self, inplanes: int, planes: int, side: int, stride: int = 1) -> None:
+        super().__init__(inplanes, planes, (1, side, side), (1, stride, stride), bias=False)
 
-    def forward(self, x: Tensor) -> Tensor:  # [N,before,H,W] -> [N,after,H / stride,W / stride]
+    def forward(self, x: Tensor) -> Tensor:  # [N,C,H,W] -> [N,planes,H / stride,W / stride]
         return F.conv2d(x, self.weight.squeeze(2), None, self.stride[1], self.kernel_size[1] // 2)
 
 
 class _Block(nn.Module):
     "Two convolutions with a shortcut: the basic block of a ResNet."
 
-    def __init__(self, before: int, after: int, stride: int) -> None:
+    def __init__(self, inplanes: int, planes: int, stride: int) -> None:
         super().__init__()
-        self.conv1, self.bn1 = _FrameConv(before, after, 3, stride), nn.BatchNorm2d(after)
-        self.conv2, self.bn2 = _FrameConv(after, after, 3), nn.BatchNorm2d(after)
-        short = [_FrameConv(before, after, 1, stride), nn.BatchNorm2d(after)] if stride > 1 else []
-        self.downsample = nn.Sequential(*short)  # without layers: the identity
+        self.conv1, self.bn1 = _FrameConv(inplanes, planes, 3, stride), nn.BatchNorm2d(planes)
+        self.conv2, self.bn2 = _FrameConv(planes, planes, 3), nn.BatchNorm2d(planes)
+        self.downsample = nn.Sequential()  # without layers: the identity
+        if stride > 1:
+            self.downsample.append(_FrameConv(inplanes, planes, 1, stride))
+            self.downsample.append(nn.BatchNorm2d(planes))
 
-    def forward(self, x: Tensor) -> Tensor:  # [N,before,H,W] -> [N,after,H / stride,W / stride]
+    def forward(self, x: Tensor) -> Tensor:  # [N,C,H,W] -> [N,planes,H / stride,W / stride]
         found = self.bn2(self.conv2(torch.relu(self.bn1(self.conv1(x)))))
         return torch.relu(found + self.downsample(x))
 
@@ -259,18 +261,18 @@ class Frames(nn.Module):
         self, width: int = 64, blocks: Sequence[int] = (3, 4, 6, 3), gates: bool = True
     ) -> None:
         super().__init__()
-        self.out, before = 8 * width, width
+        self.out, inplanes = 8 * width, width
         if gates:
             self.motorAttention1 = Gate(3, max(4, width // 4))
         self.conv1, self.bn1 = _FrameConv(3, width, 7, 2), nn.BatchNorm2d(width)
         for i, count in enumerate(blocks):
-            after = width * 2**i
-            rest = [_Block(after, after, 1) for _ in range(count - 1)]
-            first = _Block(before, after, 2 if i else 1)
+            planes = width * 2**i
+            rest = [_Block(planes, planes, 1) for _ in range(count - 1)]
+            first = _Block(inplanes, planes, 2 if i else 1)
             self.add_module(f"layer{i + 1}", nn.Sequential(first, *rest))
             if gates and i < 3:
-                self.add_module(f"motorAttention{i + 2}", Gate(after, width))
-            before = after
+                self.add_module(f"motorAttention{i + 2}", Gate(planes, width))
+            inplanes = planes
         for layer in self.modules():
             if isinstance(layer, _FrameConv):
                 nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")

@@ -20,7 +20,7 @@ from ..device import Device
 from .clips import Clips, kind_of, load_clips, needed_frames, write_simulation
 from .ctc import Bigram, beam_search, greedy, signing_loss
 from .glosses import Vocabulary, align, corpus_errors, corpus_scores, show_alignment
-from .networks import Frames, OneBranch, Tracks, TwoBranch, out_lengths
+from .networks import Frames, OneBranch, Reader, Tracks, TwoBranch, out_lengths
 from .signs_config import SignsConfig
 from ..task import Evaluation, Origin, RowTally, Task, Values
 
@@ -154,7 +154,7 @@ def _prepare_clip(
     return array[rows, top : top + c.crop, left : left + c.crop]
 
 
-def _make_network(config: SignsConfig, classes: int) -> Any:
+def _make_network(config: SignsConfig, classes: int) -> Reader:
     "The network of the settings."
     c = config
     if c.network == "tracks":
@@ -209,7 +209,7 @@ class _SignEvaluation(Evaluation):
         ]
         return {"sentences": found}
 
-# %% ../../nbs/signs/05_signing.ipynb #Signs
+
 class Signs(Task):
     "Continuous sign language."
 
@@ -313,7 +313,7 @@ class Signs(Task):
         with torch.random.fork_rng(devices=[]), as_user_error():
             torch.manual_seed(self.config.seed)
             network = _make_network(self.config, max(len(self.vocabulary) + 1, 2))
-        if self.vocabulary.words:  # else its weights are loaded next
+        if self.bigram:  # else its weights are loaded next
             network.store_vocabulary(self.vocabulary, self.bigram)
         return network
 

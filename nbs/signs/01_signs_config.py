@@ -3,9 +3,7 @@
 #
 # > The settings of sign language: the clips, the network, its decoder, and named recipes.
 #
-# A run of task `signs` has the settings of every run and those of this page. The contents of a folder decide how it is read: a table of hand tracks, or videos with a table of glosses. Without a folder we simulate signing. (This page needs no torch, so `mshnet train --task signs --help` answers at once.)
-#
-# The defaults are the recipe for hand tracks. The preset `paper` is the published recipe for videos, TFNet with a hidden size of 1024.
+# A run of task `signs` has the settings of every run and those of this page. The contents of a folder decide how it is read: a table of hand tracks, or videos with a table of glosses. Without a folder we simulate signing. (This page needs no torch, so `mshnet train --task signs --help` answers at once.) The defaults are the recipe for hand tracks. The preset `paper` is the published recipe for videos, TFNet with a hidden size of 1024.
 
 # %%
 #| export

@@ -3,7 +3,15 @@
 #
 # > The networks that read signs: TFNet as published, a light baseline, and a small network for hand tracks, all with the same interface.
 #
-# Which sign is this? One frame shows the hands. A sign is a movement of about half a second. And which glosses are probable depends on the whole sentence. So the networks of this page have three parts: one reads single frames, two convolutions read 16 frames, and a recurrent network reads the sentence. Their shapes are `[B,T,3,H,W] -> [B,C,T] -> [B,hidden,T/4] -> [B,T/4,hidden]`, and a last layer gives each gloss a logit.
+# Which sign is this? One frame shows the hands. A sign is a movement of about half a second. And which glosses are probable depends on the whole sentence. So the networks of this page have three parts: one reads single frames, two convolutions read 16 frames, and a recurrent network reads the sentence. A last layer gives each gloss a logit. These are the shapes of the published sizes:
+#
+# ```
+#    a video of T frames         B x T x 3 x 224 x 224
+# -> ResNet of single frames     B x 512 x T
+# -> two convolutions, poolings  B x 1024 x T/4
+# -> BiLSTM                      B x T/4 x 1024
+# -> last layer                  B x T/4 x 3516 logits
+# ```
 #
 # A network gets a clip and the number of its frames, and returns the logits of each gloss for every fourth frame: `network(clip, frames) -> {"final": logits, ...}`. All other entries are outputs that only training needs. TFNet (arXiv:2409.11960) is written with the names of the published weights.
 
@@ -48,11 +56,7 @@ class Tracks(nn.Module):
 # %% [markdown]
 # ## The sentence
 #
-# Two convolutions look at 16 frames. Each covers five steps, and a pooling after it halves the number of steps. Clips are padded for them: the first frame is repeated six times on the left, and the last frame on the right. The convolutions remove this padding, so a clip of n frames has n / 4 steps, rounded up.
-#
-# A BiLSTM of two layers looks at everything before and after. PyTorch packs sequences of unequal length for it, which a TPU cannot do. Instead, each layer runs twice: over the sequence, and over the sequence reversed within its own length. The result is the same, and padding has no influence on it.
-#
-# The figure below shows how far both look. It has the derivative of the step in the middle with respect to each of 112 input frames. The convolutions see 16 frames. The BiLSTM sees all of them, distant ones less.
+# Two convolutions look at 16 frames. Each covers five steps, and a pooling after it halves the number of steps. Clips are padded for them: the first frame is repeated six times on the left, and the last frame on the right. The convolutions remove this padding, so a clip of n frames has n / 4 steps, rounded up. A BiLSTM of two layers looks at everything before and after. PyTorch packs sequences of unequal length for it, which a TPU cannot do. Instead, each layer runs twice: over the sequence, and over the sequence reversed within its own length. The result is the same, and padding has no influence on it.
 
 # %%
 #| export
@@ -65,9 +69,9 @@ def out_lengths(frames: Tensor) -> Tensor:
 class TemporalConv(nn.Sequential):
     "Two convolutions of five steps, each followed by a pooling of two: [B,C,T] -> [B,hidden,T']."
 
-    def __init__(self, before: int, hidden: int) -> None:
+    def __init__(self, width: int, hidden: int) -> None:
         layers = [
-            *(nn.Conv1d(before, hidden, 5), nn.BatchNorm1d(hidden), nn.ReLU(), nn.MaxPool1d(2)),
+            *(nn.Conv1d(width, hidden, 5), nn.BatchNorm1d(hidden), nn.ReLU(), nn.MaxPool1d(2)),
             *(nn.Conv1d(hidden, hidden, 5), nn.BatchNorm1d(hidden), nn.ReLU(), nn.MaxPool1d(2)),
         ]
         super().__init__(OrderedDict(temporal_conv=nn.Sequential(*layers)))
@@ -76,12 +80,12 @@ class TemporalConv(nn.Sequential):
 class BiLSTM(nn.Module):
     "A bidirectional LSTM for sequences of unequal length, without packing; zero after their ends."
 
-    def __init__(self, before: int, hidden: int, layers: int = 2, dropout: float = 0.0) -> None:
+    def __init__(self, width: int, hidden: int, layers: int = 2, dropout: float = 0.0) -> None:
         super().__init__()
-        self.rnn = nn.LSTM(before, hidden // 2, layers, batch_first=True, bidirectional=True)
+        self.rnn = nn.LSTM(width, hidden // 2, layers, batch_first=True, bidirectional=True)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:  # [B,T,before], [B] -> [B,T,hidden]
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:  # [B,T,width], [B] -> [B,T,hidden]
         place = torch.arange(x.shape[1], device=x.device)[None]
         valid = place < lengths[:, None]
         turned = torch.where(valid, lengths[:, None] - 1 - place, place)[:, :, None]
@@ -100,6 +104,9 @@ class BiLSTM(nn.Module):
         return torch.lstm(x, [start, start], weights, True, 1, 0.0, self.training, False, True)[0]
 
 
+# %% [markdown]
+# The figure shows how much the step in the middle depends on each of 112 input frames, by its derivative. After the convolutions it depends on 16 frames. After the BiLSTM it depends on all of them, on distant ones less:
+
 # %%
 import matplotlib.pyplot as plt
 
@@ -117,9 +124,7 @@ plt.legend();
 # %% [markdown]
 # ## A second view
 #
-# The F of TFNet stands for frequency. Its second branch gets the magnitude of a Fourier transform over the 512 *channels* of each frame. (The paper can be read as "over time"; the released code transforms the channels.) The spectrum is symmetric, so half of it is redundant.
-#
-# On a TPU a fast Fourier transform falls back to the host, and the gradient of a complex magnitude raises an error. Two matrix products, with cosines and with sines, compute the same everywhere.
+# The F of TFNet stands for frequency. Its second branch gets the magnitude of a Fourier transform over the 512 *channels* of each frame. (The paper can be read as "over time"; the released code transforms the channels.) The spectrum is symmetric, so half of it is redundant. On a TPU a fast Fourier transform falls back to the host, and the gradient of a complex magnitude raises an error. Two matrix products, with cosines and with sines, compute the same everywhere. But the order of channels has no meaning, and the spectrum depends on it. The second line below shows this.
 
 # %%
 #| export
@@ -136,27 +141,27 @@ def spectrum(x: Tensor) -> Tensor:  # [B,C,T] -> [B,C,T] float32
 
 # %%
 x = torch.randn(2, 64, 16).relu()
-torch.allclose(spectrum(x), torch.fft.fft(x, dim=1, norm="forward").abs(), atol=1e-5)
+print(torch.allclose(spectrum(x), torch.fft.fft(x, dim=1, norm="forward").abs(), atol=1e-5))
+change = spectrum(x[:, torch.randperm(64)]) - spectrum(x)
+print(f"change when the channels are reordered: {change.norm() / spectrum(x).norm():.0%}")
 
 
 # %% [markdown]
 # ## The glosses
 #
-# Weights without their vocabulary are useless: number 17 is a different gloss in a different data set. So a network stores its glosses, and the pairs of its bigram, as integers beside the weights. A network without glosses takes them, and its number of classes, from the weights that are loaded into it.
-#
-# The last layer has one column of length 1 for each gloss. Otherwise the columns of frequent glosses would grow, and these glosses would be preferred. The logits are at most as large as the length of the features. With few channels they are too close together, so `scale` multiplies them.
+# Weights without their vocabulary are useless: number 17 is a different gloss in a different data set. So a network stores its glosses, and the pairs of its bigram, as integers beside the weights. A network without glosses takes them, and its number of classes, from the weights that are loaded into it. The last layer has one column of length 1 for each gloss. Otherwise the columns of frequent glosses would grow, and these glosses would be preferred. The logits are at most as large as the length of the features. With few channels they are too close together, so `scale` multiplies them.
 
 # %%
 #| export
 class NormLinear(nn.Module):
     "Products with columns of length 1, one for each class."
 
-    def __init__(self, before: int, classes: int, scale: float = 1.0) -> None:
+    def __init__(self, width: int, classes: int, scale: float = 1.0) -> None:
         super().__init__()
-        self.weight, self.scale = nn.Parameter(torch.empty(before, classes)), scale
+        self.weight, self.scale = nn.Parameter(torch.empty(width, classes)), scale
         nn.init.xavier_uniform_(self.weight, gain=nn.init.calculate_gain("relu"))
 
-    def forward(self, x: Tensor) -> Tensor:  # [...,before] -> [...,classes]
+    def forward(self, x: Tensor) -> Tensor:  # [...,width] -> [...,classes]
         # not F.normalize: its norm costs XLA a second program, in the second step
         length = (self.weight.square().sum(0) + 1e-24).sqrt()
         return self.scale * (x @ (self.weight / length))
@@ -273,8 +278,6 @@ class TwoBranch(Reader):
 # ## The machinery: frames of a video
 #
 # Every frame of a video goes through a ResNet-34 (He et al., 2016). In the published weights its convolutions have a third axis of one frame, so they are convolutions of images, and we compute them as such. A **gate** stands before the first convolution and after each of the first three stages. Its four convolutions look at three neighbouring frames each, to find what moves. Each feature is multiplied by an output of the gate between 0 and 1.
-#
-# The last cell prints the number of parameters of the published network and its parts, of VAC with a ResNet-18, and of a network for tracks. (The meta device makes them without memory.)
 
 # %%
 #| export
@@ -301,24 +304,26 @@ class Gate(nn.Module):
 class _FrameConv(nn.Conv3d):
     "A convolution of single frames [N,C,H,W] whose weight has an axis of one frame."
 
-    def __init__(self, before: int, after: int, side: int, stride: int = 1) -> None:
-        super().__init__(before, after, (1, side, side), (1, stride, stride), bias=False)
+    def __init__(self, inplanes: int, planes: int, side: int, stride: int = 1) -> None:
+        super().__init__(inplanes, planes, (1, side, side), (1, stride, stride), bias=False)
 
-    def forward(self, x: Tensor) -> Tensor:  # [N,before,H,W] -> [N,after,H / stride,W / stride]
+    def forward(self, x: Tensor) -> Tensor:  # [N,C,H,W] -> [N,planes,H / stride,W / stride]
         return F.conv2d(x, self.weight.squeeze(2), None, self.stride[1], self.kernel_size[1] // 2)
 
 
 class _Block(nn.Module):
     "Two convolutions with a shortcut: the basic block of a ResNet."
 
-    def __init__(self, before: int, after: int, stride: int) -> None:
+    def __init__(self, inplanes: int, planes: int, stride: int) -> None:
         super().__init__()
-        self.conv1, self.bn1 = _FrameConv(before, after, 3, stride), nn.BatchNorm2d(after)
-        self.conv2, self.bn2 = _FrameConv(after, after, 3), nn.BatchNorm2d(after)
-        short = [_FrameConv(before, after, 1, stride), nn.BatchNorm2d(after)] if stride > 1 else []
-        self.downsample = nn.Sequential(*short)  # without layers: the identity
+        self.conv1, self.bn1 = _FrameConv(inplanes, planes, 3, stride), nn.BatchNorm2d(planes)
+        self.conv2, self.bn2 = _FrameConv(planes, planes, 3), nn.BatchNorm2d(planes)
+        self.downsample = nn.Sequential()  # without layers: the identity
+        if stride > 1:
+            self.downsample.append(_FrameConv(inplanes, planes, 1, stride))
+            self.downsample.append(nn.BatchNorm2d(planes))
 
-    def forward(self, x: Tensor) -> Tensor:  # [N,before,H,W] -> [N,after,H / stride,W / stride]
+    def forward(self, x: Tensor) -> Tensor:  # [N,C,H,W] -> [N,planes,H / stride,W / stride]
         found = self.bn2(self.conv2(torch.relu(self.bn1(self.conv1(x)))))
         return torch.relu(found + self.downsample(x))
 
@@ -333,18 +338,18 @@ class Frames(nn.Module):
         self, width: int = 64, blocks: Sequence[int] = (3, 4, 6, 3), gates: bool = True
     ) -> None:
         super().__init__()
-        self.out, before = 8 * width, width
+        self.out, inplanes = 8 * width, width
         if gates:
             self.motorAttention1 = Gate(3, max(4, width // 4))
         self.conv1, self.bn1 = _FrameConv(3, width, 7, 2), nn.BatchNorm2d(width)
         for i, count in enumerate(blocks):
-            after = width * 2**i
-            rest = [_Block(after, after, 1) for _ in range(count - 1)]
-            first = _Block(before, after, 2 if i else 1)
+            planes = width * 2**i
+            rest = [_Block(planes, planes, 1) for _ in range(count - 1)]
+            first = _Block(inplanes, planes, 2 if i else 1)
             self.add_module(f"layer{i + 1}", nn.Sequential(first, *rest))
             if gates and i < 3:
-                self.add_module(f"motorAttention{i + 2}", Gate(after, width))
-            before = after
+                self.add_module(f"motorAttention{i + 2}", Gate(planes, width))
+            inplanes = planes
         for layer in self.modules():
             if isinstance(layer, _FrameConv):
                 nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
@@ -362,13 +367,13 @@ class Frames(nn.Module):
 
 
 # %%
-with torch.device("meta"):
+with torch.device("meta"):  # without memory
     made = {"TFNet": TwoBranch(Frames(), 3516), "gate": Gate(64, 64)}
     made |= {"convolutions": TemporalConv(512, 1024), "BiLSTM": BiLSTM(1024, 1024)}
     made["VAC"] = OneBranch(Frames(blocks=(2, 2, 2, 2), gates=False), 3516)
-    tracks: Reader = OneBranch(Tracks(12, 48), 113, hidden=96, layers=1)
-    made |= {"tracks": tracks, "its last layer": NormLinear(96, 113)}
-{name: sum(weight.numel() for weight in x.parameters()) for name, x in made.items()}
+    made |= {"tracks": OneBranch(Tracks(12, 48), 113, 96, 1), "its last layer": NormLinear(96, 113)}
+for name, network in made.items():
+    print(f"{name:15} {sum(weight.numel() for weight in network.parameters()):11,} parameters")
 
 # %% [markdown]
 # ## Questions

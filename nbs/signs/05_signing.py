@@ -22,7 +22,7 @@ from mshnet.device import Device
 from mshnet.signs.clips import Clips, kind_of, load_clips, needed_frames, write_simulation
 from mshnet.signs.ctc import Bigram, beam_search, greedy, signing_loss
 from mshnet.signs.glosses import Vocabulary, align, corpus_errors, corpus_scores, show_alignment
-from mshnet.signs.networks import Frames, OneBranch, Tracks, TwoBranch, out_lengths
+from mshnet.signs.networks import Frames, OneBranch, Reader, Tracks, TwoBranch, out_lengths
 from mshnet.signs.signs_config import SignsConfig
 from mshnet.task import Evaluation, Origin, RowTally, Task, Values
 
@@ -64,9 +64,7 @@ print(collate([np.arange(7), np.arange(5)])[0], padded(7), bucket_lengths([40, 5
 # %% [markdown]
 # ## Augmentation
 #
-# In training we change the tempo of a clip: frames are left out or repeated, in order. A video is cropped at a random position. It is never mirrored, because some signs differ only by the hand.
-#
-# Hand tracks are few, so we change them more. Time is warped smoothly, and each hand is rotated, stretched and moved a little. The network gets 14 numbers for each frame: both hands relative to the nose, their velocities over one and over three frames, and the vector between the hands.
+# In training we change the tempo of a clip: frames are left out or repeated, in order. A video is cropped at a random position. It is never mirrored, because some signs differ only by the hand. Hand tracks are few, so we change them more. Time is warped smoothly, and each hand is rotated, stretched and moved a little. The network gets 14 numbers for each frame: both hands relative to the nose, their velocities over one and over three frames, and the vector between the hands.
 
 # %%
 #| export
@@ -186,7 +184,7 @@ def _prepare_clip(
     return array[rows, top : top + c.crop, left : left + c.crop]
 
 
-def _make_network(config: SignsConfig, classes: int) -> Any:
+def _make_network(config: SignsConfig, classes: int) -> Reader:
     "The network of the settings."
     c = config
     if c.network == "tracks":
@@ -249,8 +247,6 @@ class _SignEvaluation(Evaluation):
         return {"sentences": found}
 
 
-# %%
-#| export
 class Signs(Task):
     "Continuous sign language."
 
@@ -354,7 +350,7 @@ class Signs(Task):
         with torch.random.fork_rng(devices=[]), as_user_error():
             torch.manual_seed(self.config.seed)
             network = _make_network(self.config, max(len(self.vocabulary) + 1, 2))
-        if self.vocabulary.words:  # else its weights are loaded next
+        if self.bigram:  # else its weights are loaded next
             network.store_vocabulary(self.vocabulary, self.bigram)
         return network
 
