@@ -64,7 +64,7 @@ for axis, time in zip(axes, (0, 99, 199, 399, 699, 999), strict=True):
 #
 # ## A few steps back
 #
-# Sampling begins with pure noise. In each step the network predicts the image $\hat x$, and the rest of its input is the noise $\hat e$. Then a mixture with less noise is made. One part of its noise is $\hat e$, the other part $e$ is new:
+# Sampling begins with pure noise. In each step the network predicts the image $\hat x$, and the rest of its input is the noise $\hat e$. Then we mix the predicted image with less noise. One part of this noise is $\hat e$, the other part $e$ is new:
 #
 # $$x_{\mathrm{next}} = \sqrt{b}\,\hat x + \sqrt{1 - b - f}\,\hat e + \sqrt{f}\,e, \qquad f = \frac{1 - b}{1 - a}\left(1 - \frac{a}{b}\right)$$
 #
