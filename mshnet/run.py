@@ -277,7 +277,7 @@ def best_or_last(folder: Folder) -> dict[str, Any]:
             last["best"] = {"epoch": last["epoch"], "name": None}
         return last
 
-
+# %% ../nbs/34_run.ipynb #_differences
 def _differences(old: dict[str, Any], new: Settings) -> list[str]:
     "Recipe settings that would change within a run, such as lr 0.05 -> 0.1."
     retired = [
@@ -364,14 +364,14 @@ class Stop:
         for name in ("SIGINT", "SIGTERM", "SIGHUP") if main else ():
             number = getattr(signal, name, None)
             if number and signal.getsignal(number) not in (signal.SIG_IGN, None):
-                self.before[number] = signal.signal(number, self.hear)
+                self.before[number] = signal.signal(number, self.on_signal)
         return self
 
     def __exit__(self, *_: Any) -> None:
         for number, handler in self.before.items():
             signal.signal(number, handler)
 
-    def hear(self, number: int, frame: Any) -> None:
+    def on_signal(self, number: int, frame: Any) -> None:
         "Note a signal; raise Interrupted on the second one."
         if self.number:
             if started_processes() > 1 and time.monotonic() - self.asked < 2:
@@ -405,7 +405,7 @@ class Background:
         if error is None or isinstance(error, Stopped):  # it promises that nothing is lost
             self.finish()
 
-    def do(self, work: Callable[[], None]) -> None:
+    def submit(self, work: Callable[[], None]) -> None:
         "Begin a job when the one before is done."
 
         def both() -> None:
@@ -432,4 +432,4 @@ def keep(
     write_log(folder, entry)
     best = ["best.pt"] if state.best and state.best["epoch"] == state.epoch else []
     files = [folder.file(name) for name in (*best, "last.pt")]
-    background.do(partial(write_checkpoint, snapshot(state, config, data), *files))
+    background.submit(partial(write_checkpoint, snapshot(state, config, data), *files))

@@ -244,7 +244,7 @@ def reinstall(path: str | Path) -> str:
 
 # %%
 print(weights_file("weights.tar"), weights_file("pretrained").name)
-print(reinstall(weights_file("pretrained"))[2:38])
+print(reinstall(weights_file("pretrained")).split(" (")[0])
 
 
 # %% [markdown]
