@@ -26,8 +26,7 @@ from mshnet.model import (
 # %% ../nbs/40_cpu.ipynb #_on_cpu
 def _on_cpu(x: Tensor) -> bool:
     "Whether torch computes this on a CPU, uncompiled, in a type whose sums do not overflow."
-    wide = x.dtype != torch.float16
-    return x.device.type == "cpu" and wide and not torch.compiler.is_compiling()
+    return x.device.type == "cpu" and x.dtype != torch.float16 and not torch.compiler.is_compiling()
 
 
 def _rows_of(x: Tensor) -> Tensor:  # [B,C,H,W] -> [B,HW,C]

@@ -87,13 +87,8 @@ def write_log(folder: Folder, entry: dict[str, Any]) -> None:
         to_disk(file)
 
 
-def say_status(
-    folder: Folder,
-    state: str,  # running, finished, stopped or failed
-    epoch: int,  # the last complete one
-    reason: str = "",
-) -> None:
-    "Write status.json, the state of a run for programs that watch it."
+def say_status(folder: Folder, state: str, epoch: int, reason: str = "") -> None:
+    "Write status.json: running, finished, stopped or failed, and the last complete epoch."
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     entry = {"state": state, "epochs_done": epoch + 1, "reason": reason, "time": now}
     write_json(folder.file("status.json"), entry | {"results": str(folder.path)})
@@ -117,13 +112,8 @@ def environment(device: str) -> dict[str, Any]:
     }
 
 
-def prepare(
-    folder: Folder,
-    config: Settings,
-    device: str,  # its `why`
-    unfinished: bool = True,
-) -> None:
-    "Make the folder of a run and its records; UserError if it cannot be written."
+def prepare(folder: Folder, config: Settings, device: str, unfinished: bool = True) -> None:
+    "Make a run's folder and its records, with the device's `why`; UserError if that fails."
     with cannot_be_written(folder.path):
         for left in folder.path.glob(".*.tmp"):  # of a killed process
             left.unlink()
@@ -158,12 +148,8 @@ class State:
         return self.model if self.ema is None else self.ema
 
 
-def snapshot(
-    state: State,
-    config: Settings,
-    data: dict[str, str],  # hash of each split and of the starting weights, and the precision
-) -> dict[str, Any]:
-    "The content of a checkpoint, which no later step changes."
+def snapshot(state: State, config: Settings, data: dict[str, str]) -> dict[str, Any]:
+    "The content of a checkpoint, which no later step changes; `data` as for `find_checkpoint`."
     content = {
         "format": FORMAT,
         "config": config.model_dump(),

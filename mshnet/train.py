@@ -84,10 +84,7 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether all epochs are done, or `patience` epochs passed without a better score.
-
-        If not, the time was over, and the same settings resume it.
-        """
+        "Whether all epochs are done, or `patience` ended it; if not, the same settings resume it."
         return Folder(self.folder).read_json("status.json").get("state") == "finished"
 
     @property
@@ -350,14 +347,8 @@ class Losses:
         state.total = self.device.ranks.all_gather(self.device.read(self.total).item())
 
 # %% ../nbs/37_train.ipynb #train_step
-def train_step(
-    job: Job,
-    state: State,
-    compute: Compute,  # the task's loss, by the model as `device.begin` gave it
-    batch: Any,  # on the device
-    losses: Losses,  # to which the batch's mean loss is added
-) -> None:
-    "One update of the weights."
+def train_step(job: Job, state: State, compute: Compute, batch: Any, losses: Losses) -> None:
+    "Update the weights by a batch on the device, and add its mean loss to `losses`."
     device, found = job.device, list[torch.Tensor]()
     *others, last = parts_of(device, batch)
     for part in (*others, last):
@@ -469,14 +460,12 @@ def beginning(job: Job) -> State:
     if old:
         restore(state, old)
         if config.weight_path or "starting weights" in old["data"]:
-            kept = {k: old["data"][k] for k in _OF_THE_START if k in old["data"]}
-            job.record = {k: v for k, v in job.record.items() if k not in _OF_THE_START} | kept
+            for name in ("starting weights", "training images"):  # as the run began
+                job.record.pop(name, None)
+                job.record |= {name: old["data"][name]} if name in old["data"] else {}
     elif config.weight_path:
         _begin_with_weights(job, state)
     return state
-
-
-_OF_THE_START = ("starting weights", "training images")  # what a resumed run keeps of its record
 
 
 def _begin_with_weights(job: Job, state: State) -> None:
@@ -571,9 +560,8 @@ def keep_copies(config: Settings) -> str:  # which files are where; empty: there
 
 def _not_finite(job: Job, state: State, epoch: int, step: int) -> UserError:
     "The error of a loss that is first NaN or infinite in this step."
-    task, split = job.task, job.parts["train"]
-    plan = task.plan(split, epoch)
-    names = [split.names[i] for i in plan[step]]
+    split = job.parts["train"]
+    names = [split.names[i] for i in job.task.plan(split, epoch)[step]]
     kept = "; the last good checkpoint is kept" if state.epoch >= 0 or state.step else ""
     more = "" if job.device.precision == "fp32" else ", or --precision fp32"
     return UserError(
@@ -641,10 +629,7 @@ class _Processes(Stop):
 
 
 def run_in_processes(config: Settings, words: Sequence[str]) -> list[int]:
-    """Run a command line in `num_devices` processes; the statuses of those that failed.
-
-    UserError for a user's mistake.
-    """
+    "Run a command in `num_devices` processes; statuses of failed ones, UserError for a mistake."
     processes = _Processes(config, words)
     with processes:
         failed = processes.wait()

@@ -26,6 +26,11 @@ from torch import Tensor, nn
 from .core import OF_ITS_MACHINE, UserError, is_record, of_earlier_release, settings_of
 
 # %% ../nbs/33_weights.ipynb #read_file
+_WRAPPERS = ("module.", "_orig_mod.", "model.")  # of DataParallel, torch.compile and Lightning
+_COUNTERS = ("total_ops", "total_params")  # which thop, a counter of operations, leaves in a model
+_OPENED: dict[Any, Any] = {}  # one file that was asked for its settings and will be read next
+
+
 def read_file(path: str | Path) -> Any:  # what it holds, tensors on the CPU
     """Read a torch file without running code; UserError if it is damaged, or would run code.
 
@@ -88,9 +93,6 @@ def _looks_like(path: str | Path) -> str:
     return "; it is a text, not the file: download it again, or run git lfs pull" if text else ""
 
 
-_OPENED: dict[Any, Any] = {}  # one file that was asked for its settings and will be read next
-
-
 def _version(path: str | Path) -> tuple[str, int, int]:
     "What changes if a file does: its place, size and time."
     found = os.stat(path)
@@ -110,10 +112,6 @@ def find_weights(content: Any) -> dict[str, Tensor]:
         if all(name.startswith(wrapper) for name in found):
             found = {name.removeprefix(wrapper): value for name, value in found.items()}
     return found
-
-
-_WRAPPERS = ("module.", "_orig_mod.", "model.")  # of DataParallel, torch.compile and Lightning
-_COUNTERS = ("total_ops", "total_params")  # which thop, a counter of operations, leaves in a model
 
 
 def fit_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:

@@ -3,19 +3,16 @@
 #
 # > A run is a folder: its settings, its machine, its log, and a checkpoint from which it resumes to the last bit.
 #
-# Sessions end without notice. So a run keeps in one folder all that its next step depends on. The same command resumes it, on a new machine too. A run that is killed repeats one epoch, at most two.
+# Sessions end without notice. So a run keeps in one folder all that its next step depends on. The same command resumes it from its checkpoint, on a new machine too. A run that is killed repeats one epoch, at most two. All other files are for reading, and a damaged one counts as missing.
 #
 # | file | content |
 # |---|---|
 # | `last.pt`, `best.pt` | the checkpoint of the last epoch, and of the selected one |
 # | `previous.pt` | the `last.pt` before, in case `last.pt` is damaged |
 # | `config.json`, `env.json` | the settings; the kind of machine and the versions |
-# | `log.jsonl` | one JSON object per epoch |
+# | `log.jsonl`, `train.log` | one JSON object per epoch; what the run printed |
 # | `status.json` | the state of the run, for programs that watch it |
-# | `train.log` | what the run printed |
 # | `scores.json`, `details.json`, `figures/` | the scores with their protocol, and what is drawn from them |
-#
-# A run resumes from its checkpoint alone. All other files are for reading, and a damaged one counts as missing.
 
 # %%
 #| hide
@@ -70,15 +67,12 @@ from mshnet.xla import XLA_PACKAGES
 # The weights are not enough: an optimizer has a memory. We train a small model for four steps. A second one makes two, is stored, and a restored copy makes two more. It ends at the same weights to the last bit. A copy of the weights alone ends elsewhere, because Adagrad divides by the root of a sum over all earlier steps, and the copy begins this sum anew:
 
 # %%
-def small(steps=0):
-    "A model and its optimizer after some steps."
-    torch.manual_seed(0)
-    model = nn.Linear(3, 1)
-    return more(run.State(model, torch.optim.Adagrad(model.parameters(), lr=0.1)), steps)
-
-
-def more(state, steps):
-    "Train for more steps."
+def train(steps, state=None):
+    "A model and its optimizer after some steps, or after some more."
+    if state is None:
+        torch.manual_seed(0)
+        model = nn.Linear(3, 1)
+        state = run.State(model, torch.optim.Adagrad(model.parameters(), lr=0.1))
     for _ in range(steps):
         state.optimizer.zero_grad()
         state.model(torch.ones(1, 3)).square().sum().backward()
@@ -87,12 +81,12 @@ def more(state, steps):
 
 
 with tempfile.TemporaryDirectory() as tmp:
-    path, restored, weights_alone = Path(tmp) / "last.pt", small(), small()
-    run.write_checkpoint(run.snapshot(small(2), Config(), {}), path)
+    path, restored, weights_alone = Path(tmp) / "last.pt", train(0), train(0)
+    run.write_checkpoint(run.snapshot(train(2), Config(), {}), path)
     run.restore(restored, run.read_checkpoint(path))
     weights_alone.model.load_state_dict(run.read_checkpoint(path)["model"])
 for name, state in {"restored": restored, "weights alone": weights_alone}.items():
-    apart = more(state, 2).model.weight - small(4).model.weight
+    apart = train(2, state).model.weight - train(4).model.weight
     print(f"{name}: {apart.abs().max():.3g} from four steps at once")
 
 # %% [markdown]
@@ -109,8 +103,8 @@ for name, state in {"restored": restored, "weights alone": weights_alone}.items(
 # %%
 with tempfile.TemporaryDirectory() as tmp:
     folder = run.Folder(Path(tmp))
-    run.write_checkpoint(run.snapshot(small(), Config(), {"train": "0123"}), folder.file("last.pt"))
-    for config, data in ((Config(lr=0.1), "0123"), (Config(), "4567")):
+    run.write_checkpoint(run.snapshot(train(0), Config(), {"train": "012"}), folder.file("last.pt"))
+    for config, data in ((Config(lr=0.1), "012"), (Config(), "345")):
         try:
             run.find_checkpoint(folder, config, {"train": data})
         except UserError as error:
@@ -130,20 +124,6 @@ with tempfile.TemporaryDirectory() as tmp:
         file.write('{"epoch": 2, "lo')
     run.write_log(folder, {"epoch": 2, "loss": 0.7})
     print(*folder.history(), sep="\n")
-
-# %% [markdown]
-# ## Interrupts
-#
-# A session's time is over, a scheduler sends SIGTERM, a terminal is closed (SIGHUP), the user presses Ctrl-C or the notebook's stop button. Each of these is a request, and it is followed after the step in progress: the run writes its checkpoint with its place in the epoch, evaluates the selected epoch, and prints how to resume it. A second request ends it at once. An ignored signal, as under `nohup`, stays ignored.
-
-# %%
-with run.Stop() as stop:
-    signal.raise_signal(signal.SIGTERM)
-    print("asked once:", stop.reason)
-    try:
-        signal.raise_signal(signal.SIGTERM)
-    except run.Interrupted as error:
-        print("asked again:", type(error).__name__)
 
 
 # %% [markdown]
@@ -195,13 +175,8 @@ def write_log(folder: Folder, entry: dict[str, Any]) -> None:
         to_disk(file)
 
 
-def say_status(
-    folder: Folder,
-    state: str,  # running, finished, stopped or failed
-    epoch: int,  # the last complete one
-    reason: str = "",
-) -> None:
-    "Write status.json, the state of a run for programs that watch it."
+def say_status(folder: Folder, state: str, epoch: int, reason: str = "") -> None:
+    "Write status.json: running, finished, stopped or failed, and the last complete epoch."
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     entry = {"state": state, "epochs_done": epoch + 1, "reason": reason, "time": now}
     write_json(folder.file("status.json"), entry | {"results": str(folder.path)})
@@ -227,13 +202,8 @@ def environment(device: str) -> dict[str, Any]:
     }
 
 
-def prepare(
-    folder: Folder,
-    config: Settings,
-    device: str,  # its `why`
-    unfinished: bool = True,
-) -> None:
-    "Make the folder of a run and its records; UserError if it cannot be written."
+def prepare(folder: Folder, config: Settings, device: str, unfinished: bool = True) -> None:
+    "Make a run's folder and its records, with the device's `why`; UserError if that fails."
     with cannot_be_written(folder.path):
         for left in folder.path.glob(".*.tmp"):  # of a killed process
             left.unlink()
@@ -275,12 +245,8 @@ class State:
         return self.model if self.ema is None else self.ema
 
 
-def snapshot(
-    state: State,
-    config: Settings,
-    data: dict[str, str],  # hash of each split and of the starting weights, and the precision
-) -> dict[str, Any]:
-    "The content of a checkpoint, which no later step changes."
+def snapshot(state: State, config: Settings, data: dict[str, str]) -> dict[str, Any]:
+    "The content of a checkpoint, which no later step changes; `data` as for `find_checkpoint`."
     content = {
         "format": FORMAT,
         "config": config.model_dump(),
@@ -463,6 +429,8 @@ def find_checkpoint(
 
 # %% [markdown]
 # ### Interrupts
+#
+# A session's time is over, a scheduler sends SIGTERM, a terminal is closed (SIGHUP), the user presses Ctrl-C or the notebook's stop button. Each of these is a request, and it is followed after the step in progress: the run writes its checkpoint with its place in the epoch, evaluates the selected epoch, and prints how to resume it. A second request ends it at once. An ignored signal, as under `nohup`, stays ignored.
 
 # %%
 #| export
@@ -518,6 +486,16 @@ class Stop:
         if self.number:
             return signal.Signals(self.number).name
         return self.why if time.monotonic() > self.ends else ""
+
+
+# %%
+with run.Stop() as stop:
+    signal.raise_signal(signal.SIGTERM)
+    print("asked once:", stop.reason)
+    try:
+        signal.raise_signal(signal.SIGTERM)
+    except run.Interrupted as error:
+        print("asked again:", type(error).__name__)
 
 
 # %% [markdown]
