@@ -35,7 +35,7 @@ class AugmentParams(NamedTuple):
     target: float = -1.0  # which target pixel the crop must hold, 0..1 of them; negative: any crop
     scale: tuple[float, float] = (1.0, 1.0)  # additional scale of rows and of columns
     sensor: int = 0  # seed of noise and sensor faults; 0: none
-    clutter: tuple[int, ...] = ()  # something large in the way, as of `sample_clutter`; (): none
+    clutter: tuple[int, ...] = ()  # an occluder, as of `sample_clutter`; (): none
     square: int = 0  # side of the resized square, as for scoring; 0: it has its own size
 
 
@@ -77,20 +77,20 @@ WIDE_JITTER = 0.5, 1.6, 1.3  # robust augmentation
 # %% ../nbs/22_augment.ipynb #_placement
 def _placement(
     mask: np.ndarray,  # [H,W] uint8, 0 or 1
-    drawn: AugmentParams,
+    params: AugmentParams,
     crop_size: int,
 ) -> tuple[int, int, int, int]:  # height and width after the resize; row and column of the crop
     "The resize and the crop of this image by its parameters."
-    whole = drawn.long_side / max(mask.shape) if drawn.long_side else 1.0
-    unscaled = (drawn.square,) * 2 if drawn.square else mask.shape
-    scales = [whole * scale for scale in drawn.scale]
+    whole = params.long_side / max(mask.shape) if params.long_side else 1.0
+    unscaled = (params.square,) * 2 if params.square else mask.shape
+    scales = [whole * scale for scale in params.scale]
     sides = [max(int(n * scale + 0.5), 1) for n, scale in zip(unscaled, scales, strict=True)]
     spare = [max(side - crop_size, 0) for side in sides]
-    starts = [int(at * (n + 1)) for at, n in zip((drawn.top, drawn.left), spare, strict=True)]
-    if drawn.target >= 0 and mask.any():
+    starts = [int(at * (n + 1)) for at, n in zip((params.top, params.left), spare, strict=True)]
+    if params.target >= 0 and mask.any():
         pixels = np.flatnonzero(mask)
-        place = divmod(int(pixels[int(drawn.target * len(pixels))]), mask.shape[1])
-        for i, mirrored in enumerate((drawn.flip, drawn.mirror)):
+        place = divmod(int(pixels[int(params.target * len(pixels))]), mask.shape[1])
+        for i, mirrored in enumerate((params.flip, params.mirror)):
             old = mask.shape[i] - 1 - place[i] if mirrored else place[i]
             new, edge = int((old + 0.5) * sides[i] / mask.shape[i]), crop_size // 16
             starts[i] = min(max(starts[i], new - crop_size + 1 + edge), new - edge)
@@ -98,11 +98,11 @@ def _placement(
     return sides[0], sides[1], starts[0], starts[1]
 
 # %% ../nbs/22_augment.ipynb #sample_clutter
-_WAVES, _UNIT = 8, 65_536
+_WAVES, _SCALE = 8, 65_536
 
 
 def sample_clutter(rng: np.random.Generator) -> tuple[int, ...]:  # [41] in parts of 65,536
-    "Something large: place, turn, half sides, sharpness, level, texture; then its waves."
+    "An occluder: place, turn, half sides, sharpness, level, texture; then its waves."
     angle = rng.uniform(0, np.pi)
     turn = np.array([np.cos(angle), np.sin(angle)])
     place, rough = rng.uniform(-1, 1, 2), 0.0  # column and row of its middle
@@ -119,7 +119,7 @@ def sample_clutter(rng: np.random.Generator) -> tuple[int, ...]:  # [41] in part
     height = rough / cycles ** rng.uniform(0.7, 1.3)
     waves = [np.pi * cycles * np.cos(way), np.pi * cycles * np.sin(way), phase, height]
     numbers = [*place, *turn, *sides, 1 / soft, level, texture, *np.concatenate(waves)]
-    return tuple(round(_UNIT * float(number)) for number in numbers)
+    return tuple(round(_SCALE * float(number)) for number in numbers)
 
 
 def _sums_around(x: Tensor, reach: int) -> Tensor:
@@ -144,11 +144,11 @@ def add_clutter(
     mask: np.ndarray,  # [S,S] uint8, 0 or 1
     numbers: tuple[int, ...],  # [41] of `sample_clutter`
 ) -> Pair:
-    "Put something large in front of a part of an image."
+    "Put an occluder in front of a part of an image."
     size = mask.shape[0]
     planes = torch.from_numpy(np.atleast_3d(image).copy()).permute(2, 0, 1).float()
     label = torch.from_numpy(mask.copy())
-    values = torch.tensor(numbers, dtype=torch.float32) / _UNIT
+    values = torch.tensor(numbers, dtype=torch.float32) / _SCALE
     x, y, cos, sin, long, short, sharp, level, texture = values[:9]
     at = (2 * torch.arange(size) + 1) / size - 1
     across, along = at[None] - x, at[:, None] - y
@@ -168,29 +168,29 @@ def add_clutter(
 def augment(
     image: np.ndarray,  # [H,W] or [H,W,3] uint8
     mask: np.ndarray,  # [H,W] uint8, 0 or 1
-    drawn: AugmentParams,
+    params: AugmentParams,
     crop_size: int,
 ) -> Pair:  # image [S,S] or [S,S,3], mask [S,S]
     "The training transform for given parameters."
     picture, truth = Image.fromarray(image), Image.fromarray(mask)
-    height, width, y, x = _placement(mask, drawn, crop_size)
-    if drawn.mirror:
+    height, width, y, x = _placement(mask, params, crop_size)
+    if params.mirror:
         picture, truth = ImageOps.mirror(picture), ImageOps.mirror(truth)
-    if drawn.flip:
+    if params.flip:
         picture, truth = ImageOps.flip(picture), ImageOps.flip(truth)
     size = (width, height)
     box = (x, y, x + crop_size, y + crop_size)  # Pillow fills what lies outside with zeros
     picture = picture.resize(size, Image.Resampling.BILINEAR).crop(box)
     truth = truth.resize(size, Image.Resampling.NEAREST).crop(box)
-    if drawn.turn:
+    if params.turn:
         picture, truth = (p.transpose(Image.Transpose.TRANSPOSE) for p in (picture, truth))
-    if drawn.clutter:
-        pair = add_clutter(np.asarray(picture), np.asarray(truth), drawn.clutter)
+    if params.clutter:
+        pair = add_clutter(np.asarray(picture), np.asarray(truth), params.clutter)
         picture, truth = map(Image.fromarray, pair)
-    if drawn.blur:
-        picture = picture.filter(ImageFilter.GaussianBlur(drawn.blur))
-    if drawn.sensor:
-        return _other_sensor(np.asarray(picture), drawn.sensor), np.asarray(truth)
+    if params.blur:
+        picture = picture.filter(ImageFilter.GaussianBlur(params.blur))
+    if params.sensor:
+        return _other_sensor(np.asarray(picture), params.sensor), np.asarray(truth)
     return np.asarray(picture), np.asarray(truth)
 
 # %% ../nbs/22_augment.ipynb #_other_sensor

@@ -169,7 +169,7 @@ def bench(
         "data": f"{parts['train'].source}: {counts}",
         "config": config.model_dump() | {name: Path(getattr(config, name)).name for name in names},
         "options": {"repeats": repeats, "images": images},
-        "environment": environment(device.why),
+        "environment": environment(device.description),
         "memory_of": "GPU" if device.kind == "cuda" else "host",
         "memory": memory,
         "rows": rows,

@@ -69,12 +69,12 @@ _ARGUMENTS = {  # name, metavar, nargs, help
     "data": ("folder", "DIR", "?", "folder of the data set, .zip, or a name such as NUAA-SIRST"),
     "doctor": _DATA,
     "bench": _DATA,
-    "export": ("weights", "RUN", "?", "the weights: a run folder, a file, or pretrained"),
-    "compare": ("runs", "RUN", "+", "folders of runs or of scores; their protocols must agree"),
+    "export": ("weights", "RUN", "?", "the weights, required: a run folder, a file, or pretrained"),
+    "compare": ("runs", "RUN", "+", "folders of runs or scores, of the same test images and rule"),
 }
 _OPTIONS: dict[str, dict[str, tuple[type, str]]] = {  # a bool is a switch
     "data": {
-        "split": (float, "write missing lists: the fraction of images to train with (--seed)"),
+        "split": (float, "write missing lists; NUMBER: the fraction of images for training"),
         "write": (str, "folder to write simulated data to (tasks eit, events and signs)"),
     },
     "bench": {
@@ -87,13 +87,10 @@ _OPTIONS: dict[str, dict[str, tuple[type, str]]] = {  # a bool is a switch
     },
     "predict": {
         "tile": (int, "longest side that is predicted in one piece, in pixels (default 1024)"),
-        "threshold": (
-            float,
-            "pixels above this probability are detected (default: that of the weights)",
-        ),
+        "threshold": (float, "least probability of a detected pixel (default: of the weights)"),
         "min_area": (int, "drop detections of fewer than N pixels (default 1)"),
         "tracks": (bool, "link detections over a clip: tracks.csv (pip install av trackpy)"),
-        "save": (str, "what to write: masks, overlays, both (default) or none"),
+        "save": (str, "images to write: masks, overlays, both (default) or none"),
     },
 }
 _EXAMPLES = """\
@@ -105,7 +102,7 @@ examples:
   mshnet train --task eit --help           another task ({tasks})
 
 status:
-  0  done      1  done, with a warning or a skipped file      2  an error; the line says what to do
+  0  done      1  a file was skipped, or doctor warns      2  an error; its line says what to do
   75 time limit (--max-hours): run it again to resume     128+N  ended by signal N (130: Ctrl-C)
 """
 
@@ -118,15 +115,16 @@ _COMMON_OF_TEST = (
     "task dataset_dir test_list weight_path output_dir base_size rule batch_size device num_devices"
 )
 _TEXTS = {  # of settings that each command uses in its own way
-    "weight_path train": "weights to start from: a file, a run folder, or pretrained",
-    "weight_path test": "weights to evaluate: a file or a run folder (default: pretrained)",
-    "dataset_dir test": "folder, .zip or name of a data set (default: of the run, else scenes)",
-    "dataset_dir data": "the data set: the same as DIR; without it, generated data",
+    "weight_path train": "weights to start from: a run folder, or a file, or pretrained",
+    "weight_path test": "weights to evaluate: a run folder, or a file (default: pretrained)",
+    "dataset_dir test": "folder, .zip or name of a data set (default: the run's, else synthetic)",
+    "dataset_dir data": "the data set: the same as DIR; without it, synthetic data",
     "seed data": "seed of the lists that --split writes, and of simulated data (default 0)",
-    "weight_path predict": "weights to predict with: a file or a run folder (default: pretrained)",
+    "weight_path predict": "weights to predict with: a run folder, or a file (default: pretrained)",
     "num_devices test": "TPU chips that share a batch; for several GPUs start it with torchrun",
     "num_devices predict": "processes that share the files, on a GPU each or on CPU cores",
     "output_dir train": "run folder (default: named after the settings, in runs/)",
+    "weight_path bench": "weights whose evaluation is timed: a run folder, a file, or pretrained",
     "output_dir test": "folder of the scores (default: none are written)",
     "output_dir predict": "folder of the results (default: predictions/NAME)",
     "output_dir bench": "folder of the measurements (default: runs/bench)",
@@ -177,6 +175,8 @@ def _text_of(name: str, settings: type[Settings], command: str) -> str:
     "The help of a setting."
     field, task = settings.model_fields[name], settings.model_fields["task"].default
     if text := _TEXTS.get(f"{name} {command}"):
+        if task not in ("detect", "eit"):  # the others have no weights in the library
+            text = re.sub(r"\W+(or|default:) pretrained\)?", "", text)
         return text
     if name == "task":
         return f"{', '.join(TASKS)} (default: that of the run or the weights, else detect)"

@@ -39,7 +39,7 @@ class Device:
     world = 1  # parts that a batch is cut into: one per chip
     layout = torch.channels_last  # of images in memory
     compiles = False  # whether a batch of another shape costs a compilation
-    shapes = 1  # of batches that the task announces
+    num_shapes = 1  # of batches that the task announces
     precisions: tuple[str, ...] = tuple(PRECISIONS)  # that it can compute in
     split: Callable[..., Any] = staticmethod(Tensor.split)  # a tensor of a batch, into parts
 
@@ -48,14 +48,14 @@ class Device:
         self.name = self.kind if index is None else f"{self.kind}:{index}"  # as torch writes it
         self.ranks = OneProcess()  # or those of torchrun
         self.reads = 0
-        self.micro = 0  # images computed at once; 0: the whole batch
-        self.busy, self.looked, self.news = 0.0, -math.inf, ""  # see `share_cores`
+        self.micro_batch = 0  # images computed at once; 0: the whole batch
+        self.busy, self.last_check, self.message = 0.0, -math.inf, ""  # see `share_cores`
         self.set_precision(self.fastest() if precision == "auto" else precision)
 
     @property
-    def why(self) -> str:
+    def description(self) -> str:
         "One line: device, precision, chip."
-        return f"{self.name}, {self.precision}: {self.ranks.each}{self.chip()}"
+        return f"{self.name}, {self.precision}: {self.ranks.prefix}{self.chip()}"
 
     def chip(self) -> str:
         "The chip's name as people write it."
@@ -132,7 +132,7 @@ class Device:
             if set_seed:  # torch.manual_seed takes a millisecond where there is no GPU
                 set_seed(own)
 
-    def keep(self, folder: Path) -> None:
+    def cache_programs(self, folder: Path) -> None:
         "Keep compiled programs in a folder, for the next session."
 
     def facts(self) -> dict[str, Any]:
@@ -164,7 +164,7 @@ class OneProcess:
     "The process of a run that has only one."
 
     count, rank = 1, 0  # each process feeds and scores its own part of a batch
-    each = ""  # what stands before the name of the chip
+    prefix = ""  # what stands before the name of the chip
 
     def convert(self, model: nn.Module) -> nn.Module:
         "The model with layers that take their statistics over all processes."
@@ -190,7 +190,7 @@ class OneProcess:
         "Run work in the first process alone; all get its result, or its error."
         return work()
 
-    def meeting(self) -> Callable[[], object]:
+    def barrier(self) -> Callable[[], object]:
         "A call that waits for all processes, for days if need be; all ask for it before the work."
         return lambda: None
 
@@ -204,9 +204,9 @@ class OneProcess:
 # %% ../nbs/30_device.ipynb #parts_of
 def parts_of(device: Device, batch: T) -> list[T]:
     "The batch whole, or cut into micro-batches."
-    if not device.micro:
+    if not device.micro_batch:
         return [batch]
-    size = device.micro // device.ranks.count
+    size = device.micro_batch // device.ranks.count
     cuts = zip(*(device.split(x, size) for x in batch), strict=True)  # type: ignore[attr-defined]
     return [type(batch)(*cut) for cut in cuts]
 
@@ -425,8 +425,8 @@ def device_for(config: Settings) -> Device:
             torch.set_num_threads(USUAL_THREADS)
     device = open_device(config.device, config.precision, config.num_devices)
     _check_batch(device, config.batch_size)
-    device.micro = config.micro_batch if config.micro_batch < config.batch_size else 0
-    _check_batch(device, device.micro, "micro_batch")
+    device.micro_batch = config.micro_batch if config.micro_batch < config.batch_size else 0
+    _check_batch(device, device.micro_batch, "micro_batch")
     return device
 
 # %% ../nbs/30_device.ipynb #is_out_of_memory
@@ -456,11 +456,11 @@ def explained(device: Device, config: Settings) -> Iterator[None]:
 
 def _smaller(device: Device, config: Settings) -> str:
     "The line of a batch that does not fit, with its remedy."
-    name = "micro_batch" if device.micro else "batch_size"
-    size = device.micro or config.batch_size
+    name = "micro_batch" if device.micro_batch else "batch_size"
+    size = device.micro_batch or config.batch_size
     less = size // 2 // device.world * device.world
     remedy = f"use --{name.replace('_', '-')} {less}" if less else f"use a smaller {config.smaller}"
-    if less and not device.micro:
+    if less and not device.micro_batch:
         remedy += f", or compute it in parts by --micro-batch {less}"
     return f"{name}={size}: does not fit into the memory of {device.name}; {remedy}"
 
@@ -489,13 +489,13 @@ def busy_cores(seconds: float = 0.1) -> float:  # 0 to the number of our cores
 def share_cores(device: Device, every: float = 3.0) -> None:
     """Use as many threads as other programs leave cores, unless the user has set the number.
 
-    `device.news` gets a line on what changed. Does nothing if the device is no CPU, or looked less
-    than `every` seconds ago.
+    `device.message` gets a line on what changed. Does nothing if the device is no CPU, or if the
+    last check was less than `every` seconds ago.
     """
-    if device.kind != "cpu" or time.monotonic() - device.looked < every:
+    if device.kind != "cpu" or time.monotonic() - device.last_check < every:
         return
     count, now = len(own_cores()), torch.get_num_threads()
-    device.busy, device.looked = busy_cores(), time.monotonic()
+    device.busy, device.last_check = busy_cores(), time.monotonic()
     best = min(USUAL_THREADS, max(1, count - round(device.busy)))
     fixed = now not in (USUAL_THREADS, _CHOSEN["threads"])  # by the user, in Python
     fixed = fixed or torch.are_deterministic_algorithms_enabled()
@@ -504,7 +504,7 @@ def share_cores(device: Device, every: float = 3.0) -> None:
         torch.set_num_threads(best)
         _CHOSEN["threads"] = best
         busy = f"other programs keep {device.busy:.1f} of {counted(count, 'core')} busy"
-        device.news = f"{busy}: {counted(best, 'thread')} from here on, {now} before"
+        device.message = f"{busy}: {counted(best, 'thread')} from here on, {now} before"
 
 
 def cpu_name() -> str:
@@ -515,7 +515,7 @@ def cpu_name() -> str:
                 return line.split(":", 1)[1].strip()
     return platform.processor() or platform.machine() or "CPU"
 
-# %% ../nbs/30_device.ipynb #hold_memory
+
 MMAP_MAX, TRIM, MMAP_FROM = -4, -1, -3  # of glibc's mallopt
 
 

@@ -109,7 +109,7 @@ def _accelerator(checkup: _Checkup) -> _Finding:
     device, warned = checkup.device, "; ".join(checkup.warned)
     if not device:
         return "error", "; ".join(filter(None, (checkup.problem, warned)))
-    cuda, text = device.kind == "cuda", device.why
+    cuda, text = device.kind == "cuda", device.description
     free = (torch.cuda.mem_get_info(device.index or 0)[0] if cuda else free_memory()) / 2**30
     if device.kind == "cpu" and checkup.config.device == "auto":
         text += " (torch finds no GPU; a trial run needs none)"

@@ -56,7 +56,7 @@ def evaluate(
     if config.num_devices > 1 and device.world == 1:
         text = "num_devices is for training; to score in several processes, start them by torchrun"
         warnings.warn(text, stacklevel=2)
-    device.keep(site_of(config, mount=False).programs)
+    device.cache_programs(site_of(config, mount=False).programs)
     fits = -(-config.batch_size // device.world) * device.world  # no score depends on it
     task = make_task(config.model_copy(update={"batch_size": fits}))
     test = task.splits(["test"])["test"]
@@ -77,7 +77,7 @@ class Detector:
         precision: str = "auto",
     ) -> None:
         self.device = open_device(device, precision)
-        self.why = self.device.why  # the device and its precision, in words
+        self.why = self.device.description  # the device and its precision, in words
         if isinstance(weights, nn.Module):
             model = use_cpu_passes(copy.deepcopy(weights))
             trained = Trained(model, "full", Origin("a model in memory"))

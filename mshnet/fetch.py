@@ -233,7 +233,7 @@ def download(published: Published, local: Path) -> Path:
                 f"and run the same again, or get it by hand from {published.page} and use "
                 "--dataset-dir FOLDER"
             )
-        say(f"data    {name} is in {folder}, every pixel as published")
+        say(f"data    {name} is in {folder}, every pixel as in the sets of our results")
     return folder
 
 

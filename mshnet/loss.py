@@ -13,14 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-# %% ../nbs/01_loss.ipynb #_expect_equal_shapes
-def _expect_equal_shapes(name: str, logits: Tensor, mask: Tensor) -> None:
-    "ValueError where the shapes differ, which broadcasting would hide."
-    if logits.shape != mask.shape:
-        shapes = f"logits {tuple(logits.shape)} and mask {tuple(mask.shape)}"
-        raise ValueError(f"{name}: {shapes} differ")
-
-
+# %% ../nbs/01_loss.ipynb #_sums
 def _sums(
     prob: Tensor,  # [B,1,H,W] probability of target, 0..1
     mask: Tensor,  # [B,1,H,W] truth, 0 or 1
@@ -57,7 +50,7 @@ def _centre(
 def location_loss(
     prob: Tensor,  # [B,1,H,W] probability of target, 0..1
     mask: Tensor,  # [B,1,H,W] truth, 0 or 1
-) -> Tensor:  # [B] 0 where the centres agree
+) -> Tensor:  # [B] 0 where the sums of weighted positions agree; a wrong area costs, too
     "Difference of the centres in polar form: distance from the corner, and angle."
     (x1, y1), (x2, y2) = _centre(prob), _centre(mask)
     r1 = torch.sqrt(x1**2 + y1**2 + 1e-8)
@@ -66,7 +59,14 @@ def location_loss(
     angle = torch.atan(y1 / (x1 + 1e-8)) - torch.atan(y2 / (x2 + 1e-8))
     return 1 - length + (4 / math.pi**2) * angle**2
 
-# %% ../nbs/01_loss.ipynb #sls_loss
+# %% ../nbs/01_loss.ipynb #_expect_equal_shapes
+def _expect_equal_shapes(name: str, logits: Tensor, mask: Tensor) -> None:
+    "ValueError where the shapes differ, which broadcasting would hide."
+    if logits.shape != mask.shape:
+        shapes = f"logits {tuple(logits.shape)} and mask {tuple(mask.shape)}"
+        raise ValueError(f"{name}: {shapes} differ")
+
+
 def sls_loss(
     logits: Tensor,  # [B,1,H,W]
     mask: Tensor,  # [B,1,H,W] truth, 0 or 1

@@ -49,7 +49,7 @@ def _components(
     return Objects(np.stack([rows / area, cols / area], 1), area.astype(int))
 
 
-def _kept(used: np.ndarray) -> np.ndarray:  # [N] bool -> indices
+def _crop_indices(used: np.ndarray) -> np.ndarray:  # [N] bool -> indices
     "Rows (or columns) to keep: those that hold something, and the one after each."
     return np.flatnonzero(used | np.append(False, used[:-1]))
 
@@ -60,7 +60,7 @@ def crop(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # [h,w] crop; [h] rows and [w] columns kept
     "Leave out rows and columns without a pixel above `least`, except one between two objects."
     some = image > least
-    row, col = _kept(np.any(some, 1)), _kept(np.any(some, 0))
+    row, col = _crop_indices(np.any(some, 1)), _crop_indices(np.any(some, 0))
     return image[row][:, col], row, col
 
 
@@ -230,7 +230,7 @@ class Tally:
             rule=self.rule,
         )
 
-    def join(
+    def merge(
         self,
         others: list["Tally"],  # of all processes in order, this one included
         size: int,  # images of each batch that a process took
@@ -285,7 +285,7 @@ class Histogram:
         self.target += target
         self.background += _in_bins(prob) - target
 
-    def join(self, others: list["Histogram"]) -> None:
+    def merge(self, others: list["Histogram"]) -> None:
         "Take over the sum of several, this one included."
         self.target = np.sum([other.target for other in others], axis=0)
         self.background = np.sum([other.background for other in others], axis=0)

@@ -60,38 +60,38 @@ class Mirror:
         pause: float = 60.0,  # seconds between two rounds
         say: Callable[[str], object] = print,  # gets one line for a problem and one for its end
     ) -> None:
-        self.source, self.target, self.wanted = source, target or source, target is not None
+        self.source, self.target, self.enabled = source, target or source, target is not None
         self.pause, self.say = pause, say
         self.copied: dict[str, Stamp | None] = {}  # what the target holds
         self.token, self.claimed = uuid.uuid4().hex.encode(), False
         self.parent: os.stat_result | None = None  # of the target, as it was at first
         self.problem, self.reported = "", ""  # of the last round; the last reported one
-        self.busy, self.changed = threading.Lock(), threading.Event()
+        self.lock, self.changed = threading.Lock(), threading.Event()
         self.closed = threading.Event()
-        self.thread = threading.Thread(target=self.rounds, name="mirror", daemon=True)
+        self.thread = threading.Thread(target=self.copy_loop, name="mirror", daemon=True)
 
     def __enter__(self) -> "Mirror":
-        if self.wanted:
-            self.wake()
+        if self.enabled:
+            self.notify()
             self.thread.start()
         return self
 
     def __exit__(self, *_: Any) -> None:
         "End the thread after its current piece; a thread that hangs is left behind."
         self.closed.set()
-        self.wake()
+        self.notify()
         if self.thread.is_alive():
             self.thread.join(1.0)
 
-    def wake(self) -> None:
+    def notify(self) -> None:
         "Note that the run wrote a file; this never waits."
         self.changed.set()
 
     def flush(self, timeout: float) -> str:  # seconds
         "Copy the missing files within the timeout, and return one line of where every file is."
-        if not self.wanted:
+        if not self.enabled:
             return ""
-        worker = threading.Thread(target=self.hurry, daemon=True)
+        worker = threading.Thread(target=self.copy_now, daemon=True)
         worker.start()
         worker.join(timeout)
         late = f"not done after {timeout:.0f} s" if worker.is_alive() else ""
@@ -103,26 +103,26 @@ class Mirror:
         there = f"{len(names) - len(missing)} of {len(names)} files are in {self.target}"
         return f"mirror  {there}; missing: {', '.join(missing)} ({why}); they are in {self.source}"
 
-    def rounds(self) -> None:
+    def copy_loop(self) -> None:
         "Copy in rounds, until the backup is closed."
         failures = 0
         while self.changed.wait() and not self.closed.is_set():
             self.changed.clear()
-            failures = 0 if self.round() else failures + 1
+            failures = 0 if self.copy_once() else failures + 1
             if failures or self.missing():
-                self.wake()
+                self.notify()
             self.closed.wait(self.pause * min(5, 2**failures))
 
-    def hurry(self) -> None:
+    def copy_now(self) -> None:
         "Three rounds at most, without a rest."
         for _ in range(3):
-            if self.closed.is_set() or (self.round() and not self.missing()):
+            if self.closed.is_set() or (self.copy_once() and not self.missing()):
                 return
             self.closed.wait(min(1.0, self.pause))
 
-    def round(self) -> bool:  # whether it went well
+    def copy_once(self) -> bool:  # whether it went well
         "Copy the missing files as far as possible, and report a new problem or the end of one."
-        with self.busy:
+        with self.lock:
             try:
                 self.problem = self.copy_missing()
             except Exception as error:  # whatever it is, the training continues
@@ -206,12 +206,12 @@ class Mirror:
     def write(self, file: BinaryIO, piece: bytes) -> None:
         "Write a piece, unless the backup is closed."
         if self.closed.is_set():
-            raise OSError("the mirror is closed")
+            raise OSError("the backup is closed")
         file.write(piece)
 
 # %% ../nbs/15_mirror.ipynb #bring_back
 def bring_back(folder: Path, copies: list[Path]) -> Path | None:
-    "Copy a run back into its folder, unless that has a checkpoint; return the copy, and print it."
+    "Restore a run from a copy, unless its folder has a checkpoint; return the copy, and print it."
     if has_checkpoint(folder):
         return None
     found: list[tuple[int, Path]] = []
@@ -222,7 +222,7 @@ def bring_back(folder: Path, copies: list[Path]) -> Path | None:
     for _, copy in sorted(found, key=lambda pair: -pair[0]):
         with _skipped(copy):
             _take_files(copy, folder)
-            print(f"mirror  brought back from {copy}")
+            print(f"mirror  restored from {copy}")
             return copy
     return None
 

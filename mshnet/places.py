@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psutil
 
@@ -94,10 +94,11 @@ def first_process(environ: Mapping[str, str] = os.environ) -> bool:
     return environ.get("RANK", "0") == "0"
 
 
-def say(text: str) -> None:
-    "Print a line for the user, from the first process only."
+def say(text: str, file: Any = None) -> None:  # None: on stdout
+    "Print a line, from the first process only; nothing if the terminal is gone."
     if first_process():
-        print(text, flush=True)
+        with contextlib.suppress(OSError, ValueError):
+            print(text, file=file, flush=True)
 
 
 @contextlib.contextmanager
@@ -205,12 +206,12 @@ class Site(NamedTuple):
     "Where a run lies, where it is copied to, and how long it may take here."
 
     folder: Path
-    mirror: Path | None  # None: its files are not copied
-    copies: list[Path]  # folders that may hold a copy of it
+    mirror: Path | None  # folder of its backup; None: its files are not copied
+    copies: list[Path]  # folders that may hold a copy of it, to restore it from
     programs: Path  # folder of programs compiled for a TPU
-    seconds: float  # that are left for it; infinite where sessions do not end
-    hours: float  # that will be over then
-    note: str = ""  # why there is no mirror, although one is wanted
+    seconds: float  # that the run may still take; infinite where sessions do not end
+    hours: float  # the limit that ends the run, for its message
+    note: str = ""  # why there is no backup, although one is wanted
 
 
 def site_of(config: Settings, place: Place | None = None, mount: bool = True) -> Site:
@@ -219,7 +220,7 @@ def site_of(config: Settings, place: Place | None = None, mount: bool = True) ->
     if mount:
         ask_for_drive(config)
     folder = run_folder(config, place)
-    mirror, note = _mirror_of(config, place, Path(os.path.abspath(folder)))
+    mirror, note = _backup_folder(config, place, Path(os.path.abspath(folder)))
     attached = _attached(place, Path(os.path.abspath(folder)))
     copies = [] if config.resume else [*filter(None, [mirror]), *attached]
     session = max(session_hours(place), config.max_hours)  # more hours are those of the session
@@ -231,25 +232,28 @@ def site_of(config: Settings, place: Place | None = None, mount: bool = True) ->
 def ask_for_drive(config: Settings) -> None:
     "Mount Google Drive in Colab if the data or the copies of a run lie there."
     place = where()
-    folders = [Path(config.dataset_dir) if config.dataset_dir else None, _mirrors(config, place)]
+    folders = [
+        Path(config.dataset_dir) if config.dataset_dir else None,
+        _backup_root(config, place),
+    ]
     asked = place.name == "colab" and any(on_drive(folder) for folder in folders if folder)
     if asked and not is_mounted():
         print(mount_drive())
 
 
-def _mirrors(config: Settings, place: Place) -> Path | None:
-    "The folder of all mirrors; None without `mirror_dir`, or if there is no Drive."
+def _backup_root(config: Settings, place: Place) -> Path | None:
+    "The folder of all backups; None without `mirror_dir`, or if there is no Drive."
     if config.mirror_dir == "drive":
         return MY_DRIVE / "mshnet" if place.name == "colab" else None
     folder = os.path.abspath(os.path.expanduser(config.mirror_dir))
     return Path(folder) if config.mirror_dir else None
 
 
-def _mirror_of(config: Settings, place: Place, folder: Path) -> tuple[Path | None, str]:
-    "The mirror of a run, or why there is none; UserError if it is the run folder itself."
+def _backup_folder(config: Settings, place: Place, folder: Path) -> tuple[Path | None, str]:
+    "The backup folder of a run, or why there is none; UserError if it is the run folder itself."
     if not config.mirror_dir:
         return None, ""
-    parent = _mirrors(config, place)
+    parent = _backup_root(config, place)
     if not parent or (on_drive(parent) and not is_mounted()):
         why = "is not mounted" if parent else "is mounted in Colab only"
         return None, f"mirror  Google Drive {why}: results stay in {folder}"

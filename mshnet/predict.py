@@ -49,10 +49,9 @@ from mshnet.files import (
 )
 from .frames import READABLE, Frame, frames_of, read_frames
 from .metrics import Objects, crop
-from .places import where
 from .run import Folder, Stop, Stopped, environment
 from .session import alone, bar, duration
-from .task import Written
+from .task import Written, predictions_folder
 from .tracks import COLUMNS, Tracker, confirmed_tracks
 from .weights import PRETRAINED, settings_of_weights, weights_file
 
@@ -555,24 +554,18 @@ def _output_folder(weights: Path, output_dir: str | Path, request: dict[str, Any
         used = folder.is_dir() and any(path.name[0] != "." for path in folder.iterdir())
         return not used or Folder(folder).read_json(SUMMARY).get("asked") == request
 
-    if output_dir:
-        outside_of_data(output_dir)
-        folders = [Path(os.path.expanduser(output_dir))]
-    else:
-        in_run = weights.stem in ("best", "last", "previous")
-        name = weights.resolve().parent.name if in_run else weights.stem
-        top = where().runs.with_name("predictions")
-        folders = [top / name, *(top / f"{name}-{i}" for i in range(2, 1000))]
-    for folder in filter(is_usable, folders):
-        return folder
-    text = "holds something else than this prediction; use another --output-dir"
-    raise UserError(f"output_dir={str(folders[-1])!r}: {text}")
+    outside_of_data(output_dir)
+    folder = predictions_folder(weights, output_dir, "detect", is_usable)
+    if not is_usable(folder):
+        text = "holds something else than this prediction; use another --output-dir"
+        raise UserError(f"output_dir={str(folder)!r}: {text}")
+    return folder
 
 
 def _predict_part(results: _Results, detector: Detector, tile: int) -> None:
     "Predict this process's files and show progress; Stopped after a request to stop."
     ranks, found, skipped = detector.device.ranks, 0, 0
-    all_are_done = ranks.meeting()
+    all_are_done = ranks.barrier()
     if not (results.folder / SUMMARY).exists():
         todo = "name an --output-dir on a disk that all machines share"
         raise UserError(f"{results.folder}: is not on this machine; {todo}")

@@ -78,7 +78,7 @@ class Ranks(OneProcess):
 
     def __init__(self, device: Device) -> None:
         self.rank, self.count = int(os.environ["RANK"]), started_processes()
-        self.each = f"{self.count} processes, each "
+        self.prefix = f"{self.count} processes, each "
         self.gpu = device.kind == "cuda"
         self.phase, self.wrapped = "", nn.Module()
         if self.rank:
@@ -145,7 +145,7 @@ class Ranks(OneProcess):
             raise answer[1]
         return answer[0]
 
-    def meeting(self) -> Callable[[], object]:
+    def barrier(self) -> Callable[[], object]:
         group = dist.new_group(timeout=timedelta(days=7), backend="gloo")
         return lambda: dist.barrier(group)
 

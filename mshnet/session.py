@@ -93,19 +93,12 @@ def watched() -> bool:
     return sys.stderr.isatty()
 
 
-def _report(text: str) -> None:
-    "Print a line on stderr, from the first process; nothing if the terminal is gone."
-    if first_process():
-        with contextlib.suppress(OSError, ValueError):
-            print(f"  {text}", file=sys.stderr, flush=True)
-
-
 class _Lines(io.TextIOBase):
     "A file in which tqdm writes each state of a bar as a line of its own."
 
     def write(self, text: str) -> int:
         if text.strip():
-            _report(text.strip())
+            say(f"  {text.strip()}", sys.stderr)
         return len(text)
 
 
@@ -134,7 +127,7 @@ def bar(
 @contextlib.contextmanager
 def working(text: str) -> Iterator[None]:
     "Print every few seconds how long something has taken, while it runs."
-    with heartbeat(lambda s: _report(f"{text}: {s:.0f} s so far"), _EVERY, _EVERY):
+    with heartbeat(lambda s: say(f"  {text}: {s:.0f} s so far", sys.stderr), _EVERY, _EVERY):
         yield
 
 

@@ -149,14 +149,14 @@ def train(config: Settings, task: Task | None = None) -> Run:
     rank_zero = device.ranks.rank_zero
     site = rank_zero(lambda: site_of(config))
     folder = Folder(site.folder)
-    device.keep(site.programs)
+    device.cache_programs(site.programs)
     with contextlib.ExitStack() as held:
         rank_zero(lambda: held.enter_context(alone(folder.path)))
         rank_zero(lambda: bring_back(site.folder, site.copies))
         job = Job(task, task.splits(), device, folder)
         check_data(job)
         state = beginning(job)
-        rank_zero(lambda: prepare(folder, config, device.why, not _all_done(config, state)))
+        rank_zero(lambda: prepare(folder, config, device.description, not _all_done(config, state)))
         _begin_session(job, state, site, held)
         with _failure_recorded(job):
             _announce(job, state)
@@ -185,7 +185,7 @@ def fit(job: Job, state: State) -> Stopped | None:  # the request that stopped i
     "Train the epochs that are not done yet."
     config, task, device, folder = job.config, job.task, job.device, job.folder
     judged = job.parts[judge_split(config)]
-    with Background(job.mirror.wake) as background:
+    with Background(job.mirror.notify) as background:
         while not _all_done(config, state):
             epoch, start = state.epoch + 1, time.monotonic()
             job.rank_zero(partial(say_status, folder, "running", state.epoch))
@@ -234,10 +234,10 @@ def _log_entry(
     entry["split"] = split
     if scores is not None:
         entry |= {"line": str(scores), "scores": scores.as_dict()}
-    unusual = {"begun_at_step": state.step, "micro_batch": device.micro}
+    unusual = {"begun_at_step": state.step, "micro_batch": device.micro_batch}
     entry |= {name: value for name, value in unusual.items() if value}
     entry |= {"train_seconds": round(trained, 2), "seconds": round(seconds, 2)}
-    return entry | {"device": device.why} | device.facts()
+    return entry | {"device": device.description} | device.facts()
 
 
 def _end_epoch(task: Task, state: State, entry: dict[str, Any]) -> None:
@@ -306,9 +306,9 @@ def _begin_epoch(job: Job, state: State, epoch: int) -> Compute:
     "Prepare an epoch, or the rest of one; the loss of a batch, as a step computes it."
     device, phase = job.device, job.task.phase(epoch)
     share_cores(device)
-    if device.news:
-        print(f"  {device.news}", flush=True)
-        device.news = ""
+    if device.message:
+        print(f"  {device.message}", flush=True)
+        device.message = ""
     state.model.train()
     state.optimizer.zero_grad(set_to_none=True)
     model = device.begin(phase, state.model, state.optimizer)
@@ -511,7 +511,7 @@ def _begin_session(job: Job, state: State, site: Site, held: contextlib.ExitStac
 
 def _announce(job: Job, state: State) -> None:
     "Print settings, device, data and folder before a run, and how much of it is done."
-    lines = {"config": str(job.config), "device": job.device.why}
+    lines = {"config": str(job.config), "device": job.device.description}
     lines |= job.task.about(job.parts, job.device) | {"folder": str(job.folder.path)}
     for name, text in lines.items():
         print(f"{name:8}{textwrap.indent(text, ' ' * 8).lstrip()}")

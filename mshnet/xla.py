@@ -228,7 +228,7 @@ class Xla(Device):
 
     def transfer_batch(self, batch: T) -> T:
         "Cut a batch among the chips."
-        self.programs.note_batch(batch, self.shapes)
+        self.programs.note_batch(batch, self.num_shapes)
         return super().transfer_batch(batch)
 
     def copy(self, value: Tensor) -> Tensor:
@@ -275,7 +275,7 @@ class Xla(Device):
         super().seed(seed, step)
         xla().manual_seed(torch.initial_seed() % 2**31)
 
-    def keep(self, folder: Path) -> None:
+    def cache_programs(self, folder: Path) -> None:
         "Keep compiled programs in a folder that can be written, unless one is set already."
         started = xla()._XLAC._xla_computation_cache_is_initialized()
         if started or os.environ.get("XLA_PERSISTENT_CACHE_PATH"):

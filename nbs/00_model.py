@@ -27,6 +27,7 @@ from torch.nn import functional as F
 # Here are two targets and a warm cloud that is brighter than both. Brightness alone cannot tell them apart.
 
 # %%
+#| hide
 gen = torch.Generator().manual_seed(5)
 row, col = torch.meshgrid(torch.arange(128.0), torch.arange(128.0), indexing="ij")
 frequency = torch.hypot(torch.fft.fftfreq(128)[:, None], torch.fft.fftfreq(128)).clamp(min=1 / 128)
@@ -51,6 +52,7 @@ def show_scene(axes):
         axes.annotate(name, (x, y - radius - 6), color="orange", weight="bold", ha="center")
 
 
+# %%
 show_scene(plt.figure(figsize=(4, 4), layout="constrained").subplots())
 
 
@@ -279,7 +281,7 @@ print("fused:", tuple(logits.shape))
 # %% [markdown]
 # ## What the trained network sees
 #
-# The library comes with weights. We run them on the scene above. Hooks record the attention of one block of the encoder, at a quarter of the image size: the upper row of the figure. The block turns most channels either on or off. Pixels of both targets get a large weight, those of the brighter cloud a small one. In the lower row each head marks the targets on its own grid, and the fusion places them at full size.
+# The library comes with weights. We run them on the scene above. Hooks record the attention of one block of the encoder, at a quarter of the image size. The upper row of the figure shows the scene and both kinds of weights. The block turns most channels either on or off. Pixels of both targets get a large weight, those of the brighter cloud a small one. The border gets some weight, too, because the convolutions see padding there. In the lower row each head marks the targets on its own grid, and the fusion places them at full size.
 
 # %%
 trained, weights = MSHNet.pretrained(), {}
@@ -295,7 +297,8 @@ figure = plt.figure(figsize=(11, 6.6), layout="constrained")
 top, bottom = figure.subfigures(2, 1, height_ratios=[1.45, 1])
 left, middle, right = top.subplots(1, 3)
 show_scene(left)
-top.colorbar(middle.imshow(weights["place"], cmap="magma", vmin=0, vmax=1), ax=middle, shrink=0.8)
+steps = plt.get_cmap("magma", 5)  # few enough to be read off the colour bar
+top.colorbar(middle.imshow(weights["place"], cmap=steps, vmin=0, vmax=1), ax=middle, shrink=0.8)
 middle.set_title("Which places matter:\nspatial attention, 32x32")
 right.bar(range(64), weights["channel"].sort(descending=True).values, width=1, edgecolor="white")
 right.set(xlabel="channel, largest weight first", ylabel="weight", box_aspect=0.8)
@@ -331,13 +334,9 @@ print("without channel attention:", peaks(ChannelAttention))
 # %% [markdown]
 # The surprise: without spatial attention, whose map looks so convincing, the logits hardly change. Without channel attention even the cloud becomes a target. A map that agrees with us is no proof that the network depends on it.
 #
-# ## The machinery
+# ## The machinery: a good start
 #
-# Two parts are not needed to understand the network: how it starts, and how a TPU upsamples.
-#
-# ### A good start
-#
-# An untrained head gives every pixel a probability near 1/2, although hardly any pixel belongs to a target. Subtracting 4 from the biases of the heads starts them at 2% (focal loss, Lin et al. 2017, does the same). The fusing convolution can start as a copy of the full-size head and learn to mix in the coarse heads. After a random start, chance decides whether the background of a head raises or lowers the prediction.
+# An untrained head gives every pixel a probability near 1/2, although hardly any pixel belongs to a target. Subtracting 4 from the biases of the heads starts them at 1 to 2% (focal loss, Lin et al. 2017, does the same). The fusing convolution can start as a copy of the full-size head and learn to mix in the coarse heads. After a random start, chance decides whether the background of a head raises or lowers the prediction.
 
 # %%
 #| export
@@ -366,7 +365,7 @@ print(f"mean probability {logits.sigmoid().mean():.3f}, without {plain.sigmoid()
 # %% [markdown]
 # ### Upsampling on XLA
 #
-# XLA, the compiler of TPUs, lacks a backward pass for torch's bilinear upsampling. With XLA on a CPU the host computes this gradient in every step. Upsampling is a linear map of the rows, then one of the columns, so on XLA we multiply with two matrices. Row `o` holds the weights of the two old pixels around the new pixel `o`.
+# By its source, torch_xla computes the gradient of torch's bilinear upsampling by a custom call on a TPU. (We had no TPU to try it.) On every other XLA device the host computes this gradient in every step. Two matrix products work on all of them: upsampling is a linear map of the rows, then one of the columns. Row `o` holds the weights of the two old pixels around the new pixel `o`.
 
 # %%
 #| export

@@ -32,13 +32,6 @@ from torch.nn import functional as F
 
 # %%
 #| export
-def _expect_equal_shapes(name: str, logits: Tensor, mask: Tensor) -> None:
-    "ValueError where the shapes differ, which broadcasting would hide."
-    if logits.shape != mask.shape:
-        shapes = f"logits {tuple(logits.shape)} and mask {tuple(mask.shape)}"
-        raise ValueError(f"{name}: {shapes} differ")
-
-
 def _sums(
     prob: Tensor,  # [B,1,H,W] probability of target, 0..1
     mask: Tensor,  # [B,1,H,W] truth, 0 or 1
@@ -88,7 +81,7 @@ def scale_factor(
 #
 # $$L_{\mathrm{loc}} = 1 - \frac{\min(r_P, r_T)}{\max(r_P, r_T)} + \frac{4}{\pi^2} (\theta_P - \theta_T)^2$$
 #
-# Both angles lie between 0 and $\pi/2$, so the factor $4/\pi^2$ limits the second part to 1. For a centre, the authors' code divides the sum of `prob * x / W` by the *number of pixels*, not by the mass. It thereby mixes place with area. We keep it, because published results were made with it.
+# Both angles lie between 0 and $\pi/2$, so the factor $4/\pi^2$ limits the second part to 1. For a centre, the authors' code divides the sum of `prob * x / W` by the *number of pixels*, not by the mass. It thereby mixes place with area: the right centre with twice the area has twice the $r$, and a loss of 1/2. We keep it, because published results were made with it.
 
 # %%
 #| export
@@ -105,7 +98,7 @@ def _centre(
 def location_loss(
     prob: Tensor,  # [B,1,H,W] probability of target, 0..1
     mask: Tensor,  # [B,1,H,W] truth, 0 or 1
-) -> Tensor:  # [B] 0 where the centres agree
+) -> Tensor:  # [B] 0 where the sums of weighted positions agree; a wrong area costs, too
     "Difference of the centres in polar form: distance from the corner, and angle."
     (x1, y1), (x2, y2) = _centre(prob), _centre(mask)
     r1 = torch.sqrt(x1**2 + y1**2 + 1e-8)
@@ -147,6 +140,7 @@ scale, place = figure.subplots(1, 2)
 scale.plot(areas, factor, "--", color="gray", label="scale factor $a$")
 scale.plot(areas, 1 - iou(grown), label="plain: 1 - IoU")
 scale.plot(areas, 1 - factor * iou(grown), label="scale sensitive: 1 - $a$ IoU")
+scale.plot(areas, location_loss(grown, square(5)), "k:", lw=2.5, label="location loss")
 scale.set(title="Scale", xlabel="predicted area in pixels (the target has 25)")
 place.plot(shifts, 1 - iou(away), label="plain: 1 - IoU")
 place.plot(shifts, location_loss(away, square(5)), label="location loss, away from the corner")
@@ -159,7 +153,7 @@ assert (1 - iou(away))[8:].min() == 1 and location_loss(away, square(5)).diff().
 
 
 # %% [markdown]
-# *Scale.* An error of a few pixels costs more than with plain IoU. For large errors `d` dominates, the factor *a* returns towards 1, and only the IoU penalises them.
+# *Scale.* An error of a few pixels costs more than with plain IoU. For large errors `d` dominates, the factor *a* returns towards 1, and only the IoU penalises them. The location loss is not 0 although the centre is right: it sees the wrong area and is as large as 1 - IoU.
 #
 # *Location.* Plain IoU is flat as soon as the prediction misses, and offers no way back. The location loss keeps growing. The surprise is the polar form: a shift that keeps the distance from the corner costs little at first.
 #
@@ -169,6 +163,13 @@ assert (1 - iou(away))[8:].min() == 1 and location_loss(away, square(5)).diff().
 
 # %%
 #| export
+def _expect_equal_shapes(name: str, logits: Tensor, mask: Tensor) -> None:
+    "ValueError where the shapes differ, which broadcasting would hide."
+    if logits.shape != mask.shape:
+        shapes = f"logits {tuple(logits.shape)} and mask {tuple(mask.shape)}"
+        raise ValueError(f"{name}: {shapes} differ")
+
+
 def sls_loss(
     logits: Tensor,  # [B,1,H,W]
     mask: Tensor,  # [B,1,H,W] truth, 0 or 1
@@ -231,11 +232,11 @@ LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 # %% [markdown]
-# The figure names the losses as the setting `loss` does. A solid line is a pull downwards (the prediction shrinks), a dotted one a pull upwards. The logarithmic scale spans nine orders of magnitude.
+# The figure names the losses as the setting `loss` does. A solid line is a pull downwards (the prediction shrinks), a dotted one a pull upwards. The light red curve is `sls` for a target that lies 160 rows further down. The logarithmic scale spans nine orders of magnitude.
 
 # %%
-target = torch.zeros(1, 1, 256, 256)
-target[..., 40:44, 180:185] = 1
+target, lower = torch.zeros(2, 1, 1, 256, 256)
+target[..., 40:44, 180:185] = lower[..., 200:204, 180:185] = 1
 
 
 def pull(loss, z):
@@ -247,12 +248,14 @@ def pull(loss, z):
 
 losses = {
     "plain IoU": lambda logits, mask: sls_loss(logits, mask, scale=False, location=False),
+    "sls, lower target": lambda logits, mask: sls_loss(logits, lower),
     **LOSSES,
 }
+colors = ["C7", "salmon", "C3", "C0", "C1", "k"]
 logits = torch.arange(-16, 4.1, 0.25)
 figure = plt.figure(figsize=(9, 4.2), layout="constrained")
 axes = figure.subplots()
-for (name, loss), color in zip(losses.items(), ["C7", "C3", "C0", "C1", "k"], strict=True):
+for (name, loss), color in zip(losses.items(), colors, strict=True):
     pulls = torch.tensor([pull(loss, z) for z in logits.tolist()])
     for sign, style in ((1, "-"), (-1, ":")):
         part = torch.where(pulls * sign > 0, pulls.abs(), torch.nan)
@@ -272,9 +275,9 @@ assert pull(bce_loss, 0.0) > 0.49 and pull(bce_loss, -16.0) < -3e-4
 
 
 # %% [markdown]
-# The SLS loss pulls with 0.8 where the area is right, and with less than 0.0004 on a prediction of 0.5 everywhere. On an empty one only the location term acts, and it acts on a small constant: the 1e-8 in the denominator turns the angle of an empty prediction towards 0, the upper edge. For a target near that edge, as here, this pulls *downwards* near -16; for a target near the left edge it pulls upwards. So what happens to an empty prediction depends on where the target is. Adagrad divides by the root of all squared gradients so far, and after a gradient of 0.8 its steps are far too small to come back. "Everything" and "nothing" are both traps, and the paper's recipe [collapses](41_detection.ipynb) into one of them for some seeds.
+# The SLS loss pulls with 0.8 where the area is right, and with less than 0.0004 on a prediction of 0.5 everywhere. On an empty prediction only the location term acts. The centre of an empty prediction is so near the corner that the 1e-8 in the denominator decides its angle: the angle goes to 0, the upper edge. If the target is near that edge (red), this pulls *downwards* near -16; if it is further down (light red), upwards. So what happens to an empty prediction depends on where the target is. Adagrad divides by the root of all squared gradients so far, and after a gradient of 0.8 its steps are far too small to come back. "Everything" and "nothing" are both traps, and the paper's recipe [collapses](41_detection.ipynb) into one of them for some seeds.
 #
-# Cross-entropy pulls with 0.5 to 1 on a full prediction, and never with less than 3e-4 on an empty one. But it counts pixels, and a target has few. Soft IoU counts a target's pixels and false pixels alike, whatever the size of the image, but its gradient vanishes on both sides. The sum of the two has neither weakness: it pulls with at least 0.0067 on every prediction that is too large, and upwards on an empty one. Near -13 both balance: one number for all pixels cannot do better, and the network has to tell pixels apart.
+# Cross-entropy pulls with 0.5 to 1 on a full prediction, and with 3e-4 on an empty one. But it counts pixels, and a target has few. Soft IoU counts a target's pixels and false pixels alike, whatever the size of the image, but its gradient vanishes on both sides. The sum of the two has neither weakness: it pulls with at least 0.0067 on every prediction that is too large, and upwards on an empty one. Near -13 both balance: one number for all pixels cannot do better, and the network has to tell pixels apart.
 #
 # ## The machinery: all outputs at once
 #

@@ -6,7 +6,7 @@
 # We ask two kinds of questions of a detector.
 #
 # - *Pixels*: how well does the predicted mask cover the true one? IoU, nIoU and F1 are the answers.
-# - *Objects*: how many targets were found (Pd, probability of detection), and how many pixels were reported where there is nothing (Fa, false alarms)?
+# - *Objects*: how many targets were found (Pd, probability of detection), and how many pixels belong to predictions that found no target (Fa, false alarms)?
 #
 # We first count all five on two small images. Then we ask which prediction found which target, which is where programs differ. The code for a whole data set comes last. [How the scores are defined](guides/scores.ipynb) is the short version for readers of tables.
 
@@ -99,7 +99,7 @@ for axes, (rule, match) in zip(figure.subplots(1, 2), MATCH.items(), strict=True
 #
 # ## The machinery: objects
 #
-# Of each object we need the centroid and the area. `scipy.ndimage.center_of_mass` would do, but visits each pixel, and an untrained network predicts thousands of objects. We add *segments* instead, the pieces of a row without a gap. All sums are whole numbers, so their order cannot change a centroid. Before that we leave out empty rows and columns, except one between two objects.
+# Of each object we need the centroid and the area. `scipy.ndimage.center_of_mass` would do, but it visits each pixel, and an untrained network predicts thousands of objects. We save time in two ways. First we leave out empty rows and columns, except one after each object, which keeps it apart from the next. Then we add *segments*, the pieces of a row without a gap. The mask of the example below has four of them: columns 1 to 2 in row 1 and in row 2, column 5 in row 5, and column 6 in row 6. All sums are whole numbers, so their order cannot change a centroid.
 
 # %%
 #| export
@@ -134,7 +134,7 @@ def _components(
     return Objects(np.stack([rows / area, cols / area], 1), area.astype(int))
 
 
-def _kept(used: np.ndarray) -> np.ndarray:  # [N] bool -> indices
+def _crop_indices(used: np.ndarray) -> np.ndarray:  # [N] bool -> indices
     "Rows (or columns) to keep: those that hold something, and the one after each."
     return np.flatnonzero(used | np.append(False, used[:-1]))
 
@@ -145,7 +145,7 @@ def crop(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # [h,w] crop; [h] rows and [w] columns kept
     "Leave out rows and columns without a pixel above `least`, except one between two objects."
     some = image > least
-    row, col = _kept(np.any(some, 1)), _kept(np.any(some, 0))
+    row, col = _crop_indices(np.any(some, 1)), _crop_indices(np.any(some, 0))
     return image[row][:, col], row, col
 
 
@@ -160,7 +160,7 @@ def objects(
 mask = np.zeros((8, 8), bool)
 mask[1:3, 1:3] = True
 mask[5, 5] = mask[6, 6] = True
-print("rows kept:", crop(mask, False)[1])  # row 4 is as empty as row 3
+print("rows kept:", crop(mask, False)[1])  # one empty row after each object
 objects(mask)
 
 # %% [markdown]
@@ -240,7 +240,8 @@ def find(targets: Objects, preds: Objects, rule: str = "exact") -> Found:
 
 
 # %%
-near(targets, preds), match_reference(targets, preds), match_exact(targets, preds)
+print("near pairs:", *(f"{t, p} {away:.2f} px" for t, p, away in near(targets, preds)))
+print("reference:", match_reference(targets, preds), "exact:", match_exact(targets, preds))
 
 
 # %% [markdown]
@@ -286,7 +287,7 @@ def fraction(part: float, whole: float) -> float:
 #
 # A `Tally` counts whole numbers and divides once, at the end. Scores therefore do not depend on the batches, and sums over devices are exact. Pixels are kept per image, because nIoU is a mean over images. An image with an empty union has no overlap to measure and stays out of the mean.
 #
-# Rows that only fill the last batch are marked `real = False` and count nowhere. Processes that share the images of each batch count separately, and `join` puts the images back in order.
+# Rows that only fill the last batch are marked `real = False` and count nowhere. Processes that share the images of each batch count separately, and `merge` puts the images back in order.
 
 # %%
 #| export
@@ -349,7 +350,7 @@ class Tally:
             rule=self.rule,
         )
 
-    def join(
+    def merge(
         self,
         others: list["Tally"],  # of all processes in order, this one included
         size: int,  # images of each batch that a process took
@@ -422,7 +423,7 @@ class Histogram:
         self.target += target
         self.background += _in_bins(prob) - target
 
-    def join(self, others: list["Histogram"]) -> None:
+    def merge(self, others: list["Histogram"]) -> None:
         "Take over the sum of several, this one included."
         self.target = np.sum([other.target for other in others], axis=0)
         self.background = np.sum([other.background for other in others], axis=0)

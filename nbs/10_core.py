@@ -52,9 +52,9 @@ for wrong in ({"epochz": 3}, {"crop_size": 250, "choose": "best"}, {"device": "g
         print(error)
 
 # %% [markdown]
-# ## Four sources
+# ## Sources of settings
 #
-# Settings come from Python (or the settings cell of a notebook), from the command line (`--epochs 3`), from a file (`--config mine.json`) and from a preset (`--preset paper`). In this diagram each source overrides those to its left:
+# Settings come from a preset (`--preset paper`), from a run that is resumed, from a file (`--config mine.json`), and from flags (`--epochs 3`) or Python variables. Each source overrides those to its left:
 #
 # ```
 # defaults  <  preset  <  the resumed run  <  file  <  flags or variables   ->   Config
@@ -74,7 +74,7 @@ config.optimizer, config.lr, config.epochs
 #
 # ## Recipe and runtime settings
 #
-# A **recipe** setting changes the result: model, optimizer, batch, seed, sizes, precision. A **runtime** setting changes where and how the result is computed: device, folders, threads, limits. A resumed run may change runtime settings only. The paths of the data and of the starting weights are among them, because folders move. Hashes check that the data are still the same.
+# A **recipe** setting changes the result: model, optimizer, batch, seed, sizes, precision. A **runtime** setting changes where and how the result is computed: device, folders, threads, limits. It leaves the result as it is, up to rounding, with two exceptions: `micro_batch`, because batch norm then averages over fewer images, and `on_bad_image`, because a skipped image is missing. A resumed run may change runtime settings only. The paths of the data and of the starting weights are among them, because folders move. Hashes check that the data are still the same.
 #
 # The default run folder is named after the recipe and the data, never after the clock. That is how the same command finds its own interrupted run. Runtime settings are left out of the name. A cosine learning rate ends with its run, so a different number of epochs is a different run. With a constant learning rate `epochs` is left out of the name, because a longer run continues the same run.
 
@@ -85,7 +85,7 @@ for change in ({}, {"device": "cpu", "num_workers": 0}, {"epochs": 3}, {"seed": 
 # %% [markdown]
 # ## The machinery: the settings of every task
 #
-# The recipe that all tasks share is the training and the optimizer. The runtime settings (`PlaceFields`) control how the machine is used, where files are, and what happens when a session ends, memory runs out or an image is damaged: nobody is there to decide it then.
+# Training and optimizer settings are the recipe that all tasks share. The runtime settings (`PlaceFields`) decide which device is used and where files are. They also decide what happens when a session ends, memory runs out or an image is damaged, because nobody may be there to ask.
 
 # %%
 #| export
@@ -190,7 +190,7 @@ class PlaceFields(Fields):
 
 
 # %% [markdown]
-# `Settings` joins them, on top of the preset. A task's class adds the rest. `Settings` is frozen and rejects unknown names. Python accepts `True` as the number 1, and most string settings are paths. Truth values in place of numbers and impossible file names are therefore rejected here, once. `recipe` tells the settings that change the result from those that do not:
+# `Settings` joins them, on top of the preset. A task's class adds the rest. `Settings` is frozen and rejects unknown names. Python accepts `True` as the number 1, and most string settings are paths. Truth values in place of numbers and impossible file names are therefore rejected here, once. `recipe` returns only the settings that change the result:
 
 # %%
 config = Config(preset="paper", lr=0.1, device="cpu")
@@ -332,8 +332,7 @@ def settings_class(
     if not isinstance(task, str) or task not in TASKS:
         hint = did_you_mean(task, list(TASKS)) if isinstance(task, str) else ""
         raise UserError(f"task={shown(task)} is not known{hint} (there are {', '.join(TASKS)})")
-    found: type[Settings] = resolve(TASKS[task][0])
-    return found
+    return resolve(TASKS[task][0])  # type: ignore[no-any-return]
 
 
 def task_of(
@@ -348,9 +347,9 @@ def task_of(
 
 
 # %% [markdown]
-# ### From four sources to one `Config`
+# ### From all sources to one `Config`
 #
-# `configure` collects the settings of all sources and hands them to the class of the task, which validates them once. A setting that will have no effect is reported, because whoever passed it probably expected one. Some flags of the official script and of guides meant something else, or nothing. They are rejected, and the message names the flag of today. Other names known from guides, such as `data_path`, keep working:
+# `configure` collects the settings of all sources and hands them to the class of the task, which validates them once. A setting that will have no effect is reported, because whoever passed it probably expected one. Some names known from guides, such as `data_path`, keep working:
 
 # %%
 with warnings.catch_warnings(record=True, action="always") as caught:
@@ -404,44 +403,6 @@ def configure(
     return config
 
 
-RETIRED = {
-    "anyway": "is retired: score the runs alike, or compare one run after the other",
-    "watch": "is retired: learning_curves(folder) of mshnet.show draws a run that still trains",
-    "tensorboard": "is retired: learning_curves(folder) of mshnet.show, or the run's log.jsonl",
-    "mode": "is retired: use `mshnet train` or `mshnet test`",
-    "multi_gpus": "is retired: use --num-devices N",
-    "if_checkpoint": "is retired: run the same command again to resume; --resume names another run",
-    "ckpt_every": "is retired: a checkpoint is written after every epoch",
-    "checkpoint": "is retired: use --weight-path FILE",
-    "analyze_temporal": "is retired: `mshnet predict` writes the evidence over time",
-    "compare_paper": "is retired: the guide has the published numbers; `mshnet compare` has ours",
-    "lr_rule": "is retired: use --lr; with 4 times the batch twice the learning rate",
-    "mirror_rate": "is retired: files are copied to --mirror-dir as fast as the disk takes them",
-    "baseline": "is retired: python results/baseline/beside.py",
-    "largest_batch": "is retired: `mshnet bench --batch-size N` measures the memory of N and 4 N",
-    "recursive": "is retired: name a pattern, such as 'DIR/**'",
-    "rate": "is retired: multiply the measured time by the price of your device",
-    "profile": "is retired: use `with torch.profiler.profile():` around train(config)",
-    "debug_xla": "is retired: set XLA_FLAGS=--xla_dump_to=DIR before the start",
-    "compile": "is retired: leave it out; it was not faster, and on an H200 its loss was NaN",
-    "on_out_of_memory": "is retired: a batch that is too large names the --micro-batch to use",
-    "use_tpu": "is retired: use --device xla",
-    "weights_only": "is retired: best.pt alone can be scored; `mshnet export` makes it smaller",
-    "json": "is retired: in Python, mshnet.doctor.doctor(config).lines has the same lines",
-    "format": "is retired: `mshnet export` writes what --output ends in",
-    "pack": "is retired: `tar -czf RUN.tar.gz RUN` makes one file of a run",
-    "backbone_weights": "is retired: use --weight-path FILE; the guide on signs makes this file",
-    "method": "is retired: pictures are drawn by diffusion; `--samples 1` draws one",
-    "frequency_axis": "is retired: the spectrum goes over the channels of a frame, as published",
-    "flip": "is retired (of sign language): leave it out, because signs differ by their hand",
-    "vocabulary": "is retired: leave it out; the glosses are those of the training part",
-    "hot_pixels": "is retired: leave it out; a simulated sensor has two",
-    "time_jitter": "is retired: leave it out; simulated times have a spread of 0.5 ms",
-}
-RETIRED_RECIPE = {  # retired settings: the value of runs that still resume
-    **{"lr_rule": "fixed", "flip": False, "vocabulary": "", "hot_pixels": 2},
-    "time_jitter": "0.5ms",
-}
 ALIASES = {
     "data_path": "dataset_dir",
     "data_dir": "dataset_dir",
@@ -548,7 +509,7 @@ def run_name(config: Settings) -> str:  # such as "nuaa-sirst-1f0c2a9b"
 # %% [markdown]
 # ### Errors of one line
 #
-# `UserError` marks mistakes of the user. The command line prints the line and exits with status 2; a notebook shows the line instead of forty frames of our code. pydantic compares a value with the definition of its setting and states what is accepted. An unknown name gets the nearest known one. A value may come from a damaged file, with line breaks, with characters that move a terminal's cursor, or with a million letters. `shown` shortens a value, and `one_line` keeps every error one printable line: it escapes control characters and leaves out the middle of a long text:
+# `UserError` marks mistakes of the user. The command line prints the line and exits with status 2; a notebook shows the line instead of forty frames of our code. pydantic compares a value with the definition of its setting and states what is accepted. For an unknown name the error suggests the nearest known one. Some flags of the official script, of guides and of earlier releases meant something else, or nothing: `RETIRED` has what to use today. A value may come from a damaged file, with line breaks, with characters that move a terminal's cursor, or with a million letters. `shown` shortens a value, and `one_line` keeps every error one printable line: it escapes control characters and leaves out the middle of a long text:
 
 # %%
 print(one_line("a line\nbreak, and " + 500 * "very " + "long", 60), shown("x" * 999)[:9])
@@ -661,6 +622,45 @@ def counted(count: int, what: str) -> str:
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
+RETIRED = {
+    "anyway": "is retired: score the runs alike, or compare one run after the other",
+    "watch": "is retired: learning_curves(folder) of mshnet.show draws a run that still trains",
+    "tensorboard": "is retired: learning_curves(folder) of mshnet.show, or the run's log.jsonl",
+    "mode": "is retired: use `mshnet train` or `mshnet test`",
+    "multi_gpus": "is retired: use --num-devices N",
+    "if_checkpoint": "is retired: run the same command again to resume; --resume names another run",
+    "ckpt_every": "is retired: a checkpoint is written after every epoch",
+    "checkpoint": "is retired: use --weight-path FILE",
+    "analyze_temporal": "is retired: `mshnet predict` writes the evidence over time",
+    "compare_paper": "is retired: the guide has the published numbers; `mshnet compare` has ours",
+    "lr_rule": "is retired: use --lr; with 4 times the batch twice the learning rate",
+    "mirror_rate": "is retired: files are copied to --mirror-dir as fast as the disk takes them",
+    "baseline": "is retired: python results/baseline/beside.py",
+    "largest_batch": "is retired: `mshnet bench --batch-size N` measures the memory of N and 4 N",
+    "recursive": "is retired: name a pattern, such as 'DIR/**'",
+    "rate": "is retired: multiply the measured time by the price of your device",
+    "profile": "is retired: use `with torch.profiler.profile():` around train(config)",
+    "debug_xla": "is retired: set XLA_FLAGS=--xla_dump_to=DIR before the start",
+    "compile": "is retired: leave it out; it was not faster, and on an H200 its loss was NaN",
+    "on_out_of_memory": "is retired: a batch that is too large names the --micro-batch to use",
+    "use_tpu": "is retired: use --device xla",
+    "weights_only": "is retired: best.pt alone can be scored; `mshnet export` makes it smaller",
+    "json": "is retired: in Python, mshnet.doctor.doctor(config).lines has the same lines",
+    "format": "is retired: `mshnet export` writes what --output ends in",
+    "pack": "is retired: `tar -czf RUN.tar.gz RUN` makes one file of a run",
+    "backbone_weights": "is retired: use --weight-path FILE; the guide on signs makes this file",
+    "method": "is retired: pictures are drawn by diffusion; `--samples 1` draws one",
+    "frequency_axis": "is retired: the spectrum goes over the channels of a frame, as published",
+    "flip": "is retired (of sign language): leave it out, because signs differ by their hand",
+    "vocabulary": "is retired: leave it out; the glosses are those of the training part",
+    "hot_pixels": "is retired: leave it out; a simulated sensor has two",
+    "time_jitter": "is retired: leave it out; simulated times have a spread of 0.5 ms",
+}
+RETIRED_RECIPE = {  # retired settings: the value of runs that still resume
+    **{"lr_rule": "fixed", "flip": False, "vocabulary": "", "hot_pixels": 2},
+    "time_jitter": "0.5ms",
+}
+
 # %% [markdown]
 # ### Damaged files
 #
@@ -720,7 +720,7 @@ def read_record(path: Path) -> dict[str, Any]:
 # 2. A run was interrupted on a GPU. May it be resumed on a CPU, and with twice the batch?
 #    <details><summary>Answer</summary>
 #
-#    On a CPU, yes: `device` is a runtime setting, and the name of the run stays. Twice the batch changes the result. It gives another name, and so another run.
+#    On a CPU, yes: `device` is a runtime setting, and the name of the run stays. Twice the batch changes the result. It gives another name, and so another run. With `--resume`, or with the same `--output-dir`, it is refused.
 #    </details>
 # 3. Why does an unknown setting in a notebook raise an error, when Python itself accepts any variable?
 #    <details><summary>Answer</summary>

@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psutil
 
@@ -38,13 +38,12 @@ from mshnet.core import Settings, UserError, reason, run_name
 # %% [markdown]
 # ## The same settings on three machines
 #
-# Both services set an environment variable in every session. Here we pretend to be on each machine in turn. Where would it put a run with these settings, and after how many hours would it stop?
+# Both services set an environment variable in every session. Here we pretend to be on each machine in turn. Where would it put a run with these settings, and after how many hours would it stop? (`here` is your machine.)
 
 # %%
 for variable in ("COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE", "HOME"):
     place = where({variable: "Batch"})
-    folder = str(run_folder(Config(seed=1), place)).lstrip("/")
-    print(folder, session_hours(place, {}))
+    print(f"{place.name}:{run_folder(Config(seed=1), place)}, {session_hours(place, {})} hours")
 
 
 # %% [markdown]
@@ -123,10 +122,11 @@ def first_process(environ: Mapping[str, str] = os.environ) -> bool:
     return environ.get("RANK", "0") == "0"
 
 
-def say(text: str) -> None:
-    "Print a line for the user, from the first process only."
+def say(text: str, file: Any = None) -> None:  # None: on stdout
+    "Print a line, from the first process only; nothing if the terminal is gone."
     if first_process():
-        print(text, flush=True)
+        with contextlib.suppress(OSError, ValueError):
+            print(text, file=file, flush=True)
 
 
 @contextlib.contextmanager
@@ -159,10 +159,6 @@ def megabytes(size: float) -> str:
     return f"{number:.0f} {unit}" if number >= 10 else f"{number:.1f} {unit}"
 
 
-# %%
-where({}).note, where({"COLAB_RELEASE_TAG": "release"}) == COLAB, megabytes(14_658_415)
-
-
 # %% [markdown]
 # A run has one folder: `output_dir`, or the folder of the run to resume, or a folder that is named after the recipe, where this machine keeps runs.
 #
@@ -171,10 +167,10 @@ where({}).note, where({"COLAB_RELEASE_TAG": "release"}) == COLAB, megabytes(14_6
 # | `max_hours` | a run stops |
 # |---|---|
 # | not set | half an hour before the service's limit, counted from the start of this process |
-# | below that limit | after so many hours of the run, or at the limit above |
+# | below that limit | after so many hours of this command, or at the limit above |
 # | above it | after so many hours of this process: it replaces the limit |
 #
-# A restarted kernel counts from zero although its session does not: set `max_hours` to what is left. We count with a monotonic clock, because the system's time may jump.
+# A restarted kernel counts from zero although its session does not: set `max_hours` to what is left.
 
 # %%
 #| export
@@ -221,9 +217,7 @@ def session_seconds() -> float:
 #
 # If the connection to the Drive hangs, even the check whether its folder exists blocks, in a system call that Python cannot interrupt. Therefore a daemon thread makes the check, and we wait a limited time. A Drive that does not respond counts as not mounted.
 #
-# Mounting opens a window that asks for permission. The user may close it, or a company's account may forbid it. `google.colab.drive.mount` raises several kinds of exceptions for that. While the window is open it waits, and the notebook's stop button ends that.
-#
-# The result is always one line, and training continues without the Drive. (We had no Colab. The tests use a mock object that behaves as its public source does.)
+# Mounting opens a window that asks for permission. The user may close it, or a company's account may forbid it. `google.colab.drive.mount` raises several kinds of exceptions for that. While the window is open it waits, and the notebook's stop button ends that. The result is always one line, and training continues without the Drive. (We had no Colab. The tests use a mock object that behaves as its public source does.)
 
 # %%
 #| export
@@ -273,12 +267,12 @@ class Site(NamedTuple):
     "Where a run lies, where it is copied to, and how long it may take here."
 
     folder: Path
-    mirror: Path | None  # None: its files are not copied
-    copies: list[Path]  # folders that may hold a copy of it
+    mirror: Path | None  # folder of its backup; None: its files are not copied
+    copies: list[Path]  # folders that may hold a copy of it, to restore it from
     programs: Path  # folder of programs compiled for a TPU
-    seconds: float  # that are left for it; infinite where sessions do not end
-    hours: float  # that will be over then
-    note: str = ""  # why there is no mirror, although one is wanted
+    seconds: float  # that the run may still take; infinite where sessions do not end
+    hours: float  # the limit that ends the run, for its message
+    note: str = ""  # why there is no backup, although one is wanted
 
 
 def site_of(config: Settings, place: Place | None = None, mount: bool = True) -> Site:
@@ -287,7 +281,7 @@ def site_of(config: Settings, place: Place | None = None, mount: bool = True) ->
     if mount:
         ask_for_drive(config)
     folder = run_folder(config, place)
-    mirror, note = _mirror_of(config, place, Path(os.path.abspath(folder)))
+    mirror, note = _backup_folder(config, place, Path(os.path.abspath(folder)))
     attached = _attached(place, Path(os.path.abspath(folder)))
     copies = [] if config.resume else [*filter(None, [mirror]), *attached]
     session = max(session_hours(place), config.max_hours)  # more hours are those of the session
@@ -299,25 +293,28 @@ def site_of(config: Settings, place: Place | None = None, mount: bool = True) ->
 def ask_for_drive(config: Settings) -> None:
     "Mount Google Drive in Colab if the data or the copies of a run lie there."
     place = where()
-    folders = [Path(config.dataset_dir) if config.dataset_dir else None, _mirrors(config, place)]
+    folders = [
+        Path(config.dataset_dir) if config.dataset_dir else None,
+        _backup_root(config, place),
+    ]
     asked = place.name == "colab" and any(on_drive(folder) for folder in folders if folder)
     if asked and not is_mounted():
         print(mount_drive())
 
 
-def _mirrors(config: Settings, place: Place) -> Path | None:
-    "The folder of all mirrors; None without `mirror_dir`, or if there is no Drive."
+def _backup_root(config: Settings, place: Place) -> Path | None:
+    "The folder of all backups; None without `mirror_dir`, or if there is no Drive."
     if config.mirror_dir == "drive":
         return MY_DRIVE / "mshnet" if place.name == "colab" else None
     folder = os.path.abspath(os.path.expanduser(config.mirror_dir))
     return Path(folder) if config.mirror_dir else None
 
 
-def _mirror_of(config: Settings, place: Place, folder: Path) -> tuple[Path | None, str]:
-    "The mirror of a run, or why there is none; UserError if it is the run folder itself."
+def _backup_folder(config: Settings, place: Place, folder: Path) -> tuple[Path | None, str]:
+    "The backup folder of a run, or why there is none; UserError if it is the run folder itself."
     if not config.mirror_dir:
         return None, ""
-    parent = _mirrors(config, place)
+    parent = _backup_root(config, place)
     if not parent or (on_drive(parent) and not is_mounted()):
         why = "is not mounted" if parent else "is mounted in Colab only"
         return None, f"mirror  Google Drive {why}: results stay in {folder}"
@@ -338,9 +335,10 @@ def _attached(place: Place, folder: Path) -> list[Path]:
 
 # %%
 stick = Config(mirror_dir="/media/stick", output_dir="runs/mine", max_hours=2)
-ask_for_drive(stick)  # which needs none
-print(mount_drive(), session_seconds() > 0)
-site_of(stick)
+ask_for_drive(stick)  # asks nothing: neither the data nor the backup are on the Drive
+print(mount_drive())
+print(site_of(stick))
+assert session_seconds() > 0
 
 
 # %% [markdown]

@@ -46,7 +46,7 @@ from mshnet.places import Place, heartbeat, is_mounted, megabytes, mount_drive, 
 # %% [markdown]
 # ## The lists that come with the library
 #
-# Three data sets can be named without a path, and their lists come with the library (`mshnet/lists`). The default lists are those that most papers use, as in the toolbox XinyiYing/BasicIRSTD (95650c3). The authors of NUAA-SIRST published two different splits, of 427 and of 320 images; their names end in `-authors427` and `-authors320`. These are the numbers of images. The lists of different origins overlap: never score weights of one by another.
+# Three data sets can be named without a path, and their lists come with the library (`mshnet/lists`). The default lists are those that most papers use, as in the toolbox XinyiYing/BasicIRSTD (95650c3). The authors of NUAA-SIRST published two different splits, of 427 and of 320 images; their names contain `-authors427` and `-authors320`. A training list shares images with the test lists of another origin. Score weights only on the test list that belongs to their training list. The numbers of images:
 
 # %%
 {name: len(file.read_text().split()) for name, file in shipped_lists().items()}
@@ -110,7 +110,9 @@ def _candidates(text: str, place: Place) -> Iterator[Path]:
 #
 # Several processes of one machine (one per GPU) arrive here at the same time. The first takes a lock, unpacks to a scratch folder and renames that. A rename is atomic, so no process sees half a data set. If a process is killed, the system releases its lock, and the next process deletes the scratch folder and begins again.
 #
-# An archive is unpacked to a folder with its name and eight digits of a hash of its path, size and time; a different archive of the same name gets a different folder. Many archives wrap everything in one folder (`sirst-master/`), which then is the data set. Python's `zipfile` compares checksums and cuts the part of a name that leads out of the folder. The name of a member is in UTF-8 if a flag says so. Without the flag, macOS writes UTF-8 all the same, Windows in Chinese GBK, and other systems code page 437. macOS stores an accented letter as two code points, and most lists as one; we store one.
+# An archive is unpacked to a folder with its name and eight digits of a hash of its path, size and time; a different archive of the same name gets a different folder. Many archives wrap everything in one folder (`sirst-master/`), which then is the data set. Python's `zipfile` compares checksums and cuts the part of a name that leads out of the folder.
+#
+# A flag marks a name as UTF-8. Without the flag, macOS writes UTF-8 all the same, Chinese Windows writes GBK, and other systems write code page 437. We take the first of the three that decodes the name. An accented letter is two code points on macOS and one in most lists. We store one.
 
 # %%
 #| export
@@ -194,7 +196,8 @@ with tempfile.TemporaryDirectory() as tmp:
         box.writestr("sirst-master/images/a.png", "a")
         box.writestr("sirst-master/masks/a.png", "b")
         box.writestr("__MACOSX/._a.png", "c")
-    found = unpack(archive, Path(tmp) / "data")
+    with contextlib.redirect_stdout(io.StringIO()):  # two lines, which name the temporary folder
+        found = unpack(archive, Path(tmp) / "data")
     print(found.name, sorted(p.relative_to(found).as_posix() for p in found.rglob("*.png")))
 
 
@@ -203,7 +206,7 @@ with tempfile.TemporaryDirectory() as tmp:
 #
 # We download archives of public repositories at a fixed commit, as GitHub packs them. (Pages of Google Drive and Baidu move, and ask for an account.) An archive may hold much more than one data set, in folders that its owner chose. We read it while it arrives, keep nothing but the images and masks of the data set, and stop after the last one.
 #
-# A file is recognised by its pixels. `tools/pixels.py` made the digests from the sets that our results were computed with. A file belongs to the data set if its name and its pixels do, whatever its folder. Compression and the number of equal channels do not count, and in a mask only zero or not. So a changed or damaged image cannot slip in: it is missing at the end, and the error names it. What one address lacks, the next may have. Nothing appears under the data set's name before it is complete.
+# A file is recognised by its pixels. `tools/pixels.py` made the digests from the sets that our results were computed with. A file belongs to the data set if its name and its pixels do, whatever its folder. The format, the compression and repeated grey channels make no difference. Of a mask we compare only which pixels are zero. So a changed or damaged image cannot slip in: it is missing at the end, and the error names it. What one address lacks, the next may have. Nothing appears under the data set's name before it is complete.
 #
 # **None of the addresses was tried.** Commits and file names are those in an index of public repositories; the tests use a local server.
 
@@ -298,7 +301,7 @@ def download(published: Published, local: Path) -> Path:
                 f"and run the same again, or get it by hand from {published.page} and use "
                 "--dataset-dir FOLDER"
             )
-        say(f"data    {name} is in {folder}, every pixel as published")
+        say(f"data    {name} is in {folder}, every pixel as in the sets of our results")
     return folder
 
 
@@ -349,12 +352,14 @@ def pixel_digests(
 
 
 # %%
-nuaa: Published = known("sirst")
-for image in (Image.linear_gradient("L"), Image.linear_gradient("L").convert("RGB")):
-    image.save(file := io.BytesIO(), "PNG")
-    print(pixel_digests(file.getvalue()))  # one channel, and three equal ones
+grey = Image.linear_gradient("L")
+grey.save(one := io.BytesIO(), "PNG")  # the same pixels in one channel, and in three equal ones
+grey.convert("RGB").save(three := io.BytesIO(), "BMP")
+digests = [pixel_digests(file.getvalue()) for file in (one, three)]
+print("as an image, as a mask:", *digests[0], "equal:", digests[0] == digests[1])
+nowhere = Published("NUAA-SIRST", known("sirst").page, archives=("http://127.0.0.1:1/a",))
 with tempfile.TemporaryDirectory() as tmp, expect_fail(UserError, contains="cannot be downloaded"):
-    download(nuaa._replace(archives=("http://127.0.0.1:1/a",)), Path(tmp))
+    download(nowhere, Path(tmp))
 
 # %% [markdown]
 # ## Questions

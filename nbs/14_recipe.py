@@ -68,8 +68,8 @@ class DataFields(Fields):
     (nuaa-sirst-trainval, nuaa-sirst-authors427-trainval, nuaa-sirst-authors320-trainval,
     nudt-sirst-trainval, irstd-1k-trainval); empty: detected automatically"""
     test_list: str = ""
-    """file of test names in the data set, or a list that comes with mshnet (as for train_list,
-    with test in place of trainval); empty: detected automatically"""
+    """file of test names in the data set, or a list that comes with mshnet, such as
+    nuaa-sirst-test; empty: detected automatically"""
     scenes: Annotated[int, Field(ge=4, le=100_000)] = 240
     "synthetic training scenes, without a data set"
     base_size: Side | Literal["native"] = 256

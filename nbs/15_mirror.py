@@ -36,7 +36,7 @@ from mshnet.places import has_checkpoint, megabytes
 # %% [markdown]
 # ## A run and its backup
 #
-# A run writes two checkpoints, and each is copied. `flush` reports what the backup holds. The backup also keeps the checkpoint before the last:
+# A run writes its log and a checkpoint in two epochs, and each is copied. `flush` reports what the backup holds. The backup also keeps the checkpoint before the last:
 
 # %%
 with tempfile.TemporaryDirectory() as tmp:
@@ -44,8 +44,9 @@ with tempfile.TemporaryDirectory() as tmp:
     source.mkdir()
     with Mirror(source, target) as copies:
         for text in ("epoch 1", "epoch 2"):
+            (source / "log.jsonl").write_text(text)
             (source / "last.pt").write_text(text)
-            copies.wake()
+            copies.notify()
             print(copies.flush(timeout=60).replace(tmp, ""))
     print({file.name: file.read_text() for file in sorted(target.glob("*.pt"))})
 
@@ -91,9 +92,9 @@ def _worth_more(target: Path, source: Path) -> str:
 # %% [markdown]
 # ### The copying thread
 #
-# After each write of the run the thread copies the changed files and rests for a minute; after failures it rests longer, up to five minutes. The thread is a daemon: a disk that hangs blocks neither the training nor the end of the process. It raises no error. It reports a problem once, reports once more when the problem is over, and the training continues. An error with one file does not stop the others, because a disk may be too full for a checkpoint but not for the log.
+# The first round writes a marker file into the backup, and nothing is written where this marker is missing. If a Drive is unmounted, an empty folder of the local disk is left in its place: it has no marker, so it stays empty. The marker differs from session to session: of two sessions that copy the same run, the later one continues; the earlier one stops copying and reports it. A new session has no list of what the backup holds; a file of the same size and digest counts as copied.
 #
-# A new session has no list of what the backup holds, and a file of the same size and digest counts as copied. An unmounted Drive leaves an empty folder of the local disk in its place. Therefore the first round marks the backup with a file, and nothing is written where this marker is missing. It differs from session to session. Of two sessions that copy the same run, the later one continues; the earlier one stops copying and reports it.
+# After each write of the run the thread copies the changed files and rests for a minute; after failures it rests longer, up to five minutes. It is a daemon: a disk that hangs blocks neither the training nor the end of the process. It raises no error. It reports a problem once, and once more when the problem is over. An error with one file does not stop the others, because a disk may be too full for a checkpoint but not for the log.
 #
 # At the end `flush` copies the rest without pauses, waits a limited time, and returns a line that reports where every file is, because the user may have to copy some files before the session is deleted.
 #
@@ -107,7 +108,7 @@ with tempfile.TemporaryDirectory() as tmp:
     for epoch, (old, new) in enumerate([(drive, drive), (drive, away), (away, drive)]):
         old.rename(new)
         (run / "last.pt").write_text(f"epoch {epoch}")
-        copies.round()
+        copies.copy_once()
 
 
 # %%
@@ -122,38 +123,38 @@ class Mirror:
         pause: float = 60.0,  # seconds between two rounds
         say: Callable[[str], object] = print,  # gets one line for a problem and one for its end
     ) -> None:
-        self.source, self.target, self.wanted = source, target or source, target is not None
+        self.source, self.target, self.enabled = source, target or source, target is not None
         self.pause, self.say = pause, say
         self.copied: dict[str, Stamp | None] = {}  # what the target holds
         self.token, self.claimed = uuid.uuid4().hex.encode(), False
         self.parent: os.stat_result | None = None  # of the target, as it was at first
         self.problem, self.reported = "", ""  # of the last round; the last reported one
-        self.busy, self.changed = threading.Lock(), threading.Event()
+        self.lock, self.changed = threading.Lock(), threading.Event()
         self.closed = threading.Event()
-        self.thread = threading.Thread(target=self.rounds, name="mirror", daemon=True)
+        self.thread = threading.Thread(target=self.copy_loop, name="mirror", daemon=True)
 
     def __enter__(self) -> "Mirror":
-        if self.wanted:
-            self.wake()
+        if self.enabled:
+            self.notify()
             self.thread.start()
         return self
 
     def __exit__(self, *_: Any) -> None:
         "End the thread after its current piece; a thread that hangs is left behind."
         self.closed.set()
-        self.wake()
+        self.notify()
         if self.thread.is_alive():
             self.thread.join(1.0)
 
-    def wake(self) -> None:
+    def notify(self) -> None:
         "Note that the run wrote a file; this never waits."
         self.changed.set()
 
     def flush(self, timeout: float) -> str:  # seconds
         "Copy the missing files within the timeout, and return one line of where every file is."
-        if not self.wanted:
+        if not self.enabled:
             return ""
-        worker = threading.Thread(target=self.hurry, daemon=True)
+        worker = threading.Thread(target=self.copy_now, daemon=True)
         worker.start()
         worker.join(timeout)
         late = f"not done after {timeout:.0f} s" if worker.is_alive() else ""
@@ -165,26 +166,26 @@ class Mirror:
         there = f"{len(names) - len(missing)} of {len(names)} files are in {self.target}"
         return f"mirror  {there}; missing: {', '.join(missing)} ({why}); they are in {self.source}"
 
-    def rounds(self) -> None:
+    def copy_loop(self) -> None:
         "Copy in rounds, until the backup is closed."
         failures = 0
         while self.changed.wait() and not self.closed.is_set():
             self.changed.clear()
-            failures = 0 if self.round() else failures + 1
+            failures = 0 if self.copy_once() else failures + 1
             if failures or self.missing():
-                self.wake()
+                self.notify()
             self.closed.wait(self.pause * min(5, 2**failures))
 
-    def hurry(self) -> None:
+    def copy_now(self) -> None:
         "Three rounds at most, without a rest."
         for _ in range(3):
-            if self.closed.is_set() or (self.round() and not self.missing()):
+            if self.closed.is_set() or (self.copy_once() and not self.missing()):
                 return
             self.closed.wait(min(1.0, self.pause))
 
-    def round(self) -> bool:  # whether it went well
+    def copy_once(self) -> bool:  # whether it went well
         "Copy the missing files as far as possible, and report a new problem or the end of one."
-        with self.busy:
+        with self.lock:
             try:
                 self.problem = self.copy_missing()
             except Exception as error:  # whatever it is, the training continues
@@ -268,19 +269,19 @@ class Mirror:
     def write(self, file: BinaryIO, piece: bytes) -> None:
         "Write a piece, unless the backup is closed."
         if self.closed.is_set():
-            raise OSError("the mirror is closed")
+            raise OSError("the backup is closed")
         file.write(piece)
 
 
 # %% [markdown]
 # ### Resume in a new session
 #
-# A new session has an empty disk. Therefore `bring_back` restores the run before training looks for it: from the backup, or on Kaggle from an earlier output that is attached as input; of several copies it takes the one with the most epochs. The checkpoint is copied last, and an interrupted copy is made again. Only the spare checkpoint comes after it, and replaces it if it is unreadable. A copy without a checkpoint is ignored. A copy that cannot be read is skipped with a warning, and nothing of it stays.
+# A new session has an empty disk. Therefore `bring_back` restores the run before training looks for it: from the backup, or on Kaggle from an earlier output that is attached as input; of several copies it takes the one with the most epochs. The checkpoint `last.pt` is copied after all other files, so an interrupted copy has none and is made again. Only the spare one, `previous.pt`, comes later: the run resumes from it if `last.pt` cannot be read. A copy without a checkpoint is ignored. A copy that cannot be read is skipped with a warning, and nothing of it stays.
 
 # %%
 #| export
 def bring_back(folder: Path, copies: list[Path]) -> Path | None:
-    "Copy a run back into its folder, unless that has a checkpoint; return the copy, and print it."
+    "Restore a run from a copy, unless its folder has a checkpoint; return the copy, and print it."
     if has_checkpoint(folder):
         return None
     found: list[tuple[int, Path]] = []
@@ -291,7 +292,7 @@ def bring_back(folder: Path, copies: list[Path]) -> Path | None:
     for _, copy in sorted(found, key=lambda pair: -pair[0]):
         with _skipped(copy):
             _take_files(copy, folder)
-            print(f"mirror  brought back from {copy}")
+            print(f"mirror  restored from {copy}")
             return copy
     return None
 

@@ -92,12 +92,13 @@ print(report(config)[0])
 #
 # ## What is a target?
 #
-# A mask holds labels. Published masks hold 0 and 255, or 0 and 1. Label tools write the numbers of objects, or colours. An image without a target may hold a few stray pixels of 1. One mask alone is therefore ambiguous, and all masks of a data set decide together:
+# A mask holds labels. Published masks hold 0 and 255, or 0 and 1. Label tools write the numbers of objects, or colours. An image without a target may hold a few stray pixels of 1. One mask alone is therefore ambiguous, and all masks of a data set decide together. (Values of 16 bits are divided by 257 first.)
 #
 # | masks of the data set | target |
 # |---|---|
-# | 0 and 1, or 0 and 255, or greys up to a value above 64 of which some are missing (16-bit values are divided by 257 first) | above half of the largest value |
-# | numbers of objects: up to 64, or 1, 2, 3 ... without a gap | above 0 |
+# | 0 and one other value, such as 1 or 255 | the other value |
+# | numbers of objects: whole numbers up to 64, or 1, 2, 3 ... without a gap | above 0 |
+# | other greys | above half of the largest value |
 # | a colour in any of them | every colour but black |
 # | one colour everywhere, and the shape in the alpha channel | above half of its opacity |
 #
@@ -111,7 +112,7 @@ for scale in (None, 255 / 2):
 # %% [markdown]
 # ## Which images may a run learn from?
 #
-# Never from those of the test list. With `choose="last"`, the default, a run trains on the whole training list. With `choose="val"` the seed holds a part of the training list out, so that the best epoch is not selected on the images on which it is evaluated. The lists of `--split` divide by image. Neighbouring frames of a video are almost equal, and a test on them is not independent: write the lists of a video yourself. The splits of a run on 20 synthetic scenes, which a run without a data set uses:
+# Never from those of the test list. With `choose="last"`, the default, a run trains on the whole training list. With `choose="val"` the seed holds a part of the training list out, so that the best epoch is not selected on the images on which it is evaluated. The lists of `--split` divide by image. Neighbouring frames of a video are almost equal, and a test on them is not independent: write the lists of a video yourself. Here are the splits of 20 synthetic scenes:
 
 # %%
 for choose in ("last", "val"):
@@ -119,198 +120,103 @@ for choose in ("last", "val"):
     print(choose, {name: len(split) for name, split in parts.items()})
 
 # %% [markdown]
-# ## The machinery: one file
+# ## The machinery: a split
 #
-# Published sets hold grey, RGB, RGBA and palette files, sometimes mixed in one folder. Pillow converts all of them to RGB, as in the official code. Where the three channels agree, one is kept. A frame of 16 bits or floats is stretched to 8 bits with a warning, because Pillow would clip it at 255 ([frames](23_frames.ipynb) shows how). A FLIR camera's JPEG shows colours, a logo and a scale, and also stores the temperatures. We read the temperatures, with the package flyr; without it the file is an error. We apply the EXIF orientation, as image viewers do.
+# A split holds one list of pairs in order. Its 8-bit pixels are read once and stay in memory if they fit. A larger data set stays in its files, and each pair is read when a batch needs it. Both look like one sequence of pairs. The hash of a split covers names and pixels. It shows whether two runs are comparable, which names alone do not: folders are renamed and lists are edited. Each image has a digest too. The seed decides which images are held out, and `hash_of_all` is the same for every seed. Training and test scenes have different seeds. The same images in another order have another hash, and the same digests:
+
+# %%
+turned = train.part("train", [2, 1, 0])
+print(train.hash, turned.hash, data.image_digests([train]) == data.image_digests([turned]))
 
 # %%
 #| export
-DEEP = ("I", "F")  # the first letters of Pillow's modes with more than 8 bits
+Pair = tuple[np.ndarray, np.ndarray]  # image [H,W] grey or [H,W,3], uint8; mask [H,W] uint8, 0 or 1
 
 
-def _mode_of(file: Image.Image) -> str:
-    "Pillow's mode of an image; F for a FLIR camera's JPEG, which has a segment with temperatures."
-    segments = getattr(file, "applist", ())
-    return "F" if any(content[:5] == b"FLIR\0" for _, content in segments) else file.mode
+class _Digests:
+    "What identifies images with their masks, which are added in the order of a list."
+
+    def __init__(self) -> None:
+        self.whole = hashlib.sha256()  # of all in order
+        self.single = set[bytes]()  # of each name with its image and mask
+        self.images = set[str]()  # twelve digits of each image
+
+    def add(self, name: str, image: np.ndarray, mask: np.ndarray) -> None:
+        "Add the next image."
+        pixels = image.tobytes()
+        record = f"{name}{image.shape}{mask.shape}".encode() + pixels + mask.tobytes()
+        self.whole.update(record)
+        self.single.add(hashlib.sha256(record).digest())
+        self.images.add(hashlib.sha256(f"{image.shape}".encode() + pixels).hexdigest()[:12])
 
 
-def one_channel(rgb: np.ndarray) -> np.ndarray:
-    "An image [H,W,3] as [H,W] where its channels agree, else unchanged."
-    red = rgb[..., 0]
-    grey = all(np.array_equal(red, rgb[..., k]) for k in (1, 2))
-    return np.ascontiguousarray(red if grey else rgb)
+@dataclass(frozen=True)
+class Split:
+    "Images with their masks of one list of a data set, in its order."
+
+    name: str  # "train", "val" or "test"
+    names: tuple[str, ...]
+    pairs: Sequence[Pair]  # a tuple in memory, or `InFiles`
+    source: str  # data set's name
+
+    def __len__(self) -> int:
+        "Number of images."
+        return len(self.names)
+
+    def part(self, name: str, indices: Sequence[int]) -> "Split":
+        "A new split of the images at these indices."
+        names = tuple(self.names[i] for i in indices)
+        pairs: Any = self.pairs
+        pairs = tuple(pairs[i] for i in indices) if self.in_memory else replace(pairs, names=names)
+        return Split(name, names, pairs, self.source)
+
+    @property
+    def in_memory(self) -> bool:
+        "Whether the pixels lie in memory and not in their files."
+        return isinstance(self.pairs, tuple)
+
+    @cached_property
+    def digests(self) -> _Digests:
+        "What identifies its images; `_read_split` fills it while it reads a whole split."
+        found = _Digests()
+        for name, pair in zip(self.names, _pairs_of(self), strict=True):
+            found.add(name, *pair)
+        return found
+
+    @property
+    def hash(self) -> str:
+        "Twelve digits of the names and every pixel, in list order."
+        return self.digests.whole.hexdigest()[:12]
 
 
-def pixels_of(
-    file: Image.Image,  # opened, at one of its pages
-) -> np.ndarray:  # [H,W] or [H,W,3] uint8
-    "The pixels of an image file as 8-bit grey or colour."
-    if not _mode_of(file).startswith(DEEP):
-        if _has_deep_channels(file):
-            raise UserError("16 bits in several channels: save one of them, or 8 bits")
-        file = ImageOps.exif_transpose(file)
-        return np.array(file) if file.mode == "L" else one_channel(np.asarray(file.convert("RGB")))
-    values = _deep_values(file)
-    low, high = grey_range(values)
-    values -= low  # in place: these are eight bytes a pixel
-    values *= 255
-    values /= (high - low) or 1  # a frame of one value becomes black
-    return values.round(out=values).clip(0, 255, out=values).astype(np.uint8)
+def _pairs_of(split: Split) -> Iterator[Pair]:
+    "All images with their masks, in order, with few in memory at a time."
+    yield from prefetch(split.pairs.__getitem__, range(len(split)), 4)
 
 
-def grey_range(values: np.ndarray) -> tuple[float, float]:
-    "The values of a deep frame [H,W] that become black and white: the extremes but for outliers."
-    step = [slice(None, None, 1 + length // 4096) for length in values.shape]
-    low, high = np.percentile(values[*step], (2, 99.5))
-    reach = 2 * (high - low) or np.inf  # a frame of nearly one value has no outliers
-    return float(max(values.min(), low - reach)), float(min(values.max(), high + reach))
+def image_digests(parts: Iterable[Split]) -> set[str]:
+    "Twelve digits for the pixels of each image, which identify it under any name."
+    return set[str]().union(*(split.digests.images for split in parts))
 
 
-def _deep_values(file: Image.Image) -> np.ndarray:
-    "The values [H,W] of an image of 16 bits or floats, more is brighter; UserError for NaN."
-    radiometric = _mode_of(file) != file.mode
-    upright = ImageOps.exif_transpose(_temperatures(file) if radiometric else file)
-    values = np.array(upright, np.float64)
-    if not np.isfinite([values.min(), values.max()]).all():
-        raise UserError("pixels are NaN or infinite")
-    if getattr(file, "tag_v2", {}).get(262) == 0:  # a TIFF file whose 0 is white
-        np.subtract(values.max(), values, out=values)
-    return values
+def hash_of_all(parts: Iterable[Split]) -> str:
+    "Twelve digits for the images of all splits, whichever split an image is in."
+    single = set[bytes]().union(*(split.digests.single for split in parts))
+    return hashlib.sha256(b"".join(sorted(single))).hexdigest()[:12]
 
 
-def _temperatures(file: Image.Image) -> Image.Image:
-    "The kelvins in a FLIR camera's JPEG, turned as its image is; UserError if there are none."
-    todo = "to use its colours instead, save it as PNG"
-    if not importlib.util.find_spec("flyr"):
-        raise UserError(f"temperatures of FLIR need the package flyr (pip install flyr); {todo}")
-    try:
-        import flyr
-
-        with open(getattr(file, "filename", ""), "rb") as stream:
-            kelvins = Image.fromarray(np.float32(flyr.unpack(stream).kelvin))
-        kelvins.info["exif"] = file.getexif().tobytes()
-    except Exception:  # flyr raises many kinds for bytes that make no sense
-        raise UserError(f"the temperatures of FLIR cannot be read; {todo}") from None
-    return kelvins
+def _scenes_of(config: Config, names: Sequence[str]) -> dict[str, Split]:
+    "The synthetic scenes of a run; four for training to one for the test."
+    count = {"train": config.scenes, "test": max(config.scenes // 4, 1)}
+    side = 256 if config.base_size == "native" else config.base_size
+    return {name: scenes(name, count[name], side) for name in names}
 
 
-def _has_deep_channels(file: Image.Image) -> bool:
-    "Whether an image has several channels of 16 bits. Pillow reads wrong bytes of them, or half."
-    bits = getattr(file, "tag_v2", {}).get(258, ())  # BitsPerSample, of TIFF files alone
-    forms = str([part[3] for part in getattr(file, "tile", ())])
-    return (len(bits) > 1 and max(bits) > 8) or bool(re.search(r"(RGB|LA)\w*;16", forms))
-
-
-def read_image(
-    path: Path,
-) -> tuple[np.ndarray, str, int]:  # [H,W] or [H,W,3] uint8; the mode, such as "RGBA"; pages
-    "Read the first page of an image file; UserError or any of Pillow's errors if it is unreadable."
-    with opened(path) as file:
-        pages = getattr(file, "n_frames", 1)
-        return pixels_of(file), _mode_of(file), pages
-
-
-# %% [markdown]
-# A mask is resized without mixing pixels. A file is opened only as PNG, BMP, JPEG, TIFF, WebP or GIF, whatever its suffix. Pillow reads forty more formats, and calls an external program (Ghostscript) for EPS. A file of a few kilobytes can hold an image of gigabytes, so the limit is 8192 by 8192 pixels. Pillow's own limit allows images of 3 GB each, and we read four at once. The mask above as its file holds it (without colours), and as it is read alone:
-
-# %%
-print(data.mask_values(masks / "0.png"), *read_mask(masks / "0.png", (1, 4)))
-
-# %%
-#| export
-_MOST_NUMBER, _DARKEST = 64, 31.0  # largest number of an object or class; of a colour that is black
-_TOO_DARK = "grey mask without a target after the cut at half of the largest value of all"
-_NOTES = {  # by what `_mask_scale` returns
-    0.0: "mask with the numbers of objects, in which all above 0 is target",
-    _DARKEST: "coloured mask, in which every colour but black is target",
-}
-
-
-def mask_values(
-    path: Path,
-) -> tuple[np.ndarray, bool]:  # [H,W] uint8, or float64 of a deep file; whether it has colours
-    "The values of a mask, of colours the largest channel; raises as `read_image`."
-    with opened(path) as file:
-        if file.mode.startswith(DEEP):  # which convert would clip at 255
-            deep = _deep_values(file)
-            deep.clip(0, out=deep)
-            return np.divide(deep, 257 if deep.max() > 255 else 1, out=deep), False
-        file = ImageOps.exif_transpose(file)
-        if file.mode in ("L", "1"):
-            return np.asarray(file.convert("L")), False
-        *colours, alpha = (np.asarray(file.convert("RGBA").getchannel(k)) for k in range(4))
-    if all(np.ptp(colour) == 0 for colour in colours) and np.ptp(alpha):
-        return alpha, False
-    visible = [np.where(alpha > 0, colour, 0) for colour in colours]
-    coloured = not all(np.array_equal(visible[0], other) for other in visible[1:])
-    return np.maximum.reduce(visible), coloured
-
-
-def _mask_scale(masks: Iterable[tuple[np.ndarray, bool]]) -> float:
-    "The largest value that is not target, decided by the `mask_values` of all masks of a data set."
-    any_coloured, levels = False, {0.0}
-    for values, coloured in masks:
-        any_coloured |= coloured
-        grey = values.dtype == np.uint8
-        found = np.flatnonzero(Image.fromarray(values).histogram()) if grey else np.zeros(0)
-        for row in () if grey else values:  # without a sorted copy of a large mask
-            found = np.union1d(found, row)[-1000:]
-        levels.update(found.astype(float).tolist())
-    top = max(levels)
-    whole = top > 1 and all(level.is_integer() for level in levels)
-    gapless = top < 255 and len(levels) == top + 1  # with 0
-    if any_coloured:
-        return _DARKEST
-    return 0.0 if whole and (top <= _MOST_NUMBER or gapless) else top / 2
-
-
-def read_mask(
-    path: Path,
-    size: tuple[int, int],  # height and width of its image
-    scale: float | None = None,  # of its data set; None: of this mask alone
-) -> tuple[np.ndarray, set[str]]:  # [H,W] uint8, 0 or 1; what is special about it
-    "Read a mask as 0 and 1, resized to `size` by nearest pixel; raises as `read_image`."
-    values, coloured = mask_values(path)
-    scale = _mask_scale([(values, coloured)]) if scale is None else scale
-    truth, notes = (values > scale).astype(np.uint8), set[str]()
-    if scale in _NOTES and values.max() > 1:
-        notes.add(_NOTES[scale])
-    elif values.any() and not truth.any():
-        notes.add(_TOO_DARK)
-    if truth.shape != size:
-        notes.add("mask of another size than its image, resized as labels")
-        truth = np.asarray(Image.fromarray(truth).resize(size[::-1], Image.Resampling.NEAREST))
-    return truth, notes
-
-
-KINDS = ("PNG", "BMP", "JPEG", "TIFF", "WEBP", "GIF")  # as Pillow calls them
-MOST_PIXELS = 8192 * 8192
-warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)  # this limit decides
-
-
-@contextlib.contextmanager
-def opened(path: Path, most: int = MOST_PIXELS) -> Iterator[Image.Image]:
-    "Open an image file without reading its pixels; raises as `read_image`."
-    try:
-        file = Image.open(path, formats=KINDS)
-    except UnidentifiedImageError:
-        if path.suffix.lower() not in (".tif", ".tiff"):
-            raise
-        todo = "save a TIFF file as 8 or 16 bits or 32-bit floats, grey"
-        raise UserError(f"unreadable image ({todo})") from None
-    except Image.DecompressionBombError:  # far beyond the limit
-        raise UserError(f"more than {most:,} pixels") from None
-    with file:
-        refuse_size(file, most)
-        yield file
-
-
-def refuse_size(file: Image.Image, most: int = MOST_PIXELS) -> None:
-    "Raise an error if an image, or a page of one, is too large or empty."
-    if file.width * file.height > most:
-        raise UserError(f"more than {most:,} pixels")
-    if not file.width * file.height:
-        raise OSError("an image without pixels")
+def scenes(name: str, count: int, size: int) -> Split:
+    "Synthetic scenes of size x size pixels; equal arguments give equal scenes."
+    kind = sum(name.encode())
+    pairs = tuple(scene(np.random.default_rng([kind, i]), size) for i in range(count))
+    return Split(name, tuple(f"{name}_{i:04d}" for i in range(count)), pairs, "scenes")
 
 
 # %% [markdown]
@@ -323,7 +229,7 @@ def refuse_size(file: Image.Image, most: int = MOST_PIXELS) -> None:
 # %%
 source: data.Source = data.find_source(config)
 print([path.name for path in source.lists.values()])
-print(read_image(data.find_file(source.images, "3"))[1:])
+print(data.read_image(data.find_file(source.images, "3"))[1:])
 
 # %%
 #| export
@@ -425,106 +331,6 @@ def _by_name(folder: Path, changed: int) -> dict[str, str]:
 
 
 # %% [markdown]
-# ### A split
-#
-# A split holds one list of pairs in order. Its 8-bit pixels are read once and stay in memory if they fit. A larger data set stays in its files, and each pair is read when a batch needs it. Both look like one sequence of pairs. The hash of a split covers names and pixels. It shows whether two runs are comparable, which names alone do not: folders are renamed and lists are edited. Each image has a digest too. The seed decides which images are held out, and `hash_of_all` is the same for every seed. Training and test scenes have different seeds. The same images in another order have another hash, and the same digests:
-
-# %%
-turned = train.part("train", [2, 1, 0])
-print(train.hash, turned.hash, data.image_digests([train]) == data.image_digests([turned]))
-
-# %%
-#| export
-Pair = tuple[np.ndarray, np.ndarray]  # image [H,W] grey or [H,W,3], uint8; mask [H,W] uint8, 0 or 1
-
-
-class _Digests:
-    "What identifies images with their masks, which are added in the order of a list."
-
-    def __init__(self) -> None:
-        self.whole = hashlib.sha256()  # of all in order
-        self.single = set[bytes]()  # of each name with its image and mask
-        self.images = set[str]()  # twelve digits of each image
-
-    def add(self, name: str, image: np.ndarray, mask: np.ndarray) -> None:
-        "Add the next image."
-        pixels = image.tobytes()
-        record = f"{name}{image.shape}{mask.shape}".encode() + pixels + mask.tobytes()
-        self.whole.update(record)
-        self.single.add(hashlib.sha256(record).digest())
-        self.images.add(hashlib.sha256(f"{image.shape}".encode() + pixels).hexdigest()[:12])
-
-
-@dataclass(frozen=True)
-class Split:
-    "Images with their masks of one list of a data set, in its order."
-
-    name: str  # "train", "val" or "test"
-    names: tuple[str, ...]
-    pairs: Sequence[Pair]  # a tuple in memory, or `InFiles`
-    source: str  # data set's name
-
-    def __len__(self) -> int:
-        "Number of images."
-        return len(self.names)
-
-    def part(self, name: str, indices: Sequence[int]) -> "Split":
-        "A new split of the images at these indices."
-        names = tuple(self.names[i] for i in indices)
-        pairs: Any = self.pairs
-        pairs = tuple(pairs[i] for i in indices) if self.in_memory else replace(pairs, names=names)
-        return Split(name, names, pairs, self.source)
-
-    @property
-    def in_memory(self) -> bool:
-        "Whether the pixels lie in memory and not in their files."
-        return isinstance(self.pairs, tuple)
-
-    @cached_property
-    def digests(self) -> _Digests:
-        "What identifies its images; `_read_split` fills it while it reads a whole split."
-        found = _Digests()
-        for name, pair in zip(self.names, _pairs_of(self), strict=True):
-            found.add(name, *pair)
-        return found
-
-    @property
-    def hash(self) -> str:
-        "Twelve digits of the names and every pixel, in list order."
-        return self.digests.whole.hexdigest()[:12]
-
-
-def _pairs_of(split: Split) -> Iterator[Pair]:
-    "All images with their masks, in order, with few in memory at a time."
-    yield from prefetch(split.pairs.__getitem__, range(len(split)), 4)
-
-
-def image_digests(parts: Iterable[Split]) -> set[str]:
-    "Twelve digits for the pixels of each image, which identify it under any name."
-    return set[str]().union(*(split.digests.images for split in parts))
-
-
-def hash_of_all(parts: Iterable[Split]) -> str:
-    "Twelve digits for the images of all splits, whichever split an image is in."
-    single = set[bytes]().union(*(split.digests.single for split in parts))
-    return hashlib.sha256(b"".join(sorted(single))).hexdigest()[:12]
-
-
-def _scenes_of(config: Config, names: Sequence[str]) -> dict[str, Split]:
-    "The synthetic scenes of a run; four for training to one for the test."
-    count = {"train": config.scenes, "test": max(config.scenes // 4, 1)}
-    side = 256 if config.base_size == "native" else config.base_size
-    return {name: scenes(name, count[name], side) for name in names}
-
-
-def scenes(name: str, count: int, size: int) -> Split:
-    "Synthetic scenes of size x size pixels; equal arguments give equal scenes."
-    kind = sum(name.encode())
-    pairs = tuple(scene(np.random.default_rng([kind, i]), size) for i in range(count))
-    return Split(name, tuple(f"{name}_{i:04d}" for i in range(count)), pairs, "scenes")
-
-
-# %% [markdown]
 # ### Lists and problems
 #
 # Reading collects the problems of images, and the caller decides. Lists come from all sorts of scripts: with or without suffixes, with slashes of either kind, with the paths of a different computer. A name that leads out of the folder is cut to its last part. Lists of absolute paths therefore work, and no list can make us read a file from elsewhere.
@@ -548,7 +354,7 @@ class Findings:
             lines.append(f"{kind}: {len(names)} ({first}{more})")
         return lines
 
-    def settle(self, on_bad_image: str = "stop") -> None:
+    def raise_or_warn(self, on_bad_image: str = "stop") -> None:
         "Raise UserError if images cannot be used and may not be skipped; warn of the rest."
         errors = self.lines(self.errors)
         if errors and on_bad_image != "skip":
@@ -680,12 +486,12 @@ def _read_split(
     part: str,  # "train" or "test"
     names: list[str],
     findings: Findings,
-    room: float,  # bytes of pixels to keep at most; beyond it, none are kept
+    max_bytes: float,  # bytes of pixels to keep at most; beyond it, none are kept
     config: Config,
 ) -> Split:
     "Read the images of a list once, and add the problems to `findings`."
     kept, good, digests = list[Pair](), list[str](), _Digests()
-    used, marked = 0, False  # bytes of pixels; whether any mask has a target
+    used, has_target = 0, False  # bytes of pixels; whether any mask has a target
     hashed = part == "test" or config.choose != "val"  # else its parts have hashes
     read = prefetch(partial(_check_pair, source, config.base_size), names, 4)
     for name, found in zip(names, read, strict=True):
@@ -699,15 +505,15 @@ def _read_split(
         if hashed:
             digests.add(name, *pair)
         used += sum(pixels.nbytes for pixels in pair)
-        marked |= bool(pair[1].any())
+        has_target |= bool(pair[1].any())
         kept.append(pair)
-        if used > room:
+        if used > max_bytes:
             kept.clear()
-    if good and not marked and {*good} & {*findings.warnings.get(_TOO_DARK, ())}:
+    if good and not has_target and {*good} & {*findings.warnings.get(_TOO_DARK, ())}:
         findings.errors["list of grey masks without a target (save targets as 255)"] += [part]
-    elif good and not marked:
+    elif good and not has_target:
         findings.warnings["no target in any mask of a list, so Pd is undefined"] += [part]
-    pairs = tuple(kept) if used <= room else InFiles(source, tuple(good))
+    pairs = tuple(kept) if used <= max_bytes else InFiles(source, tuple(good))
     split = Split(part, tuple(good), pairs, source.root.resolve().name)
     if hashed:
         split.__dict__["digests"] = digests  # where `cached_property` keeps it
@@ -786,7 +592,7 @@ def load_data(config: Config, names: Sequence[str] = ("train", "test")) -> Loade
 def splits(config: Config, names: Sequence[str] = ("train", "test")) -> dict[str, Split]:
     "The splits of a run, with choose='val' also val; UserError if the data cannot be used."
     parts, findings = load_data(config, names)
-    findings.settle(config.on_bad_image)
+    findings.raise_or_warn(config.on_bad_image)
     if empty := [name for name, split in parts.items() if not len(split)]:
         raise UserError(f"{parts[empty[0]].source}: no {empty[0]} image can be read")
     made = dict(parts)
@@ -812,8 +618,9 @@ def splits(config: Config, names: Sequence[str] = ("train", "test")) -> dict[str
 # With `cache="stream"` the pixels stay in their files. Beside the splits there are findings, here the three warnings of the broken folder:
 
 # %%
-parts, findings = load_data(Config(dataset_dir=config.dataset_dir, cache="stream"))
-print(isinstance(parts["test"].pairs, InFiles), *Findings.lines(findings.warnings), sep="\n")
+parts, findings = data.load_data(Config(dataset_dir=config.dataset_dir, cache="stream"))
+print("streamed:", isinstance(parts["test"].pairs, data.InFiles))
+print(*data.Findings.lines(findings.warnings), sep="\n")
 
 
 # %%
@@ -866,8 +673,6 @@ def _names_with_masks(source: Source) -> list[str]:
     return found
 
 
-# %%
-#| export
 def _describe(split: Split) -> list[str]:
     "Counts, sizes and target areas of a split, in a few lines."
     sizes, areas, empty, grey = set[tuple[int, ...]](), list[float](), 0, 0
@@ -897,6 +702,202 @@ def report(config: Config) -> tuple[str, bool]:
     lines += [f"{bad}: {line}" for line in Findings.lines(findings.errors)]
     lines += [f"warning: {line}" for line in Findings.lines(findings.warnings)]
     return "\n".join(lines), usable
+
+
+# %% [markdown]
+# ### One file
+#
+# Published sets hold grey, RGB, RGBA and palette files, sometimes mixed in one folder. Pillow converts all of them to RGB, as in the official code. Where the three channels agree, one is kept. A frame of 16 bits or floats is stretched to 8 bits with a warning, because Pillow would clip it at 255 ([frames](23_frames.ipynb) shows how). A FLIR camera's JPEG shows colours, a logo and a scale, and also stores the temperatures. We read the temperatures, with the package flyr; without it the file is an error. We apply the EXIF orientation, as image viewers do.
+
+# %%
+#| export
+DEEP = ("I", "F")  # the first letters of Pillow's modes with more than 8 bits
+
+
+def _mode_of(file: Image.Image) -> str:
+    "Pillow's mode of an image; F for a FLIR camera's JPEG, which has a segment with temperatures."
+    segments = getattr(file, "applist", ())
+    return "F" if any(content[:5] == b"FLIR\0" for _, content in segments) else file.mode
+
+
+def one_channel(rgb: np.ndarray) -> np.ndarray:
+    "An image [H,W,3] as [H,W] where its channels agree, else unchanged."
+    red = rgb[..., 0]
+    grey = all(np.array_equal(red, rgb[..., k]) for k in (1, 2))
+    return np.ascontiguousarray(red if grey else rgb)
+
+
+def pixels_of(
+    file: Image.Image,  # opened, at one of its pages
+) -> np.ndarray:  # [H,W] or [H,W,3] uint8
+    "The pixels of an image file as 8-bit grey or colour."
+    if not _mode_of(file).startswith(DEEP):
+        if _has_deep_channels(file):
+            raise UserError("16 bits in several channels: save one of them, or 8 bits")
+        file = ImageOps.exif_transpose(file)
+        return np.array(file) if file.mode == "L" else one_channel(np.asarray(file.convert("RGB")))
+    values = _deep_values(file)
+    low, high = grey_range(values)
+    values -= low  # in place: these are eight bytes a pixel
+    values *= 255
+    values /= (high - low) or 1  # a frame of one value becomes black
+    return values.round(out=values).clip(0, 255, out=values).astype(np.uint8)
+
+
+def grey_range(values: np.ndarray) -> tuple[float, float]:
+    "The values of a deep frame [H,W] that become black and white: the extremes but for outliers."
+    step = [slice(None, None, 1 + length // 4096) for length in values.shape]
+    low, high = np.percentile(values[*step], (2, 99.5))
+    reach = 2 * (high - low) or np.inf  # a frame of nearly one value has no outliers
+    return float(max(values.min(), low - reach)), float(min(values.max(), high + reach))
+
+
+def _deep_values(file: Image.Image) -> np.ndarray:
+    "The values [H,W] of an image of 16 bits or floats, more is brighter; UserError for NaN."
+    radiometric = _mode_of(file) != file.mode
+    upright = ImageOps.exif_transpose(_temperatures(file) if radiometric else file)
+    values = np.array(upright, np.float64)
+    if not np.isfinite([values.min(), values.max()]).all():
+        raise UserError("pixels are NaN or infinite")
+    if getattr(file, "tag_v2", {}).get(262) == 0:  # a TIFF file whose 0 is white
+        np.subtract(values.max(), values, out=values)
+    return values
+
+
+def _temperatures(file: Image.Image) -> Image.Image:
+    "The kelvins in a FLIR camera's JPEG, turned as its image is; UserError if there are none."
+    todo = "to use its colours instead, save it as PNG"
+    if not importlib.util.find_spec("flyr"):
+        raise UserError(f"temperatures of FLIR need the package flyr (pip install flyr); {todo}")
+    try:
+        import flyr
+
+        with open(getattr(file, "filename", ""), "rb") as stream:
+            kelvins = Image.fromarray(np.float32(flyr.unpack(stream).kelvin))
+        kelvins.info["exif"] = file.getexif().tobytes()
+    except Exception:  # flyr raises many kinds for bytes that make no sense
+        raise UserError(f"the temperatures of FLIR cannot be read; {todo}") from None
+    return kelvins
+
+
+def _has_deep_channels(file: Image.Image) -> bool:
+    "Whether an image has several channels of 16 bits. Pillow reads wrong bytes of them, or half."
+    bits = getattr(file, "tag_v2", {}).get(258, ())  # BitsPerSample, of TIFF files alone
+    forms = str([part[3] for part in getattr(file, "tile", ())])
+    return (len(bits) > 1 and max(bits) > 8) or bool(re.search(r"(RGB|LA)\w*;16", forms))
+
+
+def read_image(
+    path: Path,
+) -> tuple[np.ndarray, str, int]:  # [H,W] or [H,W,3] uint8; the mode, such as "RGBA"; pages
+    "Read the first page of an image file; UserError or any of Pillow's errors if it is unreadable."
+    with opened(path) as file:
+        pages = getattr(file, "n_frames", 1)
+        return pixels_of(file), _mode_of(file), pages
+
+
+# %% [markdown]
+# A mask is resized without mixing pixels. A file is opened only as PNG, BMP, JPEG, TIFF, WebP or GIF, whatever its suffix. Pillow reads forty more formats, and calls an external program (Ghostscript) for EPS. A file of a few kilobytes can hold an image of gigabytes, so the limit is 8192 by 8192 pixels. Pillow's own limit is 179 million pixels (0.5 GB as RGB, 1.4 GB as floats), and we read four at once. The mask of 0, 1 and 3 again: as its file holds it, without colours, and as it is read alone:
+
+# %%
+print(*data.mask_values(masks / "0.png"))
+print(*read_mask(masks / "0.png", (1, 4)))
+
+# %%
+#| export
+_MAX_LABEL, _DARKEST = 64, 31.0  # largest number of an object or class; of a colour that is black
+_TOO_DARK = "grey mask without a target after the cut at half of the largest value of all"
+_NOTES = {  # by what `_mask_scale` returns
+    0.0: "mask with the numbers of objects, in which all above 0 is target",
+    _DARKEST: "coloured mask, in which every colour but black is target",
+}
+
+
+def mask_values(
+    path: Path,
+) -> tuple[np.ndarray, bool]:  # [H,W] uint8, or float64 of a deep file; whether it has colours
+    "The values of a mask, of colours the largest channel; raises as `read_image`."
+    with opened(path) as file:
+        if file.mode.startswith(DEEP):  # which convert would clip at 255
+            deep = _deep_values(file)
+            deep.clip(0, out=deep)
+            return np.divide(deep, 257 if deep.max() > 255 else 1, out=deep), False
+        file = ImageOps.exif_transpose(file)
+        if file.mode in ("L", "1"):
+            return np.asarray(file.convert("L")), False
+        *colours, alpha = (np.asarray(file.convert("RGBA").getchannel(k)) for k in range(4))
+    if all(np.ptp(colour) == 0 for colour in colours) and np.ptp(alpha):
+        return alpha, False
+    visible = [np.where(alpha > 0, colour, 0) for colour in colours]
+    coloured = not all(np.array_equal(visible[0], other) for other in visible[1:])
+    return np.maximum.reduce(visible), coloured
+
+
+def _mask_scale(masks: Iterable[tuple[np.ndarray, bool]]) -> float:
+    "The largest value that is not target, decided by the `mask_values` of all masks of a data set."
+    any_coloured, levels = False, {0.0}
+    for values, coloured in masks:
+        any_coloured |= coloured
+        grey = values.dtype == np.uint8
+        found = np.flatnonzero(Image.fromarray(values).histogram()) if grey else np.zeros(0)
+        for row in () if grey else values:  # without a sorted copy of a large mask
+            found = np.union1d(found, row)[-1000:]
+        levels.update(found.astype(float).tolist())
+    top = max(levels)
+    whole = top > 1 and all(level.is_integer() for level in levels)
+    gapless = top < 255 and len(levels) == top + 1  # with 0
+    if any_coloured:
+        return _DARKEST
+    return 0.0 if whole and (top <= _MAX_LABEL or gapless) else top / 2
+
+
+def read_mask(
+    path: Path,
+    size: tuple[int, int],  # height and width of its image
+    scale: float | None = None,  # of its data set; None: of this mask alone
+) -> tuple[np.ndarray, set[str]]:  # [H,W] uint8, 0 or 1; what is special about it
+    "Read a mask as 0 and 1, resized to `size` by nearest pixel; raises as `read_image`."
+    values, coloured = mask_values(path)
+    scale = _mask_scale([(values, coloured)]) if scale is None else scale
+    truth, notes = (values > scale).astype(np.uint8), set[str]()
+    if scale in _NOTES and values.max() > 1:
+        notes.add(_NOTES[scale])
+    elif values.any() and not truth.any():
+        notes.add(_TOO_DARK)
+    if truth.shape != size:
+        notes.add("mask of another size than its image, resized as labels")
+        truth = np.asarray(Image.fromarray(truth).resize(size[::-1], Image.Resampling.NEAREST))
+    return truth, notes
+
+
+KINDS = ("PNG", "BMP", "JPEG", "TIFF", "WEBP", "GIF")  # as Pillow calls them
+MOST_PIXELS = 8192 * 8192
+warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)  # this limit decides
+
+
+@contextlib.contextmanager
+def opened(path: Path, most: int = MOST_PIXELS) -> Iterator[Image.Image]:
+    "Open an image file without reading its pixels; raises as `read_image`."
+    try:
+        file = Image.open(path, formats=KINDS)
+    except UnidentifiedImageError:
+        if path.suffix.lower() not in (".tif", ".tiff"):
+            raise
+        todo = "save a TIFF file as 8 or 16 bits or 32-bit floats, grey"
+        raise UserError(f"unreadable image ({todo})") from None
+    except Image.DecompressionBombError:  # far beyond the limit
+        raise UserError(f"more than {most:,} pixels") from None
+    with file:
+        refuse_size(file, most)
+        yield file
+
+
+def refuse_size(file: Image.Image, most: int = MOST_PIXELS) -> None:
+    "Raise an error if an image, or a page of one, is too large or empty."
+    if file.width * file.height > most:
+        raise UserError(f"more than {most:,} pixels")
+    if not file.width * file.height:
+        raise OSError("an image without pixels")
 
 # %% [markdown]
 # ## Questions

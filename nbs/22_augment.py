@@ -10,7 +10,9 @@
 #| default_exp augment
 import matplotlib.pyplot as plt
 
+from mshnet.augment import augment, sample_params
 from mshnet.data import scenes
+from mshnet.metrics import objects
 
 # %%
 #| export
@@ -48,7 +50,6 @@ for axes, (name, change) in zip(figure.subplots(1, 6), changes.items(), strict=T
     axes.contour(change(Image.fromarray(mask)), [0.5], colors="orange", linewidths=1)
     axes.set(xticks=[], yticks=[], title=name)
 
-
 # %% [markdown]
 # ## Four kinds of crops
 #
@@ -59,8 +60,23 @@ for axes, (name, change) in zip(figure.subplots(1, 6), changes.items(), strict=T
 # | `robust` | also as from a different sensor: contrast, brightness, noise, defective pixels |
 # | `paper` | as in the official code: mirrored, scaled, half of the time blurred |
 #
-# The figure of all four is below, at the code. An evaluation samples nothing.
-#
+# An evaluation samples nothing. The figure shows the middle of the scene in four epochs, by each kind. The black parts are padding. The blur of `turns` and the noise of `robust` are easiest to see in the background:
+
+# %%
+stored = image[32:96, 32:96], mask[32:96, 32:96]
+names = ("as stored", *(f"epoch {i}" for i in range(4)))
+figure = plt.figure(figsize=(8, 6.6), layout="constrained")
+for kind, row in zip(("turns", "flips", "robust", "paper"), figure.subplots(4, 5), strict=True):
+    config = Config(augment=kind, base_size=64, target_share=1.0, clutter_share=0, seed=8)
+    views = [augment(*stored, sample_params(config, epoch, 1), 64) for epoch in range(4)]
+    for axes, name, (pixels, outline) in zip(row, names, [stored, *views], strict=True):
+        axes.imshow(pixels, cmap="gray", vmin=0, vmax=150)
+        axes.contour(outline, [0.5], colors="orange", linewidths=1)
+        axes.set(xticks=[], yticks=[], title=name if kind == "turns" else "")
+    row[0].set_ylabel(kind)
+
+
+# %% [markdown]
 # ## An occluder in front
 #
 # Networks mistake the edges of large bright objects for targets. When we held out 71 training images of NUAA-SIRST, four of them had most of the false pixels: a white cliff, a vapour trail, a row of trees. Such edges are rare in the data sets of this field.
@@ -71,7 +87,7 @@ for axes, (name, change) in zip(figure.subplots(1, 6), changes.items(), strict=T
 #
 # ## The machinery: what is sampled
 #
-# The parameters of a crop are sampled first and applied afterwards. They depend on nothing but the seed, the epoch and the index of the image: not on the number of workers, the batch size or an interruption. The first five are those of the official training transform. The others are sampled after them, so that `--preset paper` gets exactly the official ones.
+# The parameters of a crop are sampled first and applied afterwards. They depend on nothing but the seed, the epoch and the index of the image: not on the number of workers, the batch size or an interruption. The first five are those of the official training transform, and with `--preset paper` they have the official distributions. The others are sampled after them.
 
 # %%
 #| export
@@ -88,7 +104,7 @@ class AugmentParams(NamedTuple):
     target: float = -1.0  # which target pixel the crop must hold, 0..1 of them; negative: any crop
     scale: tuple[float, float] = (1.0, 1.0)  # additional scale of rows and of columns
     sensor: int = 0  # seed of noise and sensor faults; 0: none
-    clutter: tuple[int, ...] = ()  # something large in the way, as of `sample_clutter`; (): none
+    clutter: tuple[int, ...] = ()  # an occluder, as of `sample_clutter`; (): none
     square: int = 0  # side of the resized square, as for scoring; 0: it has its own size
 
 
@@ -128,8 +144,8 @@ JITTER = 0.7, 1.5, 1.2  # of native pixels: least, most, height to width
 WIDE_JITTER = 0.5, 1.6, 1.3  # robust augmentation
 
 # %%
-drawn: AugmentParams = sample_params(Config(clutter_share=0), epoch=3, index=1)
-drawn
+params: AugmentParams = sample_params(Config(clutter_share=0), epoch=3, index=1)
+params
 
 
 # %% [markdown]
@@ -139,20 +155,20 @@ drawn
 #| export
 def _placement(
     mask: np.ndarray,  # [H,W] uint8, 0 or 1
-    drawn: AugmentParams,
+    params: AugmentParams,
     crop_size: int,
 ) -> tuple[int, int, int, int]:  # height and width after the resize; row and column of the crop
     "The resize and the crop of this image by its parameters."
-    whole = drawn.long_side / max(mask.shape) if drawn.long_side else 1.0
-    unscaled = (drawn.square,) * 2 if drawn.square else mask.shape
-    scales = [whole * scale for scale in drawn.scale]
+    whole = params.long_side / max(mask.shape) if params.long_side else 1.0
+    unscaled = (params.square,) * 2 if params.square else mask.shape
+    scales = [whole * scale for scale in params.scale]
     sides = [max(int(n * scale + 0.5), 1) for n, scale in zip(unscaled, scales, strict=True)]
     spare = [max(side - crop_size, 0) for side in sides]
-    starts = [int(at * (n + 1)) for at, n in zip((drawn.top, drawn.left), spare, strict=True)]
-    if drawn.target >= 0 and mask.any():
+    starts = [int(at * (n + 1)) for at, n in zip((params.top, params.left), spare, strict=True)]
+    if params.target >= 0 and mask.any():
         pixels = np.flatnonzero(mask)
-        place = divmod(int(pixels[int(drawn.target * len(pixels))]), mask.shape[1])
-        for i, mirrored in enumerate((drawn.flip, drawn.mirror)):
+        place = divmod(int(pixels[int(params.target * len(pixels))]), mask.shape[1])
+        for i, mirrored in enumerate((params.flip, params.mirror)):
             old = mask.shape[i] - 1 - place[i] if mirrored else place[i]
             new, edge = int((old + 0.5) * sides[i] / mask.shape[i]), crop_size // 16
             starts[i] = min(max(starts[i], new - crop_size + 1 + edge), new - edge)
@@ -171,11 +187,11 @@ def _placement(
 
 # %%
 #| export
-_WAVES, _UNIT = 8, 65_536
+_WAVES, _SCALE = 8, 65_536
 
 
 def sample_clutter(rng: np.random.Generator) -> tuple[int, ...]:  # [41] in parts of 65,536
-    "Something large: place, turn, half sides, sharpness, level, texture; then its waves."
+    "An occluder: place, turn, half sides, sharpness, level, texture; then its waves."
     angle = rng.uniform(0, np.pi)
     turn = np.array([np.cos(angle), np.sin(angle)])
     place, rough = rng.uniform(-1, 1, 2), 0.0  # column and row of its middle
@@ -192,7 +208,7 @@ def sample_clutter(rng: np.random.Generator) -> tuple[int, ...]:  # [41] in part
     height = rough / cycles ** rng.uniform(0.7, 1.3)
     waves = [np.pi * cycles * np.cos(way), np.pi * cycles * np.sin(way), phase, height]
     numbers = [*place, *turn, *sides, 1 / soft, level, texture, *np.concatenate(waves)]
-    return tuple(round(_UNIT * float(number)) for number in numbers)
+    return tuple(round(_SCALE * float(number)) for number in numbers)
 
 
 def _sums_around(x: Tensor, reach: int) -> Tensor:
@@ -217,11 +233,11 @@ def add_clutter(
     mask: np.ndarray,  # [S,S] uint8, 0 or 1
     numbers: tuple[int, ...],  # [41] of `sample_clutter`
 ) -> Pair:
-    "Put something large in front of a part of an image."
+    "Put an occluder in front of a part of an image."
     size = mask.shape[0]
     planes = torch.from_numpy(np.atleast_3d(image).copy()).permute(2, 0, 1).float()
     label = torch.from_numpy(mask.copy())
-    values = torch.tensor(numbers, dtype=torch.float32) / _UNIT
+    values = torch.tensor(numbers, dtype=torch.float32) / _SCALE
     x, y, cos, sin, long, short, sharp, level, texture = values[:9]
     at = (2 * torch.arange(size) + 1) / size - 1
     across, along = at[None] - x, at[:, None] - y
@@ -249,7 +265,7 @@ for axes, seed in zip(figure.subplots(1, 6), range(6), strict=True):
     axes.imshow(pixels, cmap="gray", vmin=0, vmax=255)
     if label.any():
         axes.contour(label, [0.5], colors="orange", linewidths=1)
-    axes.set(xticks=[], yticks=[])
+    axes.set(xticks=[], yticks=[], title=f"{len(objects(label > 0))} of 2 targets left")
 
 
 # %% [markdown]
@@ -262,29 +278,29 @@ for axes, seed in zip(figure.subplots(1, 6), range(6), strict=True):
 def augment(
     image: np.ndarray,  # [H,W] or [H,W,3] uint8
     mask: np.ndarray,  # [H,W] uint8, 0 or 1
-    drawn: AugmentParams,
+    params: AugmentParams,
     crop_size: int,
 ) -> Pair:  # image [S,S] or [S,S,3], mask [S,S]
     "The training transform for given parameters."
     picture, truth = Image.fromarray(image), Image.fromarray(mask)
-    height, width, y, x = _placement(mask, drawn, crop_size)
-    if drawn.mirror:
+    height, width, y, x = _placement(mask, params, crop_size)
+    if params.mirror:
         picture, truth = ImageOps.mirror(picture), ImageOps.mirror(truth)
-    if drawn.flip:
+    if params.flip:
         picture, truth = ImageOps.flip(picture), ImageOps.flip(truth)
     size = (width, height)
     box = (x, y, x + crop_size, y + crop_size)  # Pillow fills what lies outside with zeros
     picture = picture.resize(size, Image.Resampling.BILINEAR).crop(box)
     truth = truth.resize(size, Image.Resampling.NEAREST).crop(box)
-    if drawn.turn:
+    if params.turn:
         picture, truth = (p.transpose(Image.Transpose.TRANSPOSE) for p in (picture, truth))
-    if drawn.clutter:
-        pair = add_clutter(np.asarray(picture), np.asarray(truth), drawn.clutter)
+    if params.clutter:
+        pair = add_clutter(np.asarray(picture), np.asarray(truth), params.clutter)
         picture, truth = map(Image.fromarray, pair)
-    if drawn.blur:
-        picture = picture.filter(ImageFilter.GaussianBlur(drawn.blur))
-    if drawn.sensor:
-        return _other_sensor(np.asarray(picture), drawn.sensor), np.asarray(truth)
+    if params.blur:
+        picture = picture.filter(ImageFilter.GaussianBlur(params.blur))
+    if params.sensor:
+        return _other_sensor(np.asarray(picture), params.sensor), np.asarray(truth)
     return np.asarray(picture), np.asarray(truth)
 
 
@@ -350,21 +366,6 @@ def unpadded(
 
 
 # %% [markdown]
-# One scene in four epochs, by the four kinds of `--augment`. The outline is the mask of the targets, and the black parts are padding.
-
-# %%
-figure = plt.figure(figsize=(9, 8), layout="constrained")
-for kind, row in zip(("paper", "turns", "flips", "robust"), figure.subplots(4, 5), strict=True):
-    config = Config(augment=kind, base_size=128, target_share=1.0, clutter_share=0, seed=8)
-    views = [augment(image, mask, sample_params(config, epoch, 1), 128) for epoch in range(4)]
-    for i, (axes, (pixels, truth)) in enumerate(zip(row, [(image, mask), *views], strict=True)):
-        axes.imshow(pixels, cmap="gray", vmin=0, vmax=180)
-        axes.contour(truth, [0.5], colors="orange", linewidths=1)
-        axes.set(xticks=[], yticks=[], title=f"epoch {i - 1}" if i else "as stored")
-    row[0].set_ylabel(f'augment="{kind}"')
-
-
-# %% [markdown]
 # ### Batches
 #
 # A batch has 8-bit pixels, a quarter of the bytes of floats on the way to the device. Copies fill the last batch of an evaluation and are marked as not real. Grey images become three equal channels only here, so that all earlier steps cost a third.
@@ -419,7 +420,7 @@ def native_plan(
 
 
 # %%
-batch: Batch = collate([resize_square(image, mask, 64)] * 2, [True, False])
+batch = collate([resize_square(image, mask, 64)] * 2, [True, False])
 tuple(batch.image.shape), batch.real.tolist()
 
 # %% [markdown]

@@ -96,7 +96,7 @@ class Device:
     world = 1  # parts that a batch is cut into: one per chip
     layout = torch.channels_last  # of images in memory
     compiles = False  # whether a batch of another shape costs a compilation
-    shapes = 1  # of batches that the task announces
+    num_shapes = 1  # of batches that the task announces
     precisions: tuple[str, ...] = tuple(PRECISIONS)  # that it can compute in
     split: Callable[..., Any] = staticmethod(Tensor.split)  # a tensor of a batch, into parts
 
@@ -105,14 +105,14 @@ class Device:
         self.name = self.kind if index is None else f"{self.kind}:{index}"  # as torch writes it
         self.ranks = OneProcess()  # or those of torchrun
         self.reads = 0
-        self.micro = 0  # images computed at once; 0: the whole batch
-        self.busy, self.looked, self.news = 0.0, -math.inf, ""  # see `share_cores`
+        self.micro_batch = 0  # images computed at once; 0: the whole batch
+        self.busy, self.last_check, self.message = 0.0, -math.inf, ""  # see `share_cores`
         self.set_precision(self.fastest() if precision == "auto" else precision)
 
     @property
-    def why(self) -> str:
+    def description(self) -> str:
         "One line: device, precision, chip."
-        return f"{self.name}, {self.precision}: {self.ranks.each}{self.chip()}"
+        return f"{self.name}, {self.precision}: {self.ranks.prefix}{self.chip()}"
 
     def chip(self) -> str:
         "The chip's name as people write it."
@@ -189,7 +189,7 @@ class Device:
             if set_seed:  # torch.manual_seed takes a millisecond where there is no GPU
                 set_seed(own)
 
-    def keep(self, folder: Path) -> None:
+    def cache_programs(self, folder: Path) -> None:
         "Keep compiled programs in a folder, for the next session."
 
     def facts(self) -> dict[str, Any]:
@@ -228,7 +228,7 @@ class OneProcess:
     "The process of a run that has only one."
 
     count, rank = 1, 0  # each process feeds and scores its own part of a batch
-    each = ""  # what stands before the name of the chip
+    prefix = ""  # what stands before the name of the chip
 
     def convert(self, model: nn.Module) -> nn.Module:
         "The model with layers that take their statistics over all processes."
@@ -254,7 +254,7 @@ class OneProcess:
         "Run work in the first process alone; all get its result, or its error."
         return work()
 
-    def meeting(self) -> Callable[[], object]:
+    def barrier(self) -> Callable[[], object]:
         "A call that waits for all processes, for days if need be; all ask for it before the work."
         return lambda: None
 
@@ -275,9 +275,9 @@ class OneProcess:
 #| export
 def parts_of(device: Device, batch: T) -> list[T]:
     "The batch whole, or cut into micro-batches."
-    if not device.micro:
+    if not device.micro_batch:
         return [batch]
-    size = device.micro // device.ranks.count
+    size = device.micro_batch // device.ranks.count
     cuts = zip(*(device.split(x, size) for x in batch), strict=True)  # type: ignore[attr-defined]
     return [type(batch)(*cut) for cut in cuts]
 
@@ -392,7 +392,7 @@ class Mps(Device):
 
 
 # %% [markdown]
-# ## The optimizer
+# ### The optimizer
 #
 # torch's optimizers take a learning rate that changes from step to step. On a TPU we change two things:
 #
@@ -440,7 +440,7 @@ def make_optimizer(
 
 
 # %% [markdown]
-# ## The device of a run
+# ### The device of a run
 #
 # `auto` takes the best device of the machine. Under torchrun each process opens one device, a GPU or the CPU, and shares each batch with the others. A name that is none of them:
 
@@ -528,13 +528,13 @@ def device_for(config: Settings) -> Device:
             torch.set_num_threads(USUAL_THREADS)
     device = open_device(config.device, config.precision, config.num_devices)
     _check_batch(device, config.batch_size)
-    device.micro = config.micro_batch if config.micro_batch < config.batch_size else 0
-    _check_batch(device, device.micro, "micro_batch")
+    device.micro_batch = config.micro_batch if config.micro_batch < config.batch_size else 0
+    _check_batch(device, device.micro_batch, "micro_batch")
     return device
 
 
 # %% [markdown]
-# ## Out of memory
+# ### Out of memory
 #
 # We translate two of PyTorch's errors. The first is out of memory: the error names the setting to lower. The second concerns TPUs. torch's first backward pass makes one queue per device. If the process has trained on a different device before torch_xla was loaded, the TPU has no queue.
 
@@ -566,21 +566,23 @@ def explained(device: Device, config: Settings) -> Iterator[None]:
 
 def _smaller(device: Device, config: Settings) -> str:
     "The line of a batch that does not fit, with its remedy."
-    name = "micro_batch" if device.micro else "batch_size"
-    size = device.micro or config.batch_size
+    name = "micro_batch" if device.micro_batch else "batch_size"
+    size = device.micro_batch or config.batch_size
     less = size // 2 // device.world * device.world
     remedy = f"use --{name.replace('_', '-')} {less}" if less else f"use a smaller {config.smaller}"
-    if less and not device.micro:
+    if less and not device.micro_batch:
         remedy += f", or compute it in parts by --micro-batch {less}"
     return f"{name}={size}: does not fit into the memory of {device.name}; {remedy}"
 
 
 # %% [markdown]
-# ## A CPU that is not alone
+# ### A CPU that is not alone
 #
-# torch splits each operation among threads, and at its end they wait for each other. A waiting thread spins, because the next operation comes in microseconds. But if another program has taken the core of one thread, the others spin for nothing until the system gives it back, a few milliseconds later, and a step has thousands of operations. On two cores beside one busy program a forward pass took 2.2 s instead of 40 ms, and a training step 10 s instead of 0.16 s ([measured](../results/busy-machine/README.md)). Shorter spinning costs nothing on an idle machine and helps a little (0.15 s and 1.7 s); `import mshnet` sets it, unless you have set `OMP_WAIT_POLICY` or `GOMP_SPINCOUNT` or loaded torch before. What really helps is no more threads than there are free cores: 58 ms and 0.25 s.
+# torch splits each operation among threads, and at its end they wait for each other. A waiting thread spins, because the next operation comes in microseconds. But if another program has taken the core of one thread, the others spin for nothing until the system gives it back, a few milliseconds later, and a step has thousands of operations. On two cores beside one busy program a forward pass took 2.2 s instead of 40 ms, and a training step 10 s instead of 0.16 s ([measured](../results/busy-machine/README.md)). Shorter spinning costs nothing on an idle machine and helps a lot: 0.15 s and 1.7 s. `import mshnet` sets it, unless you have set `OMP_WAIT_POLICY` or `GOMP_SPINCOUNT` or loaded torch before. No more threads than there are free cores helps even more: 58 ms and 0.25 s.
 #
 # So a run on a CPU looks at the beginning of each epoch (and when a device is opened), for a tenth of a second, how busy other programs keep our cores, and uses as many threads as they leave. `OMP_NUM_THREADS`, `MKL_NUM_THREADS`, `torch.set_num_threads` (after the import of mshnet) and `--deterministic` keep the number that was set; then `mshnet doctor` reports that steps may stall.
+#
+# On Linux we also tune glibc's allocator. Between two steps it gives large blocks of memory back to the system, and gets the same blocks again, page by page and filled with zeros. That is a tenth of a step, with large batches a quarter. So they are kept for the next step, except single blocks of 48 MB and more, which would leave large holes.
 
 # %%
 #| export
@@ -608,13 +610,13 @@ def busy_cores(seconds: float = 0.1) -> float:  # 0 to the number of our cores
 def share_cores(device: Device, every: float = 3.0) -> None:
     """Use as many threads as other programs leave cores, unless the user has set the number.
 
-    `device.news` gets a line on what changed. Does nothing if the device is no CPU, or looked less
-    than `every` seconds ago.
+    `device.message` gets a line on what changed. Does nothing if the device is no CPU, or if the
+    last check was less than `every` seconds ago.
     """
-    if device.kind != "cpu" or time.monotonic() - device.looked < every:
+    if device.kind != "cpu" or time.monotonic() - device.last_check < every:
         return
     count, now = len(own_cores()), torch.get_num_threads()
-    device.busy, device.looked = busy_cores(), time.monotonic()
+    device.busy, device.last_check = busy_cores(), time.monotonic()
     best = min(USUAL_THREADS, max(1, count - round(device.busy)))
     fixed = now not in (USUAL_THREADS, _CHOSEN["threads"])  # by the user, in Python
     fixed = fixed or torch.are_deterministic_algorithms_enabled()
@@ -623,7 +625,7 @@ def share_cores(device: Device, every: float = 3.0) -> None:
         torch.set_num_threads(best)
         _CHOSEN["threads"] = best
         busy = f"other programs keep {device.busy:.1f} of {counted(count, 'core')} busy"
-        device.news = f"{busy}: {counted(best, 'thread')} from here on, {now} before"
+        device.message = f"{busy}: {counted(best, 'thread')} from here on, {now} before"
 
 
 def cpu_name() -> str:
@@ -635,11 +637,6 @@ def cpu_name() -> str:
     return platform.processor() or platform.machine() or "CPU"
 
 
-# %% [markdown]
-# On Linux we also tune glibc's allocator. Between two steps it gives large blocks of memory back to the system, and gets the same blocks again, page by page and filled with zeros. That is a tenth of a step, with large batches a quarter. So they are kept for the next step, except single blocks of 48 MB and more, which would leave large holes.
-
-# %%
-#| export
 MMAP_MAX, TRIM, MMAP_FROM = -4, -1, -3  # of glibc's mallopt
 
 
@@ -656,9 +653,8 @@ def hold_memory(hold: bool = True) -> bool:  # whether there is a glibc to tune
 
 
 # %%
-share_cores(device, every=0)
+#| hide
 assert hold_memory(False) == hold_memory()
-sorted(device.facts()), 0 <= busy_cores() <= len(own_cores()), len(cpu_name()) > 0
 
 # %% [markdown]
 # ## Questions

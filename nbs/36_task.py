@@ -39,7 +39,7 @@ from torch import Tensor, nn
 from mshnet.core import TASKS, Settings, UserError, counted, resolve, settings_class, settings_from
 from mshnet.device import Device, OneProcess, explained, infer, make_optimizer, parts_of, workers
 from mshnet.files import prefetch, write_json
-from mshnet.places import installed
+from mshnet.places import installed, where
 from mshnet.session import bar
 from mshnet.weights import PRETRAINED, load_weights, read_file, weights_file
 
@@ -502,7 +502,7 @@ def protocol(task: Task, data: Any, scores: Any, device: Device, weights: Origin
         "seed": weights.seed,
         "trained_on": weights.trained_on,
         "trained_on_scored_images": weights.seen,
-        "device": device.why,
+        "device": device.description,
         "precision": device.precision,
         "mshnet": installed("mshnet"),
         "torch": torch.__version__,
@@ -690,9 +690,24 @@ def _sample(prediction: Any, index: int) -> Any:
     return prediction[index]
 
 
-def predictions_folder(weights: str | Path, output_dir: str | Path, usual: str) -> Path:
-    "Where a prediction is written: as asked, else predictions/ and the name of the weights."
-    return Path(output_dir or Path("predictions") / (Path(weights).name or usual))
+def predictions_folder(
+    weights: str | Path,  # a run folder or a file; empty: the pretrained ones
+    output_dir: str | Path,  # empty: predictions/NAME, of the run or the file
+    task: str,
+    fits: Callable[[Path], bool] = lambda folder: not folder.exists(),
+) -> Path:
+    "The folder for results: the given one, or the first of NAME, NAME-2, NAME-3 that fits."
+    if output_dir:
+        return Path(os.path.expanduser(output_dir))
+    file = weights_file(weights or PRETRAINED, task)
+    in_run = file.stem in ("best", "last", "previous")
+    name = file.resolve().parent.name if in_run else file.stem
+    top = where().runs.with_name("predictions")
+    return next(filter(fits, (top / f"{name}{end}" for end in ("", *range(-2, -1000, -1)))))
+
+
+# %%
+print(Written(predictions_folder("mine.pt", "", "eit"), "3 tanks of 2 files", skipped=1))
 
 # %% [markdown]
 # ## Questions

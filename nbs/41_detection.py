@@ -180,7 +180,7 @@ class _DetectionTally:
 
     def gather(self, ranks: OneProcess) -> None:
         "Join the counts of all processes, in the order of the list."
-        self.counts.join(ranks.all_gather(self.counts), self.batch_size // ranks.count)
+        self.counts.merge(ranks.all_gather(self.counts), self.batch_size // ranks.count)
 
     def scores(self) -> Scores:
         "IoU, nIoU, F1, Pd, Fa."
@@ -255,7 +255,7 @@ class Detection(Task):
 
     def for_scoring(self, model: nn.Module, device: Device) -> nn.Module:
         if self.config.base_size == "native":  # each padded size is a shape, and a program
-            device.shapes = max(device.shapes, 100_000)  # more than any data set has
+            device.num_shapes = max(device.num_shapes, 100_000)  # more than any data set has
         return fused_for(device, model)
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:

@@ -223,7 +223,7 @@ def evaluate_split(
     count_predictions(count, task, model, split, device, phase, "batches")
     ranks = device.ranks
     tally.gather(ranks)
-    histogram.join(ranks.all_gather(histogram))
+    histogram.merge(ranks.all_gather(histogram))
     seen = in_turns(ranks.all_gather(seen), tally.batch_size // ranks.count)
     batches = zip(*itertools.chain.from_iterable(ranks.all_gather(found)), strict=True)
     sums = [sum(each, Found(0, 0, 0)) for each in batches]  # of each threshold

@@ -16,7 +16,7 @@
 # | 中：杆顶 | 170, 28 | 37 | 0.96 | 虚警 |
 # | 右：鸟 | 154, 108 | - | - | 漏检 |
 #
-# 这些是 320x256 像素的真实图像，所属的视频没有用于训练权重。我们预测了 16 幅这样的图像（每十段视频取一段，用其中间一帧），检出 15 个目标中的 13 个，有 3 个虚警（[全部结果](../results/pretrained/frames.json)）。来源：Svanström、Alonso-Fernandez、Englund，Data in Brief 2021（[Zenodo 5500576](https://zenodo.org/records/5500576)，CC0）。
+# 这些是 320x256 像素的真实图像，所属的视频没有用于训练权重。我们预测了 16 幅这样的图像（每十段视频取一段，用其中间一帧），检出 15 个目标中的 13 个，有 3 个虚警（[全部结果](../results/pretrained/frames.json)）。来源：Svanström 等，Data in Brief 2021（[Zenodo 5500576](https://zenodo.org/records/5500576)，CC0）。
 #
 # ## 从这里开始
 #
@@ -58,14 +58,14 @@
 #
 # ```bash
 # mshnet doctor                                            # 检查这台机器
-# mshnet data data/NUAA-SIRST                              # 检查数据集
+# mshnet data data/NUAA-SIRST                              # 检查数据集（还没有数据？见下文）
 # mshnet train data/NUAA-SIRST                             # 200 个 epoch；再执行一次就继续训练
 # mshnet test runs/NAME                                    # 评测：NAME 是 train 打印的名称
 # pip install onnx onnxruntime onnxscript                  # 下一行需要
 # mshnet export runs/NAME                                  # 写出 ONNX
 # ```
 #
-# 数据集是一个文件夹，含有 `images/`、`masks/` 和两个名称列表（`trainval.txt` 或 `train.txt`，以及 `test.txt`），也可以是这种文件夹的 `.zip` 压缩包。`--dataset-dir NUAA-SIRST` 会下载这个数据集，并采用多数论文的列表。`NUDT-SIRST` 和 `IRSTD-1k` 也是这样。[自己的图像](guides/own_images.ipynb)说明怎样制作掩膜和列表。`mshnet COMMAND --help` 显示常用的参数，`--help-all` 显示全部。
+# 数据集是一个文件夹，含有 `images/`、`masks/` 和两个名称列表（`trainval.txt` 或 `train.txt`，以及 `test.txt`），也可以是这种文件夹的 `.zip` 压缩包。还没有数据？`mshnet data NUAA-SIRST` 把这个数据集下载到 `data/`，并采用多数论文的列表。`NUDT-SIRST` 和 `IRSTD-1k` 也是这样。[自己的图像](guides/own_images.ipynb)说明怎样制作掩膜和列表。`mshnet COMMAND --help` 显示常用的参数，`--help-all` 显示全部。
 #
 # 在 Python 中：
 #
@@ -80,7 +80,7 @@
 #
 # ### 我要用云端
 #
-# 每个 notebook 从头到尾依次执行：安装、检测、训练、评测、画图。没有数据集时用合成图像训练，有的机器上训练 200 个 epoch。使用时{{published: 点击徽章，或}}上传两个文件：notebook 和打包成 wheel 的库（`make wheel`）。[Colab 和 Kaggle](guides/cloud.zh-CN.ipynb) 逐步说明。
+# 每个 notebook 从头到尾依次执行：安装、检测、训练、评测、画图。没有数据集时用合成图像训练（请设 `epochs = 20`：有三个 notebook 默认为 200）。运行时{{published: 点击徽章，或}}上传两个文件：notebook 和打包成 wheel 的库（`make wheel`）。[Colab 和 Kaggle](guides/cloud.zh-CN.ipynb) 逐步说明。
 #
 # | notebook | 机器 |
 # |---|---|
@@ -104,13 +104,14 @@
 # | `paper`，NUDT-SIRST | 60 | 0, 1, 2 | 0.407 | 0.001 | 0.676 | 0.908 | 75.6 | 1/3 |
 # | `steady`，IRSTD-1k | 40 | 0, 1, 2 | 0.585 | 0.573 | 0.591 | 0.893 | 16.7 | 0/3 |
 # | 论文发表的数值，IRSTD-1k | 400 | - | 0.6716 | - | - | 0.9388 | 15.03 | - |
-# | 论文发表的数值，NUDT-SIRST | 400 | - | 0.8055 | - | - | - | - | - |
+# | 论文发表的数值，NUDT-SIRST | 400 | - | 0.8055 | - | - | 0.9799 | 11.77 | - |
+# | 论文发表后改正的官方代码，IRSTD-1k | - | - | 0.6787 | - | - | 0.9286 | 8.88 | - |
 #
-# - **我们各行的评测协议：** 256x256 像素，最后一个 epoch，不剔除任何种子，阈值 0.5，[最优匹配](guides/scores.ipynb)。
+# - **我们的各行：** 256x256 像素，最后一个 epoch，不剔除任何种子，阈值 0.5，[最优匹配](guides/scores.ipynb)。**其他各行**引自官方 README。官方脚本报告在测试列表上最好的 epoch。
 # - **划分：** NUAA-SIRST 有 213 幅训练图像和 214 幅测试图像，NUDT-SIRST 有 663 和 664 幅，IRSTD-1k 有 800 和 201 幅。NUDT-SIRST 有 43 幅测试图像与训练图像几乎相同。去掉它们，平均 IoU 为 0.817（`steady`）和 0.408（`paper`）。
-# - **`steady`** 是默认的训练方案，在留出的训练图像上选定。NUAA-SIRST 的训练之后，它的裁剪方式改变了：`--crop native` 可重复那些训练，而默认方案没有在那里训练过。三个早期版本也在这个测试列表上评测过，所以那个分数可能略高。
-# - **`paper`** 是论文的训练方案。这些训练在 CPU 上进行，所以只有 60 个 epoch；论文训练 400 个。
-# - **与[官方代码](https://github.com/Lliu666/MSHNet)一致：** 使用 `--preset paper` 和 `--rule reference` 时，网络、损失、数据变换和指标的计数完全相同，其余数值相差不超过 float32 的舍入误差（[测试](../tests/test_golden.py)）。默认设置[与之不同](guides/from_official.ipynb)。
+# - **`steady`** 是默认的训练方案，在留出的训练图像上选定。NUAA-SIRST 的训练用的是较早的裁剪方式，即现在的 `--crop native`；今天的默认方案没有在 NUAA-SIRST 上训练过。三个早期版本也在这个测试列表上评测过，所以那个分数可能偏高。
+# - **`paper`** 是论文的训练方案，但只有 60 个 epoch，而不是 400 个。
+# - **与[官方代码](https://github.com/Lliu666/MSHNet)一致**（提交 46cdfd4，改正之后）：使用 `--preset paper` 和 `--rule reference` 时，网络、损失、数据变换和指标的计数完全相同，其余数值相差不超过 float32 的舍入误差（[测试](../tests/test_golden.py)）。默认设置[与之不同](guides/from_official.ipynb)。
 #
 # [全部结果](guides/results.ipynb)，[每个种子](../results/SCORES.md)。
 #
@@ -134,7 +135,7 @@
 #
 # ## 同一引擎上的另外三个任务
 #
-# 训练循环、设备、训练文件夹和命令与图像无关。参照另外三个已发表方法的小模型也用它们，[你自己的方法](guides/task.ipynb)也可以。真实数据上的分数；种子 0、1、2 的平均值，交叉验证除外：
+# 训练循环、训练文件夹和命令与图像无关。它们也训练另外三个已发表方法的小模型，还可以训练[你自己的方法](guides/task.ipynb)。真实数据上的分数；种子 0、1、2 的平均值，交叉验证除外：
 #
 # | `--task` | 输入和输出 | 分数 | 基线 |
 # |---|---|---|---|
@@ -165,10 +166,10 @@
 # ```bash
 # git clone https://github.com/{{repo}}
 # cd mshnet
-# make demo        # 用合成场景训练；需要 git 和 make
+# make demo        # 安装到 .venv（好几个 GB），再用合成场景训练
 # ```
 #
-# [CONTRIBUTING](../CONTRIBUTING.md) 说明怎样修改本项目、它怎样构建。[Experiments](../experiments/README.md) 记录试过什么，[changelog](../CHANGELOG.md) 列出更新。
+# [CONTRIBUTING](../CONTRIBUTING.md) 说明怎样修改本项目。[Experiments](../experiments/README.md) 记录试过什么，[changelog](../CHANGELOG.md) 列出更新。
 #
 # ## 引用与许可
 #

@@ -1,4 +1,4 @@
-"Parity with the official code (ying-fu/MSHNet at 46cdfd4), number by number."
+"Parity with the official code (Lliu666/MSHNet at 46cdfd4), number by number."
 
 import json
 import zlib

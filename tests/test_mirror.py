@@ -52,7 +52,7 @@ class Disk:
     def __init__(self, run, target, **options):
         self.said = []
         self.mirror = Mirror(run, target, **{"pause": 0.01, "say": self.said.append, **options})
-        self.target, self.round = target, self.mirror.round
+        self.target, self.copy_once = target, self.mirror.copy_once
         self.put, self.missing = self.mirror.write, self.mirror.missing
         self.mirror.write = self.write
         self.faults = []  # called before each piece, with the file and the piece
@@ -197,10 +197,10 @@ def test_what_did_not_change_is_not_copied_again(run, disk):
     disk.mirror.flush(60)
     copied = []
     disk.faults.append(lambda file, piece: copied.append(real_name(file)) or piece)
-    assert disk.round() and copied == []
+    assert disk.copy_once() and copied == []
     write(run, "log.jsonl", "two lines")
     assert disk.missing() == ["log.jsonl"]
-    assert disk.round() and copied == ["log.jsonl"]
+    assert disk.copy_once() and copied == ["log.jsonl"]
     write(disk.target, "scores.json", (run / "scores.json").read_text()[::-1])
     write(disk.target, ".last.pt.7.tmp", "half")
     again = Disk(run, disk.target)
@@ -236,10 +236,10 @@ def test_a_whole_checkpoint_is_there_wherever_it_stops(run, disk, monkeypatch, s
 
     for name in real:
         monkeypatch.setattr(os, name, partial(count, name))
-    assert disk.round() == (steps == 3)
+    assert disk.copy_once() == (steps == 3)
     assert checkpoints(disk.target) == there
     left[0] = 99
-    assert disk.round() and checkpoints(disk.target) == "54"
+    assert disk.copy_once() and checkpoints(disk.target) == "54"
 
 
 @pytest.mark.parametrize("name", ["last.pt", "figures/curves.png"])
@@ -256,7 +256,7 @@ def test_a_file_that_changes_meanwhile_is_copied_whole(run, disk, name):
         return piece
 
     disk.faults.append(change)
-    assert disk.round()
+    assert disk.copy_once()
     before = "last.pt of epoch 3" if name == "last.pt" else None
     assert contents(disk.target).get(name) == before
     assert disk.missing() == [name] and not hidden(disk.target)
@@ -278,11 +278,11 @@ def test_a_full_disk_keeps_what_fits_and_says_once_what_does_not(run, disk):
     assert contents(target).keys() == set(FILES) - {"scores.json", "last.pt"}
     assert not hidden(target) and contents(target)["best.pt"] == contents(run)["best.pt"]
     write(target, "last.pt", "last.pt of epoch 2")
-    assert not any([disk.round() for _ in range(5)])
+    assert not any([disk.copy_once() for _ in range(5)])
     assert contents(target)["last.pt"] == "last.pt of epoch 2"
     assert len(disk.said) == 1 and "No space left" in disk.said[0]
     disk.faults.clear()
-    assert all([disk.round() for _ in range(3)])
+    assert all([disk.copy_once() for _ in range(3)])
     assert len(disk.said) == 2 and "works again" in disk.said[1]
     assert contents(target)["last.pt"] == "last.pt of epoch 3"
 
@@ -301,7 +301,7 @@ def test_errors_for_a_while_end_with_everything_copied(run, disk):
         until(lambda: not disk.mirror.missing())
         for text in ("one", "two", "three"):
             write(run, "log.jsonl", text)
-            disk.mirror.wake()
+            disk.mirror.notify()
             until(lambda text=text: contents(disk.target).get("log.jsonl") == text)
         line = disk.mirror.flush(60)
     assert "all 8 files" in line and contents(disk.target) == contents(run)
@@ -337,7 +337,7 @@ def test_a_disk_that_vanished_is_not_made_anew(run, disk, tmp_path, when, level)
     place, aside = tmp_path / level, tmp_path / "aside"
     if when == "before the first":
         write(disk.target, "status.json", json.dumps({"epochs_done": 9}))
-        assert not disk.round()  # it holds more
+        assert not disk.copy_once()  # it holds more
     if when == "after a copy":
         disk.mirror.flush(60)
 
@@ -349,7 +349,7 @@ def test_a_disk_that_vanished_is_not_made_anew(run, disk, tmp_path, when, level)
 
     if when == "within a round":
         disk.faults.append(vanish)
-        assert not disk.round()
+        assert not disk.copy_once()
     else:
         vanish(None, b"")
     write(run, "last.pt", "last.pt of epoch 4")
@@ -418,7 +418,7 @@ def test_a_disk_that_hangs_blocks_nobody(run, disk):
     with disk.mirror as mirror:
         assert reached.wait(60)
         for _ in range(100):
-            mirror.wake()
+            mirror.notify()
         assert mirror.missing() == ["best.pt", "last.pt", "status.json"]
         line = mirror.flush(0.1)
         assert "5 of 8 files" in line and "missing: best.pt, last.pt, status.json" in line
@@ -434,7 +434,7 @@ def test_without_a_mirror_or_files_nothing_happens(run, tmp_path):
     "The training need not ask."
     before, threads = contents(run), threading.active_count()
     with Mirror(run, None) as mirror:
-        mirror.wake()
+        mirror.notify()
         assert mirror.flush(60) == ""
         assert threading.active_count() == threads
     assert contents(run) == before

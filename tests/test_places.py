@@ -505,7 +505,7 @@ def test_a_published_set_is_downloaded_once_and_nothing_else(here, repository, t
     assert sorted(tree(found)) == IMAGES
     said = capsys.readouterr().out.splitlines()
     assert said[0] == "data    downloading Set (its page and terms: https://a.example/set)"
-    assert said[1] == f"data    Set is in {found}, every pixel as published"
+    assert said[1] == f"data    Set is in {found}, every pixel as in the sets of our results"
     assert len(said) == 2
 
 

@@ -266,7 +266,7 @@ def test_a_session_ends_and_another_machine_goes_on(tmp_path):
     shutil.rmtree(run)  # the machine is gone
     done, until = status["epochs_done"], "run = train(config)"
     notebook, run = execute("local", tmp_path, until, **{**kept, "epochs": done + 1})
-    assert f"mirror  brought back from {drive / 'run'}" in told(notebook)
+    assert f"mirror  restored from {drive / 'run'}" in told(notebook)
     assert f"{done} of {done + 1} epochs" in told(notebook)
     assert json.loads((run / "status.json").read_text())["state"] == "finished"
     more = {"output_dir": "", "resume": str(run), "epochs": done + 2, "device": "cpu"}

@@ -79,14 +79,14 @@ def test_threads_make_room_for_other_programs(threads, busy, count):
     threads(busy)
     device = open_device("cpu", "fp32")
     assert torch.get_num_threads() == device.facts()["threads"] == count
-    assert bool(device.news) == (count != 4)
+    assert bool(device.message) == (count != 4)
     threads(0.0)
-    device.news = ""
+    device.message = ""
     share_cores(device)  # too soon
-    assert torch.get_num_threads() == count and not device.news
+    assert torch.get_num_threads() == count and not device.message
     share_cores(device, every=0)
     assert torch.get_num_threads() == 4
-    assert count == 4 or f"4 threads from here on, {count}" in device.news
+    assert count == 4 or f"4 threads from here on, {count}" in device.message
 
 
 @pytest.mark.parametrize("how", [*FIX_THREADS, "torch", "deterministic"])
@@ -102,7 +102,7 @@ def test_threads_that_were_asked_for_stay(threads, monkeypatch, how):
         same = how == "deterministic"
         device = device_for(Config(device="cpu", precision="fp32", deterministic=same))
         assert device.facts() == {"threads": 2 if how == "torch" else 4, "busy_cores": 3.0}
-        assert not device.news
+        assert not device.message
     finally:
         torch.use_deterministic_algorithms(was)
 

@@ -572,7 +572,7 @@ def test_the_gradient_of_the_parts_is_that_of_the_batch(micro):
     for parts in (0, micro):
         config = tiny(batch_size=4)
         task, device = Small(config), open_device("cpu", "fp32")
-        device.micro = parts
+        device.micro_batch = parts
         model = device.to_device(task.model()).eval()
         before = [p.detach().clone() for p in model.parameters()]
         optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
@@ -955,7 +955,7 @@ def test_a_run_whose_machine_is_gone_comes_back_from_its_mirror(tmp_path, capsys
     run = run_it(config.model_copy(update={"epochs": 2}))
     shutil.rmtree(run.folder)
     assert result(run_it(config).folder) == whole(Small)
-    assert f"mirror  brought back from {drive / 'run'}" in capsys.readouterr().out
+    assert f"mirror  restored from {drive / 'run'}" in capsys.readouterr().out
 
 
 def test_a_mirror_with_errors_changes_nothing_in_the_run(tmp_path, monkeypatch, capsys, whole):

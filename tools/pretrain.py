@@ -77,7 +77,7 @@ def listed(data: Path, sets: Sequence[str]) -> Iterator[Picture]:
     "The images of training lists."
     for name in sets:
         parts, findings = load_data(Config(dataset_dir=str(data / name)), ["train"])
-        findings.settle()
+        findings.raise_or_warn()
         split = parts["train"]
         for i, key in enumerate(split.names):
             yield f"{name}_{key}", *split.pairs[i]
@@ -297,6 +297,7 @@ def card(found: list[dict[str, Any]]) -> str:
         unseen_fa=masked["fa"],
         one_pd=one["pd"][half],
         one_iou=one["iou"],
+        one_fa=one["fa"],
         scores=markdown_table(["seed", "test list", *HEADINGS], scores),
         seeds=len(found),
         calibration=markdown_table(

@@ -226,7 +226,7 @@ def _predict_tanks(
     read = list(read_each(files, read_measurements))
     configure({"task": "eit", **options})  # UserError for a value that is impossible
     task, model = trained_task(weights, EitConfig(), **options)
-    folder = predictions_folder(weights, output_dir, "pretrained-eit")
+    folder = predictions_folder(weights, output_dir, "eit")
     on, found = open_device(device, precision), dict[str, Tensor]()
     model = on.to_device(model)
     make_folder(folder)

@@ -7,7 +7,6 @@ __all__ = ['load_recordings', 'EventBatch', 'Events', 'EventScores', 'EventEvalu
 
 # %% ../../nbs/events/04_recognition.ipynb #c-from-collections-abc-import-iterable
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,11 +52,8 @@ def _counting(c: EventsConfig) -> Counting:
     return Counting(c.sensor.shape, c.bin_ms, c.steps, milliseconds(c.denoise))
 
 
-def load_recordings(
-    config: EventsConfig,
-    names: Sequence[str],  # of train, val and test
-) -> dict[str, Frames]:
-    "The splits of a run: from its folder, else simulated."
+def load_recordings(config: EventsConfig, names: Sequence[str]) -> dict[str, Frames]:
+    "The splits of a run with these names (train, val, test): from its folder, else simulated."
     c, found = config, dict[str, Frames]()
     wanted = dict.fromkeys("train" if name == "val" else name for name in names)
     if c.dataset_dir:
@@ -90,24 +86,23 @@ class EventBatch(NamedTuple):
     row: Tensor  # [B] index of the sample; -1: padding
 
 
-def _moved(frames: np.ndarray, rng: np.random.Generator, shift: int, warp: float) -> np.ndarray:
-    "Frames [T,P,H,W] moved by whole pixels and warped smoothly, at random."
-    high, wide = frames.shape[-2:]
-    move, matrix = rng.integers(-shift, shift + 1, 2), np.eye(2) + rng.uniform(-warp, warp, (2, 2))
-    bend = rng.normal(0, warp * high / 7, (2, 5, 5))  # pixels
-    if wide == 1:  # sound has one column, which stays
-        move[1], matrix[1], bend[1] = 0, (0, 1), 0
-    middle = np.array([high - 1, wide - 1])[:, None, None] / 2
-    place = np.indices((high, wide)) - middle + _grid(high) @ bend @ _grid(wide).T
-    y, x = np.rint(np.tensordot(matrix, place, 1) + middle - move[:, None, None]).astype(int)
-    inside = (y >= 0) & (y < high) & (x >= 0) & (x < wide)
-    return frames[..., y.clip(0, high - 1), x.clip(0, wide - 1)] * inside
-
-
-@lru_cache
-def _grid(count: int) -> np.ndarray:  # [count,5]
-    "Weights by which values at five places become values at all pixels, linearly."
-    return np.stack([np.interp(np.linspace(0, 4, count), range(5), one) for one in np.eye(5)], 1)
+def _augment(frames: np.ndarray, rng: np.random.Generator, shift: int, warp: float) -> np.ndarray:
+    "Frames [T,P,H,W] shifted by whole pixels and warped smoothly at random, by nearest pixel."
+    height, width = frames.shape[-2:]
+    offset = rng.integers(-shift, shift + 1, 2)
+    matrix = np.eye(2) + rng.uniform(-warp, warp, (2, 2))
+    bend = rng.normal(0, warp * height / 7, (2, 5, 5))  # pixels, at 5x5 places
+    if width == 1:  # sound has one column, which stays
+        offset[1], matrix[1], bend[1] = 0, (0, 1), 0
+    centre = np.array([height - 1, width - 1])[:, None, None] / 2
+    smooth = F.interpolate(
+        torch.tensor(bend)[None], (height, width), mode="bilinear", align_corners=True
+    )
+    target = np.indices((height, width)) - centre + smooth[0].numpy()
+    source = np.tensordot(matrix, target, 1) + centre - offset[:, None, None]
+    y, x = np.rint(source).astype(int)  # from where each pixel takes its counts
+    inside = (y >= 0) & (y < height) & (x >= 0) & (x < width)
+    return frames[..., y.clip(0, height - 1), x.clip(0, width - 1)] * inside
 
 # %% ../../nbs/events/04_recognition.ipynb #Events
 class Events(Task):
@@ -124,12 +119,11 @@ class Events(Task):
 
     def batch(self, data: Frames, rows: list[int], epoch: int | None) -> EventBatch:
         "The frames of these recordings; moved at random in training."
-        at, c = [max(row, 0) for row in rows], self.config
-        frames = [data.frames(row) for row in at]
+        c, frames = self.config, [data.frames(max(row, 0)) for row in rows]
         if epoch is not None and (c.shift or c.warp):
-            pairs = zip(frames, (self.rng(row, epoch) for row in rows), strict=True)
-            frames = [_moved(some, rng, c.shift, c.warp) for some, rng in pairs]
-        labels = torch.tensor([data.labels[row] for row in at])
+            pairs = zip(frames, rows, strict=True)
+            frames = [_augment(x, self.rng(row, epoch), c.shift, c.warp) for x, row in pairs]
+        labels = torch.tensor([data.labels[max(row, 0)] for row in rows])
         return EventBatch(torch.from_numpy(np.stack(frames)), labels, torch.tensor(rows))
 
     def model(self) -> nn.Module:
@@ -147,12 +141,13 @@ class Events(Task):
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         "The optimizer of the settings, without weight decay for A_log and D."
-        c, free = self.config, ("A_log", "D")
-        groups: list[dict[str, Any]] = [{"params": [], "lr": c.lr}, {"params": [], "lr": c.lr}]
+        c = self.config
+        decay: dict[str, Any] = {"params": [], "lr": c.lr}
+        no_decay: dict[str, Any] = {"params": [], "lr": c.lr, "weight_decay": 0.0}
         for name, weight in model.named_parameters():
-            groups[name.rsplit(".", 1)[-1] in free]["params"].append(weight)
-        groups[1]["weight_decay"] = 0.0
-        return make_optimizer(c.optimizer, groups, c.weight_decay)
+            group = no_decay if name.endswith((".A_log", ".D")) else decay
+            group["params"].append(weight)
+        return make_optimizer(c.optimizer, [decay, no_decay], c.weight_decay)
 
     def loss(self, model: Any, batch: EventBatch, phase: str) -> Tensor:
         "Mean cross-entropy."

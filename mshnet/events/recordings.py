@@ -36,9 +36,7 @@ _GESTURES = (
     *("right_arm_counter_clockwise", "left_arm_clockwise", "left_arm_counter_clockwise"),
     *("arm_roll", "air_drums", "air_guitar", "other_gestures"),
 )
-_THINGS = tuple(
-    ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
-)
+_THINGS = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 SENSORS = {
     "nmnist": Sensor("N-MNIST", (2, 34, 34), tuple("0123456789"), "20ms", "300ms"),
     "dvsgesture": Sensor("DVS128 Gesture", (2, 128, 128), _GESTURES, "100ms", "6000ms"),
@@ -230,7 +228,7 @@ def hold_out(labels: Sequence[int], share: float, seed: int) -> np.ndarray:  # [
         held[rows[: max(1, round(share * len(rows)))]] = True
     return held
 
-
+# %% ../../nbs/events/00_recordings.ipynb #_in_classes
 def _in_classes(folder: Path, dataset: str) -> list[_Entry]:
     "Recordings in folders named after classes."
     classes = SENSORS[dataset].classes

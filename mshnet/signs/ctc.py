@@ -124,7 +124,7 @@ class Bigram:
         share = (self.pairs[before, gloss] + 2 * alone) / (self.firsts[before] + 2)
         return float(np.log(share))
 
-# %% ../../nbs/signs/02_ctc.ipynb #beam_search
+
 Prefix = tuple[int, ...]
 
 

@@ -90,10 +90,15 @@ def _distances(truth: Sequence[str], found: Sequence[str]) -> list[list[int]]:
     return rows
 
 
-def _backtrace(truth: Sequence[str], found: Sequence[str]) -> list[Step]:
-    "The alignment with the fewest changes, from its end."
-    table, steps = _distances(truth, found), []
-    i, j = len(truth), len(found)
+def align(truth: Sequence[str], found: Sequence[str]) -> list[Step]:
+    "Lay a prediction beside the truth with the fewest changes; equal ends stay together."
+    head, tail = list[Step](), list[Step]()
+    while truth and found and truth[0] == found[0]:
+        head, truth, found = [*head, ("=", truth[0], found[0])], truth[1:], found[1:]
+    while truth and found and truth[-1] == found[-1]:
+        tail, truth, found = [("=", truth[-1], found[-1]), *tail], truth[:-1], found[:-1]
+    table, i, j = _distances(truth, found), len(truth), len(found)
+    steps = list[Step]()  # from the end
     while i or j:
         if i and table[i][j] == table[i - 1][j] + 1:
             i -= 1
@@ -104,17 +109,7 @@ def _backtrace(truth: Sequence[str], found: Sequence[str]) -> list[Step]:
         else:
             i, j = i - 1, j - 1
             steps.append(("=" if truth[i] == found[j] else "S", truth[i], found[j]))
-    return steps[::-1]
-
-
-def align(truth: Sequence[str], found: Sequence[str]) -> list[Step]:
-    "Lay a prediction beside the truth with the fewest changes; equal ends stay together."
-    head, tail = list[Step](), list[Step]()
-    while truth and found and truth[0] == found[0]:
-        head, truth, found = [*head, ("=", truth[0], found[0])], truth[1:], found[1:]
-    while truth and found and truth[-1] == found[-1]:
-        tail, truth, found = [("=", truth[-1], found[-1]), *tail], truth[:-1], found[:-1]
-    return [*head, *_backtrace(truth, found), *tail]
+    return [*head, *steps[::-1], *tail]
 
 
 def show_alignment(steps: Sequence[Step]) -> str:

@@ -49,18 +49,18 @@ def bucket_lengths(frames: Sequence[int], count: int) -> list[int]:  # padded; 0
     shares = np.linspace(0, 1, count + 1)[1:]
     return sorted({padded(math.ceil(x)) for x in np.quantile(frames, shares)}) if count else []
 
-# %% ../../nbs/signs/05_signing.ipynb #_rescaled
+# %% ../../nbs/signs/05_signing.ipynb #_change_tempo
 _PIXELS = 50.0  # the unit of length of tracks, in an image of 195 x 165
 NUMBERS = 14  # of a frame of tracks
 LONGEST = 8  # glosses of a spliced sentence
 SPLICED = 0.6  # fraction of training clips that are spliced with another one
 
 
-def _rescaled(
-    count: int, least: int, most: int, share: float, rng: np.random.Generator
+def _change_tempo(
+    count: int, least: int, most: int, change: float, rng: np.random.Generator
 ) -> np.ndarray:
-    "The frames of a clip that is signed faster or slower, in order."
-    wanted = round(count * rng.uniform(1 - share, 1 + share)) if share else count
+    "Which of `count` frames to take, in order, so that a clip is signed faster or slower."
+    wanted = round(count * rng.uniform(1 - change, 1 + change)) if change else count
     wanted = min(max(wanted, least, 1), most)
     if wanted <= count:
         return np.sort(rng.choice(count, wanted, replace=False))
@@ -112,17 +112,16 @@ def _splice(
     clip = data.clips[row]
     i = int(rng.integers(len(clip.glosses)))
     others = [place for place in places[clip.glosses[i]] if place[0] != row]
-    if not others:
-        return data.read(row), clip.glosses
-    other, j = others[rng.integers(len(others))]
-    second = data.clips[other]
-    after = int(rng.integers(2))  # 1: cut after the shared gloss
-    ends = [(0, *c.cuts, c.frames)[k + after] for c, k in ((clip, i), (second, j))]
-    frames = np.concatenate([data.read(row)[: ends[0]], data.read(other)[ends[1] :]])
-    glosses = clip.glosses[: i + after] + second.glosses[j + after :]
-    if not glosses or len(frames) < needed_frames(glosses) or len(glosses) > LONGEST:
-        return data.read(row), clip.glosses
-    return frames, glosses
+    if others:
+        other, j = others[rng.integers(len(others))]
+        second = data.clips[other]
+        after = int(rng.integers(2))  # 1: cut after the shared gloss
+        ends = [(0, *c.cuts, c.frames)[k + after] for c, k in ((clip, i), (second, j))]
+        frames = np.concatenate([data.read(row)[: ends[0]], data.read(other)[ends[1] :]])
+        glosses = clip.glosses[: i + after] + second.glosses[j + after :]
+        if glosses and len(frames) >= needed_frames(glosses) and len(glosses) <= LONGEST:
+            return frames, glosses
+    return data.read(row), clip.glosses
 
 # %% ../../nbs/signs/05_signing.ipynb #_SignBatch
 class _SignBatch(NamedTuple):
@@ -135,7 +134,7 @@ class _SignBatch(NamedTuple):
     row: Tensor  # [B] index of the clip; -1: padding
 
 
-def _as_seen(
+def _prepare_clip(
     array: np.ndarray, glosses: Sequence[str], config: SignsConfig, rng: np.random.Generator | None
 ) -> np.ndarray:  # [T',crop,crop,3] uint8, or [T',14] float32
     "A clip [T,S,S,3] or [T,6] as the network sees it; changed at random only with an `rng`."
@@ -143,7 +142,7 @@ def _as_seen(
     if rng is None:
         rows = np.linspace(0, count - 1, min(count, c.max_frames)).round().astype(int)
     else:
-        rows = _rescaled(count, needed_frames(glosses), c.max_frames, c.rescale, rng)
+        rows = _change_tempo(count, needed_frames(glosses), c.max_frames, c.rescale, rng)
     if array.ndim == 2 and rng is not None and c.augment != "none":
         return _track_features(_warp_tracks(array, len(rows), rng))
     if array.ndim == 2:
@@ -189,7 +188,7 @@ class _SignTally(RowTally):
         "The true glosses of each clip, and those that are read."
         rows, steps = batch.row.tolist(), out_lengths(batch.frames).tolist()
         for probs, row, count in zip(log_probs.numpy(), rows, steps, strict=True):
-            found = self.task.read(probs[:count]) if row >= 0 else []
+            found = self.task.decode(probs[:count]) if row >= 0 else []
             yield self.task.truth[row], self.task.vocabulary.decode(found)
 
     def scores(self) -> _SignScores:
@@ -217,7 +216,7 @@ class Signs(Task):
     better = ("wer", -1)
     vocabulary = Vocabulary(())
     bigram: Bigram | None = None
-    learnt: frozenset[tuple[str, ...]] = frozenset()  # training sentences
+    train_sentences: frozenset[tuple[str, ...]] = frozenset()
     truth: Sequence[Sequence[str]] = ()  # sentences that are being scored
     places: Places | None = None  # of the training glosses
     buckets: Sequence[int] = ()
@@ -229,17 +228,17 @@ class Signs(Task):
         held_out = ["val"] if c.choose == "val" and "train" in names else []
         found = load_clips(c, [*names, *held_out])
         if "train" in found:
-            self._learn(found["train"])
+            self._read_vocabulary(found["train"])
         slowest = {"train": 1 + c.rescale}  # by which the tempo makes a clip longer
         frames = [x.frames * slowest.get(k, 1) for k, part in found.items() for x in part.clips]
         self.buckets = bucket_lengths([min(c.max_frames, math.ceil(x)) for x in frames], c.buckets)
         self.longest = max(LONGEST, *(len(s) for part in found.values() for s in part.sentences))
         return found
 
-    def _learn(self, train: Clips) -> None:
+    def _read_vocabulary(self, train: Clips) -> None:
         "Take the vocabulary and the pairs of the training split; UserError if one is too long."
         c, sentences = self.config, train.sentences
-        self.vocabulary, self.learnt = Vocabulary.of(sentences), frozenset(sentences)
+        self.vocabulary, self.train_sentences = Vocabulary.of(sentences), frozenset(sentences)
         self.bigram = Bigram.of(map(self.vocabulary.encode, sentences), len(self.vocabulary) + 1)
         if c.augment == "splice" and c.dataset_dir and any(clip.cuts for clip in train.clips):
             self.places = _shared_glosses(sentences)
@@ -247,16 +246,16 @@ class Signs(Task):
             why = f"a training sentence needs {least}; use --max-frames {least} or more"
             raise UserError(f"max_frames={c.max_frames}: {why}")
 
-    def know(self, model: Any) -> None:
+    def load_vocabulary(self, model: Any) -> None:
         "Take the glosses and the bigram of a network; UserError if it has no glosses."
-        known, self.bigram = model.words()
+        known, self.bigram = model.stored_vocabulary()
         self.vocabulary = known or self.vocabulary
         if not self.vocabulary.words:
             raise UserError("the weights hold no glosses; use weights of a run of mshnet")
 
-    def take_words(self, model: nn.Module, data: Any) -> None:
+    def check_vocabulary(self, model: nn.Module, data: Any) -> None:
         "Take the glosses that a network was trained for; UserError if the data have none of them."
-        self.know(model)
+        self.load_vocabulary(model)
         self.longest = max(LONGEST, *map(len, data.sentences))
         new = {gloss for sentence in data.sentences for gloss in sentence}
         if not new & set(self.vocabulary.words):
@@ -298,11 +297,11 @@ class Signs(Task):
             frames, glosses = data.read(row), data.sentences[row]
         else:
             frames, glosses = _splice(data, row, self.places, rng)
-        return _as_seen(frames, glosses, self.config, rng), glosses
+        return _prepare_clip(frames, glosses, self.config, rng), glosses
 
     def batches(self, device: Device, data: Any, plan: Any, epoch: int) -> Iterator[_SignBatch]:
         "The batches of an epoch, in a few lengths; each has one length in all processes."
-        device.shapes = max(len(self.buckets), 1)
+        device.num_shapes = max(len(self.buckets), 1)
         for batch in super().batches(device, data, plan, epoch):
             count = batch.clip.shape[1]
             more = max(device.ranks.all_gather(count)) - count
@@ -315,21 +314,21 @@ class Signs(Task):
             torch.manual_seed(self.config.seed)
             network = _make_network(self.config, max(len(self.vocabulary) + 1, 2))
         if self.vocabulary.words:  # else its weights are loaded next
-            network.learn(self.vocabulary, self.bigram)
+            network.store_vocabulary(self.vocabulary, self.bigram)
         return network
 
     def loss(self, model: Any, batch: _SignBatch, phase: str) -> Tensor:
         "The sum of the CTC losses of all outputs and of the distillation."
-        c, outputs = self.config, model(batch.clip, batch.frames)
+        outputs = model(batch.clip, batch.frames)
         clips = out_lengths(batch.frames), batch.labels, batch.lengths
-        parts = signing_loss(outputs, *clips, c.distil, c.distil_weight)
+        parts = signing_loss(outputs, *clips, self.config.distil, self.config.distil_weight)
         return sum(parts.values())  # type: ignore[return-value]
 
     def predict(self, model: Any, batch: _SignBatch, phase: str) -> Tensor:  # [B,T',C]
         "Log probabilities of each gloss in every fourth frame."
         return model(batch.clip, batch.frames)["final"].float().log_softmax(-1)
 
-    def read(self, log_probs: np.ndarray) -> list[int]:  # [T',C]
+    def decode(self, log_probs: np.ndarray) -> list[int]:  # [T',C]
         "The glosses of a clip, by the decoder of the settings."
         c, bigram = self.config, self.bigram if self.config.bigram_weight else None
         if c.decoder == "greedy":
@@ -349,13 +348,13 @@ class Signs(Task):
         self, model: nn.Module, data: Any, device: Device, phase: str, origin: Origin
     ) -> Evaluation:
         "The final scores with every sentence; those of the training list apart from the others."
-        self.take_words(model, data)
-        device.shapes = max(len(self.buckets), 1)
+        self.check_vocabulary(model, data)
+        device.num_shapes = max(len(self.buckets), 1)
         whole = super().evaluate(model, data, device, phase, origin)
         scores: _SignScores = whole.scores
         scores.pairs = {data.names[row]: pair for row, pair in scores.pairs.items()}
-        for name, known in (("known", True), ("new", False)) if self.learnt else ():
-            pairs = [pair for pair in scores.pairs.values() if (pair[0] in self.learnt) == known]
+        for name, known in (("known", True), ("new", False)) if self.train_sentences else ():
+            pairs = [p for p in scores.pairs.values() if (p[0] in self.train_sentences) == known]
             scores |= {f"{name}_wer": corpus_errors(pairs).wer, f"{name}_sentences": len(pairs)}
         return _SignEvaluation(scores, whole.protocol, whole.settings)
 

@@ -155,10 +155,6 @@ def published_decay(
         return 0.0 if call % 10 == 0 else 1.0
     return min(0.995, 1 - (call - 99) ** (-2 / 3))
 
-
-# %%
-{call: round(published_decay(call), 3) for call in (90, 91, 110, 500, 2930)}
-
 # %% [markdown]
 # ## Questions
 #

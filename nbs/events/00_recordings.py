@@ -4,14 +4,12 @@
 # > What an event camera records: events, bins of fixed width, a filter for noise, and the file formats.
 #
 # A camera takes images at fixed times. An event camera takes none: each pixel compares the logarithm of its brightness with the value at its last report, and reports again when the change reaches a threshold. A report is an *event*: column x, row y, the time t in microseconds, and the polarity p (1: brighter, 0: darker). Where nothing moves, nothing is recorded.
-
-# %% [markdown]
+#
 # Here is a bright disc that moves to the right in front of such a camera. On the left are its events in x, y and time: its leading edge makes pixels brighter (red), its trailing edge darker (blue). On the right are the same events, counted in bins of 20 ms. A network reads such bins.
 
 # %%
 import matplotlib.pyplot as plt
 import numpy as np
-from fastcore.test import test_eq
 
 rng = np.random.default_rng(0)
 t, angle = rng.uniform(0, 300, 3000), rng.uniform(0, 2 * np.pi, 3000)
@@ -65,9 +63,7 @@ _GESTURES = (
     *("right_arm_counter_clockwise", "left_arm_clockwise", "left_arm_counter_clockwise"),
     *("arm_roll", "air_drums", "air_guitar", "other_gestures"),
 )
-_THINGS = tuple(
-    ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
-)
+_THINGS = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 SENSORS = {
     "nmnist": Sensor("N-MNIST", (2, 34, 34), tuple("0123456789"), "20ms", "300ms"),
     "dvsgesture": Sensor("DVS128 Gesture", (2, 128, 128), _GESTURES, "100ms", "6000ms"),
@@ -140,20 +136,6 @@ class Recording:
         return len(self.t)
 
 
-# %%
-def made(count: int, milliseconds: float, seed: int = 0) -> Recording:
-    "Random events at random times."
-    rng = np.random.default_rng(seed)
-    t = np.sort(rng.integers(0, int(1000 * milliseconds), count))
-    t[0], t[-1] = 0, 1000 * milliseconds - 1
-    x, y, p = rng.integers(0, 34, count), rng.integers(0, 34, count), rng.integers(0, 2, count)
-    return Recording.checked((x, y, t, p), (2, 34, 34), "made")
-
-
-cochlea: Sensor = SENSORS["ntidigits"]
-print(made(1000, 300).milliseconds, cochlea.shape)
-
-
 # %% [markdown]
 # ## Bins of fixed width
 #
@@ -177,8 +159,10 @@ def bin_events(
 
 
 # %%
-short, long = made(4000, 300), made(8000, 600)
-test_eq((len(bin_events(short, 10)), len(bin_events(long, 10))), (30, 60))
+order = np.argsort(t)
+disc = Recording.checked((x[order], y[order], 1000 * t[order], leads[order]), (2, 34, 34), "disc")
+for width in (20, 10):
+    print(f"the disc of the first figure in bins of {width} ms:", bin_events(disc, width).shape)
 
 
 # %% [markdown]
@@ -207,17 +191,15 @@ def denoise(recording: Recording, milliseconds: float = 10.0) -> Recording:
 
 
 # %% [markdown]
-# A moving edge, two pixels high, among random events. The filter keeps the 60 events of the edge, and 7 of the 300 events of noise:
+# The disc among 300 random events, coloured by time. The filter keeps the disc, and the few events of noise beside it:
 
 # %%
-time = np.repeat(np.arange(0, 300_000, 10_000), 2)
-edge = np.stack([time // 10_000, np.tile([16, 17], 30), time, 0 * time])
-noise = made(300, 300, seed=1)
-columns = np.concatenate([[noise.x, noise.y, noise.t, noise.p], edge], 1)
-both = Recording.checked(columns[:, np.argsort(columns[2], kind="stable")], (2, 34, 34), "made")
+noise = rng.integers(0, [[34], [34], [300_000], [2]], (4, 300))
+columns = np.concatenate([[disc.x, disc.y, disc.t, disc.p], noise], 1)
+both = Recording.checked(columns[:, np.argsort(columns[2])], (2, 34, 34), "disc and noise")
 figure, axes = plt.subplots(1, 2, figsize=(6, 3))
 for axis, shown in zip(axes, (both, denoise(both)), strict=True):
-    axis.scatter(shown.x, shown.y, c=shown.t, s=6)
+    axis.scatter(shown.x, shown.y, c=shown.t, s=3)
     axis.set_title(f"{len(shown)} events")
 
 # %% [markdown]
@@ -317,7 +299,7 @@ def read_recording(
 # %% [markdown]
 # ## Folders
 #
-# The folders are those of the publishers, and those in which the package tonic stores its downloads. (tonic is not needed.) CIFAR10-DVS has no official test list: we hold out a tenth of each class, always the same one.
+# A folder has labelled recordings. Where there is no official list of a split, we hold out a fraction of each class, always the same one.
 
 # %%
 #| export
@@ -344,6 +326,11 @@ def hold_out(labels: Sequence[int], share: float, seed: int) -> np.ndarray:  # [
     return held
 
 
+# %% [markdown]
+# The folders are those of the publishers, and those in which the package tonic stores its downloads. (tonic is not needed.) CIFAR10-DVS has no official test list: a tenth of each class is held out.
+
+# %%
+#| export
 def _in_classes(folder: Path, dataset: str) -> list[_Entry]:
     "Recordings in folders named after classes."
     classes = SENSORS[dataset].classes

@@ -3,13 +3,51 @@
 #
 # > Event cameras as a task of the training loop: splits, batches, scores with their uncertainty, and recordings to classes.
 #
-# A network reads a recording in bins and names its class. To train it, the [loop](../37_train.ipynb) needs four things from us: splits without a recording in two of them, batches that vary the recordings, a score with its uncertainty, and a file of answers.
+# Recognition names the class of a recording, here one of ten digits. The network gets the [bins](00_recordings.ipynb) of the recording in order, counts of events [T,2,34,34]. After each bin it returns a logit for each class, [T,10], from all bins so far. The largest logit after the last bin is the answer, and training compares the logits after the last bin with the true class (cross-entropy).
+#
+# The class `Events` of this page states this problem for the [training loop](../37_train.ipynb): splits, batches, network, loss and scores. Here is the loop in short, with a small network and 300 simulated recordings:
+
+# %%
+import matplotlib.pyplot as plt
+import torch
+
+from mshnet.core import configure
+from mshnet.events.recognition import Events
+
+task = Events(configure({"task": "events", "preset": "quick", "recordings": 300}))
+splits, model = task.splits(), task.model()
+optimizer = task.optimizer(model)
+for epoch in range(task.config.epochs):
+    for rows in task.plan(splits["train"], epoch):
+        batch = task.batch(splits["train"], rows, epoch)
+        loss = task.loss(model, batch, "full")
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+print("a batch:", list(batch.frames.shape), "its labels:", batch.label.tolist())
+
+# %% [markdown]
+# Now the trained network reads ten recordings of the test split, the digits 0 to 9. The figure shows the 5: its 15 bins (red: brighter, blue: darker), and the probability of each class after each bin. The answers after three bins do not depend on the recording, because only the answer after the last bin is trained.
+
+# %%
+batch = task.batch(splits["test"], list(range(10)), None)  # None: no augmentation
+with torch.no_grad():
+    logits = task.predict(model.eval(), batch, "full")["evidence"]  # [10,15,10]
+for bins in (3, 15):
+    print(f"answers after {bins} bins:", logits[:, bins - 1].argmax(1).tolist())
+counts = batch.frames[5].int()  # [15,2,34,34]
+strip = torch.cat([*(counts[:, 1] - counts[:, 0])], 1)
+figure, (above, below) = plt.subplots(2, 1, sharex=True, figsize=(11, 4), height_ratios=(1, 3))
+above.imshow(strip, extent=(0, 300, 20, 0), cmap="RdBu_r", vmin=-3, vmax=3)
+above.set(title="the bins of one recording", yticks=[])
+below.plot(range(20, 301, 20), logits[5].softmax(1), "o-", label=range(10))
+below.set(xlabel="ms", ylabel="probability")
+below.legend(ncols=2, title="class", loc=(0.2, 0.2));
 
 # %%
 #| export
 #| default_exp events.recognition
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -51,9 +89,9 @@ from mshnet.task import (
 
 
 # %% [markdown]
-# ## The splits of a data set
+# ## The machinery: splits
 #
-# A run needs recordings for training and others for the scores. With `choose=val` a fraction of each class of the training list is held out to select the epoch. The test list is not used for this.
+# A run needs recordings for training and others for the scores. By default the last epoch is kept. With `choose=val` the epoch is selected on a third split, `val`: a fraction of each class of the training split. The test split is not used for this.
 
 # %%
 #| export
@@ -62,11 +100,8 @@ def _counting(c: EventsConfig) -> Counting:
     return Counting(c.sensor.shape, c.bin_ms, c.steps, milliseconds(c.denoise))
 
 
-def load_recordings(
-    config: EventsConfig,
-    names: Sequence[str],  # of train, val and test
-) -> dict[str, Frames]:
-    "The splits of a run: from its folder, else simulated."
+def load_recordings(config: EventsConfig, names: Sequence[str]) -> dict[str, Frames]:
+    "The splits of a run with these names (train, val, test): from its folder, else simulated."
     c, found = config, dict[str, Frames]()
     wanted = dict.fromkeys("train" if name == "val" else name for name in names)
     if c.dataset_dir:
@@ -94,9 +129,9 @@ def load_recordings(
 # %% [markdown]
 # ## The task
 #
-# A batch has the counts of its recordings as bytes; they become floats on the device. In training each recording is moved by a few pixels at random, and rotated, stretched, slanted and bent a little (`warp`). Digits are not mirrored, which would make other signs of them, nor turned upside down, which would make a 9 of a 6.
+# A batch has the counts of its recordings as bytes; they become floats on the device. In training each recording is moved by a few pixels at random, and rotated, stretched, slanted and bent a little (`warp`); the figure after the class shows it. Digits are not mirrored, which would make other signs of them, nor turned upside down, which would make a 9 of a 6.
 #
-# Weight decay pulls weights to zero. At zero in `A_log` all states of a channel of a Mamba block forget equally fast, and at zero in `D` the block no longer passes on its input. So neither should decay. The published code marks both, but its optimizer ignores the marks. Ours puts them into a group without decay.
+# Weight decay pulls weights to zero. At zero in `A_log` all states of a channel of a Mamba block forget equally fast, and at zero in `D` a channel passes on only its states, not its input. So neither should decay. The published code marks both, but its optimizer ignores the marks. Ours puts them into a group without decay.
 
 # %%
 #| export
@@ -108,24 +143,23 @@ class EventBatch(NamedTuple):
     row: Tensor  # [B] index of the sample; -1: padding
 
 
-def _moved(frames: np.ndarray, rng: np.random.Generator, shift: int, warp: float) -> np.ndarray:
-    "Frames [T,P,H,W] moved by whole pixels and warped smoothly, at random."
-    high, wide = frames.shape[-2:]
-    move, matrix = rng.integers(-shift, shift + 1, 2), np.eye(2) + rng.uniform(-warp, warp, (2, 2))
-    bend = rng.normal(0, warp * high / 7, (2, 5, 5))  # pixels
-    if wide == 1:  # sound has one column, which stays
-        move[1], matrix[1], bend[1] = 0, (0, 1), 0
-    middle = np.array([high - 1, wide - 1])[:, None, None] / 2
-    place = np.indices((high, wide)) - middle + _grid(high) @ bend @ _grid(wide).T
-    y, x = np.rint(np.tensordot(matrix, place, 1) + middle - move[:, None, None]).astype(int)
-    inside = (y >= 0) & (y < high) & (x >= 0) & (x < wide)
-    return frames[..., y.clip(0, high - 1), x.clip(0, wide - 1)] * inside
-
-
-@lru_cache
-def _grid(count: int) -> np.ndarray:  # [count,5]
-    "Weights by which values at five places become values at all pixels, linearly."
-    return np.stack([np.interp(np.linspace(0, 4, count), range(5), one) for one in np.eye(5)], 1)
+def _augment(frames: np.ndarray, rng: np.random.Generator, shift: int, warp: float) -> np.ndarray:
+    "Frames [T,P,H,W] shifted by whole pixels and warped smoothly at random, by nearest pixel."
+    height, width = frames.shape[-2:]
+    offset = rng.integers(-shift, shift + 1, 2)
+    matrix = np.eye(2) + rng.uniform(-warp, warp, (2, 2))
+    bend = rng.normal(0, warp * height / 7, (2, 5, 5))  # pixels, at 5x5 places
+    if width == 1:  # sound has one column, which stays
+        offset[1], matrix[1], bend[1] = 0, (0, 1), 0
+    centre = np.array([height - 1, width - 1])[:, None, None] / 2
+    smooth = F.interpolate(
+        torch.tensor(bend)[None], (height, width), mode="bilinear", align_corners=True
+    )
+    target = np.indices((height, width)) - centre + smooth[0].numpy()
+    source = np.tensordot(matrix, target, 1) + centre - offset[:, None, None]
+    y, x = np.rint(source).astype(int)  # from where each pixel takes its counts
+    inside = (y >= 0) & (y < height) & (x >= 0) & (x < width)
+    return frames[..., y.clip(0, height - 1), x.clip(0, width - 1)] * inside
 
 
 # %%
@@ -144,12 +178,11 @@ class Events(Task):
 
     def batch(self, data: Frames, rows: list[int], epoch: int | None) -> EventBatch:
         "The frames of these recordings; moved at random in training."
-        at, c = [max(row, 0) for row in rows], self.config
-        frames = [data.frames(row) for row in at]
+        c, frames = self.config, [data.frames(max(row, 0)) for row in rows]
         if epoch is not None and (c.shift or c.warp):
-            pairs = zip(frames, (self.rng(row, epoch) for row in rows), strict=True)
-            frames = [_moved(some, rng, c.shift, c.warp) for some, rng in pairs]
-        labels = torch.tensor([data.labels[row] for row in at])
+            pairs = zip(frames, rows, strict=True)
+            frames = [_augment(x, self.rng(row, epoch), c.shift, c.warp) for x, row in pairs]
+        labels = torch.tensor([data.labels[max(row, 0)] for row in rows])
         return EventBatch(torch.from_numpy(np.stack(frames)), labels, torch.tensor(rows))
 
     def model(self) -> nn.Module:
@@ -167,12 +200,13 @@ class Events(Task):
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         "The optimizer of the settings, without weight decay for A_log and D."
-        c, free = self.config, ("A_log", "D")
-        groups: list[dict[str, Any]] = [{"params": [], "lr": c.lr}, {"params": [], "lr": c.lr}]
+        c = self.config
+        decay: dict[str, Any] = {"params": [], "lr": c.lr}
+        no_decay: dict[str, Any] = {"params": [], "lr": c.lr, "weight_decay": 0.0}
         for name, weight in model.named_parameters():
-            groups[name.rsplit(".", 1)[-1] in free]["params"].append(weight)
-        groups[1]["weight_decay"] = 0.0
-        return make_optimizer(c.optimizer, groups, c.weight_decay)
+            group = no_decay if name.endswith((".A_log", ".D")) else decay
+            group["params"].append(weight)
+        return make_optimizer(c.optimizer, [decay, no_decay], c.weight_decay)
 
     def loss(self, model: Any, batch: EventBatch, phase: str) -> Tensor:
         "Mean cross-entropy."
@@ -225,10 +259,17 @@ class Events(Task):
         resolve("mshnet.events.pictures:draw_answers")(folder, self.config)
 
 
+# %%
+seen: list[EventBatch] = [task.batch(splits["train"], [5], e) for e in (None, 0, 1, 2, 3, 4)]
+plt.figure(figsize=(9, 1.9)).gca().axis("off")
+plt.imshow(torch.cat([batch.frames[0].sum((0, 1)) for batch in seen], 1), cmap="gray", vmax=16)
+plt.title("a training recording, summed over time: as it is, and in epochs 0 to 4", size=9);
+
+
 # %% [markdown]
 # ## Scores
 #
-# If 95 of 100 recordings are right, the true accuracy is probably between 0.89 and 0.98. Wilson's interval gives these bounds for any count, also for 100 of 100. On a neuromorphic chip each spike costs energy. So we report their number for a recording, and for each layer the fraction of neurons that spike in a bin.
+# If 95 of 100 recordings are right, the true accuracy is between 0.89 and 0.98 with 95% confidence. Wilson's interval gives these bounds for any count, also for 100 of 100. On a neuromorphic chip each spike costs energy. So we report their number for a recording, and for each layer the fraction of neurons that spike in a bin.
 
 # %%
 #| export
@@ -281,21 +322,17 @@ class EventTally(RowTally):
 
 
 # %% [markdown]
-# A small untrained network on a few simulated recordings. It guesses, and the interval of ten recordings is wide:
+# The trained network on the first ten recordings of the test split, and on all 200: the interval of ten is wide. Then the spike rates of the three layers, and the confusion matrix (rows: true classes, columns: answers):
 
 # %%
-from mshnet.core import configure
-
-few = {"recordings": 40, "width": 4, "features": 4, "d_model": 8, "batch_size": 8, "dt": "20ms"}
-config = configure({"task": "events", "device": "cpu", "choose": "val", **few})
-task, device = Events(config), open_device("cpu", "fp32")
-parts: dict[str, Frames] = load_recordings(config, ["train", "val", "test"])
-model, tally = task.model(), EventTally()
-batch: EventBatch = task.batch(parts["val"], list(range(10)), None)
+tally = EventTally()
 tally.add(task.predict(model, batch, "full"), batch)
-scores: EventScores = tally.scores()
-evaluation: EventEvaluation = task.evaluate(model, parts["val"], device, "full", Origin("none"))
-print(scores, evaluation, sep="\n")
+print(tally.scores())
+test, cpu = load_recordings(task.config, ["test"])["test"], open_device("cpu", "fp32")
+evaluation: EventEvaluation = task.evaluate(model, test, cpu, "full", Origin("none"))
+scores: EventScores = evaluation.scores
+print(scores, *(f"{scores[f'spike_rate_{i}']:.3f}" for i in (1, 2, 3)))
+print(np.array(evaluation.details()["confusion"]))
 
 
 # %% [markdown]

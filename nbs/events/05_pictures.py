@@ -23,19 +23,22 @@ from mshnet.events.networks import Seen
 from mshnet.task import trained_task
 
 # %% [markdown]
-# We use an untrained network and a bar that moves across the sensor. Its leading edge makes pixels brighter, its trailing edge darker.
+# We use an untrained network and a bar that moves across the sensor. Its leading edge makes pixels brighter (red), its trailing edge darker (blue).
 
 # %%
+import matplotlib.pyplot as plt
+
 from mshnet.events.networks import MambaSpike
 
-config, steps = EventsConfig(), 40
-frames = torch.zeros(steps, 2, 34, 34)
+config, frames = EventsConfig(), torch.zeros(40, 2, 34, 34)
 for step in range(30):
     frames[step, 1, 6:28, step + 4], frames[step, 0, 6:28, step] = 3, 3
 torch.manual_seed(4)
 model = MambaSpike(width=16, features=32, d_model=32, layers=2, beta=config.beta).eval()
 with torch.no_grad():
     seen = model.look(frames[None])
+plt.figure(figsize=(2.5, 2.5)).suptitle("events of bin 12")
+plt.imshow(frames[12, 1] - frames[12, 0], cmap="RdBu_r");
 
 
 # %% [markdown]

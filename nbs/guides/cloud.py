@@ -84,7 +84,7 @@
 # | what can be lost | what was not yet copied to Drive | everything that an interactive session wrote, unless you save a version |
 # | to resume | open the same notebook and run all: the run is restored from `MyDrive/mshnet` | Add Input: the last output of the same notebook; then run all |
 #
-# Do not change the settings: other settings start a new run. If you restarted the kernel, the session ends before this count does: set `max_hours` to the hours that the session has left.
+# Do not change the settings: other settings start a new run. If you restart the kernel, the count of hours begins again: set `max_hours` to the hours that the session has left.
 #
 # On Kaggle, Save Version, Save & Run All runs the notebook without you; `/kaggle/working` becomes its output.
 #
@@ -101,11 +101,11 @@
 #
 # ```bash
 # mshnet doctor
-# mshnet predict /content/drive/MyDrive/pictures    # a folder of images, no masks needed
-# mshnet data /content/drive/MyDrive/NUAA-SIRST.zip
-# mshnet train /content/drive/MyDrive/NUAA-SIRST.zip --mirror-dir drive --epochs 50
-# mshnet train nuaa-sirst --epochs 50
-# mshnet test --weight-path /kaggle/working/runs/NAME    # the folder that training printed
+# mshnet predict /content/drive/MyDrive/pictures    # Colab: a folder of images, no masks needed
+# mshnet data /content/drive/MyDrive/NUAA-SIRST.zip    # Colab
+# mshnet train /content/drive/MyDrive/NUAA-SIRST.zip --mirror-dir drive --epochs 50    # Colab
+# mshnet train nuaa-sirst --epochs 50    # Kaggle: the name of the attached data set
+# mshnet test --weight-path /kaggle/working/runs/NAME    # Kaggle: the folder that training printed
 # ```
 #
 # If something fails, see [troubleshooting](trouble.ipynb).

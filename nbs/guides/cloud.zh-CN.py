@@ -84,7 +84,7 @@
 # | 可能丢失什么 | 还没有复制到 Drive 的内容 | 交互会话写下的全部内容，除非保存一个版本 |
 # | 怎样恢复 | 打开同一个 notebook 并全部运行：训练从 `MyDrive/mshnet` 恢复 | Add Input：同一个 notebook 上次的输出；然后全部运行 |
 #
-# 不要改变设置：设置不同就会开始一次新的训练。如果重启过内核，会话会在这个计时之前结束：请把 `max_hours` 设为会话剩余的小时数。
+# 不要改变设置：设置不同就会开始一次新的训练。重启内核后计时会从零开始：请把 `max_hours` 设为会话剩余的小时数。
 #
 # 在 Kaggle 上，Save Version，Save & Run All 在你离开后运行 notebook；`/kaggle/working` 成为它的输出。
 #
@@ -101,11 +101,11 @@
 #
 # ```bash
 # mshnet doctor
-# mshnet predict /content/drive/MyDrive/pictures    # 图像文件夹，不需要掩膜
-# mshnet data /content/drive/MyDrive/NUAA-SIRST.zip
-# mshnet train /content/drive/MyDrive/NUAA-SIRST.zip --mirror-dir drive --epochs 50
-# mshnet train nuaa-sirst --epochs 50
-# mshnet test --weight-path /kaggle/working/runs/NAME    # 训练打印的文件夹
+# mshnet predict /content/drive/MyDrive/pictures    # Colab：图像文件夹，不需要掩膜
+# mshnet data /content/drive/MyDrive/NUAA-SIRST.zip    # Colab
+# mshnet train /content/drive/MyDrive/NUAA-SIRST.zip --mirror-dir drive --epochs 50    # Colab
+# mshnet train nuaa-sirst --epochs 50    # Kaggle：所附数据集的名称
+# mshnet test --weight-path /kaggle/working/runs/NAME    # Kaggle：训练打印的文件夹
 # ```
 #
 # 出问题时，见[故障排查](trouble.zh-CN.ipynb)。

@@ -15,10 +15,10 @@
 # | [NUAA-SIRST](https://github.com/YimianDai/sirst)（Dai 等，WACV 2021） | 427 幅，大小各异；真实 | 有 | 未说明 | `--dataset-dir NUAA-SIRST` 会下载 |
 # | [NUDT-SIRST](https://github.com/YeRen123455/Infrared-Small-Target-Detection)（Li 等，IEEE TIP 2023） | 1,327 幅 256x256；背景真实，目标部分合成 | 有 | 未说明 | `--dataset-dir NUDT-SIRST` 会下载 |
 # | [IRSTD-1k](https://github.com/RuiZhang97/ISNet)（Zhang 等，CVPR 2022） | 1,001 幅 512x512；真实 | 有 | MIT（该仓库） | `--dataset-dir IRSTD-1k` 会下载 |
-# | [open-sirst-v2](https://github.com/YimianDai/open-sirst-v2) | NUAA-SIRST 的图像和更多图像，有些没有目标（这里没有计数）；真实。预训练权重用了其中 59 帧没有目标的 1280x1024 图像 | 有 | 未说明 | 自行下载 |
+# | [open-sirst-v2](https://github.com/YimianDai/open-sirst-v2) | NUAA-SIRST 的图像和更多图像，有些没有目标（有多少，我们没有数过）；真实。预训练权重用了其中 59 帧没有目标的 1280x1024 图像 | 有 | 未说明 | 自行下载 |
 # | [Drone-detection dataset](https://github.com/DroneDetectionThesis/Drone-detection-dataset)（Svanström 等，Data in Brief 2021，[Zenodo 5500576](https://zenodo.org/records/5500576)） | 161 段 320x256 的红外视频 | 只有边框 | CC0 | 自行下载 |
 #
-# **我们没有试过这些下载。** 它们读取公开仓库在固定提交上的压缩包，并检查图像和掩膜的像素与已发布的相同。列表由本库提供。如果下载失败，提示会给出可以手动下载数据的页面；请把文件夹放到 `data/` 中。
+# **我们没有试过这些下载。** 它们读取公开仓库在固定提交上的压缩包：NUAA-SIRST 的来自发布者，失败时用其他人的副本；NUDT-SIRST 和 IRSTD-1k 的都是这样的副本。图像和掩膜的像素必须与已发布的相同。列表由本库提供。如果下载失败，提示会给出可以手动下载数据的页面；请把文件夹放到 `data/` 中。
 #
 # ## 哪个列表？
 #
@@ -30,7 +30,7 @@
 # | `nuaa-sirst-authors427-trainval`, `nuaa-sirst-authors427-test` | 341, 86 | 数据集的作者 |
 # | `nuaa-sirst-authors320-trainval`, `nuaa-sirst-authors320-test` | 224, 96 | 数据集的作者，较早的版本 |
 # | `nudt-sirst-trainval`, `nudt-sirst-test` | 663, 664 | 多数论文；默认；**我们的结果** |
-# | `irstd-1k-trainval`, `irstd-1k-test` | 800, 201 | 多数论文；默认 |
+# | `irstd-1k-trainval`, `irstd-1k-test` | 800, 201 | 多数论文；默认；**我们的结果** |
 #
 # 不同来源的列表互相重叠。所以只在与训练列表配套的测试列表上评测权重。在 NUDT-SIRST 中，664 幅测试图像有 43 幅与训练图像几乎相同。
 #

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Into your own program
 #
-# > For a programmer who has weights and wants detections in a program: Python, C++ or another language by ONNX, and video. At the end your program gives the same detections as `mshnet predict` (Python), or you have all that it needs for them (C++).
+# > For a programmer who has weights and wants detections in a program: Python, C++ or another language by ONNX, and video. At the end a Python program gives the same detections as `mshnet predict`, and you have code and steps for C++.
 
 # %% [markdown]
 # | your program | use | needs |
@@ -10,7 +10,7 @@
 # | Python, many frames, probabilities | `Detector` and `predict_frame` | this library |
 # | another language that can start a command | `mshnet predict --save none`, then read `detections.csv` | this library |
 # | C++, C#, Java, a browser, a device without PyTorch | the ONNX file | onnxruntime |
-# | PyTorch without this library | the safetensors file | the network's code |
+# | PyTorch without this library | `mshnet export --weight-path pretrained --output mshnet.safetensors`; the `.json` next to it has the normalisation | `mshnet/model.py`, which imports only PyTorch ([network](../00_model.ipynb)) |
 #
 # ## Python
 #
@@ -174,7 +174,7 @@ for seed in range(3):
 #
 # This predicts at full size only. With the pretrained weights this finds fewer targets than `mshnet predict`: for the same detections take the output `logits` and follow step 3. Then apply the threshold, and label the pixels (for example with OpenCV's `connectedComponentsWithStats`). On Windows the name of the file is a wide string (`L"mshnet.onnx"`). **Not run:** onnxruntime's C++ headers were not available here. We compiled this code against a stub of them, and compared its padding with numpy's. The Python code above was run, and finds what `mshnet.detect` finds.
 #
-# ### 8-bit integers: 0.55 of the time with OpenVINO
+# ### 8-bit integers: faster with OpenVINO
 #
 # ```bash
 # pip install openvino onnx onnxruntime onnxscript

@@ -11,7 +11,7 @@
 # | only a browser | [Colab and Kaggle](cloud.ipynb) | only on a CPU |
 # | a CPU, for a trial | [the first run](first_run.ipynb), on synthetic scenes | yes, on 2 cores |
 # | a CPU core and ten minutes | add `--crop native --batch-size 16 --lr 0.002 --epochs 60 --eval-every 60` | yes: test IoU 0.69 to 0.70 ([results](results.ipynb)) |
-# | a CPU core and a good hour | add `--crop native --eval-every 200` (200 epochs) | yes; without `--crop native`, today's default, no time was measured |
+# | a CPU core and a good hour | add `--crop native --eval-every 200` (200 epochs) | yes; the default, without `--crop native`, was not timed |
 # | two CPU cores and 3 to 4 hours | add `--preset paper --precision auto` (400 epochs of the paper's recipe) | no: projected from measured steps, 3 h 12 min |
 # | an NVIDIA GPU | add nothing, or `--preset a100` for batches of 16 | on one H200; no time was measured |
 # | two or more NVIDIA GPUs | add `--num-devices 2` for two: each batch is split across them | only with processes on a CPU |
@@ -89,7 +89,7 @@ for file in files:
 #
 # PyTorch's convolutions take 62% of a training step ([log](../../experiments/speed.md)).
 #
-# **Accelerators were not timed.** On one NVIDIA H200 (PyTorch 2.11), 21 trainings finished in bf16 ([folder](../../results/ladder)). One epoch ran in float32, and two in float16. `torch.compile` gave a NaN loss there and is not used. No TPU was available.
+# **Accelerators were not timed.** On one NVIDIA H200 (PyTorch 2.11), 21 trainings finished in bf16 ([folder](../../results/ladder)). One epoch ran in float32, and two in float16. `torch.compile` gave NaN gradients there and is not used. No TPU was available.
 #
 # **Other programs on the same CPU** slow training down, because PyTorch's threads wait for each other by spinning. On an Intel Xeon with two cores and one busy program, a training step took 10 s instead of 0.16 s. This library reduces that to 0.25 s: it limits busy-waiting, and uses one thread less next to a busy program ([measurements](../../results/busy-machine/README.md)).
 #

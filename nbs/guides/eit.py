@@ -43,7 +43,7 @@ for row, name, images, truth in zip(axes, [1, 5], samples, batch.image, strict=T
 # mshnet predict --task eit mine/test/00000*.npz
 # ```
 #
-# `predictions/pretrained-eit` then holds one figure for each tank, and `tanks.npz` with all names, means and standard deviations. [The card of the weights](../../mshnet/pretrained-eit.md) reports how they were trained and where they fail.
+# `predictions/pretrained-eit` then has one figure for each tank, and `tanks.npz` with `names`, `mean` and `spread` (the standard deviation). The next prediction gets a folder of its own, `predictions/pretrained-eit-2`. [The card of the weights](../../mshnet/pretrained-eit.md) reports how they were trained and where they fail.
 #
 # ## Your data
 #
@@ -110,7 +110,7 @@ for row, name, images, truth in zip(axes, [1, 5], samples, batch.image, strict=T
 # | this model, seed 2 | 0.819 | 0.137 | 0.786 | 0.171 |
 #
 # - The model was trained on simulations only. On KTC it is only slightly better than Gauss-Newton.
-# - Its standard deviation is too small. On simulated tanks, 34% of the true pixels are within one standard deviation and 56% within two; it should be 68% and 95%. So it shows where errors are, but not how large they are.
+# - Its standard deviation is too small. On simulated tanks, 32% of the true pixels are within one standard deviation and 54% within two (seed 0); with normal errors it would be 68% and 95%. So it shows where errors are, but not how large they are.
 # - SSIM is not in the table, because the image of plain water has the highest SSIM. [Scores](../eit/03_scores.ipynb) explains each number.
 #
 # Classical methods at 128x128 pixels ([folder](../../results/eit-yardsticks)); the published reconstructions come with the tanks:

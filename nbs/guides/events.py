@@ -87,7 +87,7 @@ for i, step in enumerate((1, 7, 12)):
 # mshnet train --task events --dataset nmnist --dataset-dir data/NMNIST --preset paper --precision auto
 # ```
 #
-# [Colab and Kaggle](cloud.ipynb) have ready notebooks. On a rented machine (SageMaker Studio Lab, Paperspace, AWS, Azure; **not run**) [install](first_run.ipynb) the library there. Set a time limit below that of the session (`--max-hours 3.5`), and a run folder that outlives it (in Paperspace `--output-dir /storage/nmnist`). An idle machine costs the same as a busy one: stop it.
+# [Colab and Kaggle](cloud.ipynb) have ready notebooks. On a rented machine (**not run**), [install](first_run.ipynb) the library. Set a time limit below that of the session (`--max-hours 3.5`), and put the run folder on a disk that remains (`--output-dir`).
 #
 # ## How good is it?
 #
@@ -122,7 +122,7 @@ for i, step in enumerate((1, 7, 12)):
 # | `--dt 10ms`, `--time-window 300ms` | width of a bin; how much of a recording is read |
 # | `--tau 60ms` | time constant of the neurons |
 # | `--denoise 10ms` | drop events without a neighbouring event in this time |
-# | `--pool 4` | average the spike rates on a 4x4 grid. The published network has 36,249,802 weights; 33,554,432 of them are in the layer that reads single pixels; with pooling it has 262,144 |
+# | `--pool 4` | average the spike rates on a 4x4 grid. Of the 36,249,802 weights of the published network, 33,554,432 are in the layer that reads single pixels. With pooling, this layer has 262,144 |
 # | `--choose val` | select the epoch on recordings held out of the training list, not the last |
 # | `--batch-size 32 --lr 0.00424 --precision auto` | larger batches in half precision, for a GPU; the learning rate grows with the root of the batch size |
 #
@@ -133,7 +133,7 @@ for i, step in enumerate((1, 7, 12)):
 # mshnet doctor --task events
 # ```
 #
-# `predict` writes `recordings.csv` and the probability of each class after each bin. `scores.json` has the spike rate of each layer: near 0 a layer is inactive, above 0.5 it is saturated. The details are in these notebooks: [recordings](../events/00_recordings.ipynb), [networks](../events/03_networks.ipynb), [the task](../events/04_recognition.ipynb), [figures](../events/05_pictures.ipynb).
+# `predict` writes `recordings.csv`, and `evidence.npz` with the probability of each class after each bin. `scores.json` has the spike rate of each layer: near 0 a layer is inactive, above 0.5 it is saturated. The details are in these notebooks: [recordings](../events/00_recordings.ipynb), [networks](../events/03_networks.ipynb), [the task](../events/04_recognition.ipynb), [figures](../events/05_pictures.ipynb).
 #
 # ## Convert recordings
 #

@@ -100,19 +100,19 @@ find_targets()
 # mshnet train --preset quick --output-dir runs/trial
 # ```
 #
-# This trains the full-size network on small images of a synthetic sky, in a few minutes on 2 CPU cores. Stop it with Ctrl-C and run the same command again: it resumes. The figures are in `runs/trial/figures`. On Linux and macOS, `make demo` does the same in a notebook. On a slow CPU it trains for fewer epochs, and the IoU is lower.
+# This trains the full-size network on small images of a synthetic sky, in a few minutes on 2 CPU cores. Stop it with Ctrl-C and run the same command again: it resumes. The figures are in `runs/trial/figures`. On Linux and macOS, `make demo` does the same in a notebook, after it has installed the developers' packages into `.venv` (on Linux this may add CUDA). On a slow CPU it trains for fewer epochs, and the IoU is lower.
 #
 # After all 9 epochs your IoU should be near 0.83: [five seeds](../../results/SCORES.md) of this preset have 0.825 to 0.844.
 #
 # ## 5. Check your data set
 #
-# Replace `data/NUAA-SIRST` by the folder of your data set. If you have none, write `NUAA-SIRST` instead here: this [downloads](datasets.ipynb) it into `data/NUAA-SIRST`. For your own images, [make masks and lists](own_images.ipynb) first.
+# Replace `data/NUAA-SIRST` by the folder of your data set. If you have none, use the name `NUAA-SIRST` in this command: it [downloads](datasets.ipynb) that data set (not tried) into `data/NUAA-SIRST`. For your own images, [make masks and lists](own_images.ipynb) first.
 #
 # ```bash
 # mshnet data data/NUAA-SIRST
 # ```
 #
-# This reports the number and sizes of images and targets. It also lists errors, such as a mask of a different size, a name without an image, or an image in both lists. Exit status 2 means that training would refuse the data set.
+# This reports the number and sizes of images and targets. It also lists errors, such as a name without an image, and warnings, such as an inverted mask. After an error the exit status is 2, and training would refuse the data set.
 #
 # ## 6. Train on it for three epochs
 #

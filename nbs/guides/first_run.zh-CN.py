@@ -45,7 +45,7 @@
 #
 # | 系统 | 是否测试过 | 须知 |
 # |---|---|---|
-# | Linux，x86-64 | 是，在 CPU 上；在一块 NVIDIA H200 上运行过训练和预测 | pip 的 PyTorch 含 CUDA，有好几个 GB。没有 NVIDIA GPU 时 CPU 版就够了：在最后一行之前执行 `pip install torch --index-url https://download.pytorch.org/whl/cpu` |
+# | Linux，x86-64 | 是，在 CPU 上；在一块 NVIDIA H200 上运行过训练和预测 | pip 的 PyTorch 含 CUDA，有好几个 GB。没有 NVIDIA GPU 时 CPU 版就够了：在 `pip install -e` 一行之前执行 `pip install torch --index-url https://download.pytorch.org/whl/cpu`（用 conda 时不行，它一次装好全部） |
 # | Windows | 否 | 如果 PowerShell 拒绝执行 `activate`，请用命令提示符。pip 的 PyTorch 是 CPU 版；有 NVIDIA GPU 时先安装 pytorch.org 给出的 CUDA 版。不需要 `make`。如果文件因为被其他程序打开而不能替换，请关闭那个程序，再执行同一条命令即可恢复 |
 # | macOS | 否 | 在 Apple 芯片（M1 及以后）上默认设备是 GPU（`--device mps`），用 float32。Intel 版 Python 通过 Rosetta 运行，不能使用 GPU：请安装 arm64 版。如果 GPU 太慢或结果不对，用 `--device cpu` |
 #
@@ -100,19 +100,19 @@ find_targets()
 # mshnet train --preset quick --output-dir runs/trial
 # ```
 #
-# 这会用合成天空的小图像训练完整大小的网络，在 2 个 CPU 核上几分钟即可。按 Ctrl-C 停下，再执行同一条命令：它会恢复。图在 `runs/trial/figures` 中。在 Linux 和 macOS 上，`make demo` 在一个 notebook 中做同样的事。在慢的 CPU 上它训练的 epoch 更少，IoU 也更低。
+# 这会用合成天空的小图像训练完整大小的网络，在 2 个 CPU 核上几分钟即可。按 Ctrl-C 停下，再执行同一条命令：它会恢复。图在 `runs/trial/figures` 中。在 Linux 和 macOS 上，`make demo` 在一个 notebook 中做同样的事，但先向 `.venv` 安装开发者的包（在 Linux 上可能包括 CUDA）。在慢的 CPU 上它训练的 epoch 更少，IoU 也更低。
 #
 # 训练完全部 9 个 epoch 后，你的 IoU 应在 0.83 左右：这个预设的[五个种子](../../results/SCORES.md)为 0.825 到 0.844。
 #
 # ## 5. 检查数据集
 #
-# 请把 `data/NUAA-SIRST` 换成你的数据集文件夹。没有数据集时，在这里改写为 `NUAA-SIRST`：它会被[下载](datasets.zh-CN.ipynb)到 `data/NUAA-SIRST`。若是你自己的图像，先[制作掩膜和列表](own_images.ipynb)。
+# 请把 `data/NUAA-SIRST` 换成你的数据集文件夹。没有数据集时，在这条命令中用名称 `NUAA-SIRST`：它会把这个数据集[下载](datasets.zh-CN.ipynb)到 `data/NUAA-SIRST`（没有试过）。若是你自己的图像，先[制作掩膜和列表](own_images.ipynb)。
 #
 # ```bash
 # mshnet data data/NUAA-SIRST
 # ```
 #
-# 它报告图像和目标的数量与大小，并列出错误，例如大小不同的掩膜、没有图像的名称、同时出现在两个列表中的图像。退出状态 2 表示训练会拒绝这个数据集。
+# 它报告图像和目标的数量与大小，并列出错误（例如没有图像的名称）和警告（例如反转的掩膜）。有错误时退出状态为 2，训练会拒绝这个数据集。
 #
 # ## 6. 用它训练三个 epoch
 #

@@ -4,7 +4,7 @@
 # > For somebody who has used the official MSHNet scripts. At the end you can run the same commands here, know what differs and why, and can evaluate published weights.
 
 # %% [markdown]
-# The method and the official code are by Liu et al. (CVPR 2024). This library shares no code with theirs. But with `--preset paper` and `--rule reference` its forward pass, losses, gradients, transforms and scores are the same: counts are equal, other numbers agree up to float32 rounding ([tests](../../tests/test_golden.py)).
+# The method and the official code are by Liu et al. (CVPR 2024). This library shares no code with theirs. But with `--preset paper` and `--rule reference` its forward pass, losses, gradients, transforms and scores are those of the official code at commit 46cdfd4: counts are equal, other numbers agree up to float32 rounding ([tests](../../tests/test_golden.py)). At this commit the authors had corrected errors in their code; the scores in the paper are from before.
 #
 # ## Commands and flags
 #
@@ -61,7 +61,7 @@
 #
 # ## Published weights
 #
-# The README of the [official repository](https://github.com/Lliu666/MSHNet) links weights for IRSTD-1k and NUDT-SIRST, in the column Weights. This library does not download them, but it loads such files (`.tar`) unchanged, with or without the prefix `module.` of several GPUs:
+# The README of the [official repository](https://github.com/Lliu666/MSHNet) links weights in two tables. The first table has IRSTD-1k weights of the corrected code (IoU 0.6787). The second table has the weights of the paper, for IRSTD-1k (IoU 0.6716) and NUDT-SIRST (IoU 0.8055). This library does not download them, but it loads such files (`.tar`) unchanged, with or without the prefix `module.` of several GPUs:
 #
 # ```bash
 # mshnet test --weight-path MSHNet.tar --dataset-dir data/IRSTD-1k --rule reference

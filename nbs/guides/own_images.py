@@ -102,7 +102,7 @@ print(*sorted(path.relative_to(root).as_posix() for path in root.rglob("*.*")), 
 # mshnet data data/mine
 # ```
 #
-# Correct what it reports: masks without images, inverted masks, targets that vanish at the evaluated size. Then look at training images with their targets marked. The marks must lie on the targets:
+# Correct what it reports: names without an image or a mask, inverted masks, targets that vanish at the evaluated size. Then look at training images with their targets marked. The marks must lie on the targets:
 #
 # ```python
 # from pathlib import Path
@@ -129,7 +129,7 @@ print(*sorted(path.relative_to(root).as_posix() for path in root.rglob("*.*")), 
 # |---|---|
 # | your images are much larger than 256x256, or `mshnet data` reports that targets vanish | use `--base-size native`: train and evaluate images at their original size |
 # | you have only a few dozen images | fine-tune instead (section 7) |
-# | most of your images have no target | keep the default; `--target-share 0.9` raises the share of crops with a target (only in images that have one), if Pd stays low |
+# | most of your images have no target | keep the default. If Pd stays low, `--target-share 0.9` (default 0.5) takes more crops with a target |
 # | your images come from several cameras | use `--augment robust`: it also varies contrast, brightness, noise, sensor faults and scale |
 # | you want to compare two settings | use `--choose val`, which holds out images of the training list. Compare the `val` scores of the epoch lines, and ignore the test scores until you have chosen |
 #
@@ -149,7 +149,7 @@ print(*sorted(path.relative_to(root).as_posix() for path in root.rglob("*.*")), 
 # | pretrained, fine-tuned, learning rate 0.0003 | 0.541 | 0.799 | 31.9 |
 # | random start, learning rate 0.001 | 0.122 | 0.283 | 0.3 |
 #
-# With few images, the pretrained weights are a far better start than random ones. Whether fine-tuning improves them is open: this was one seed, stopped after 9 of 12 epochs (90 steps).
+# After these 90 steps, the pretrained weights were far ahead of random ones. Whether fine-tuning improves them is open: this was one seed, stopped after 9 of 12 epochs.
 #
 # - **Learning rate:** start below the default of 0.001, so that the first steps do not destroy what the weights have learnt. The best value depends on your images: try two on held-out training images (`--choose val`).
 # - **Epochs:** an epoch of 40 images is only ten steps, so train for dozens of epochs.

@@ -11,7 +11,7 @@
 # | event | what is lost | what to do |
 # |---|---|---|
 # | Ctrl-C, the notebook's stop button, SIGTERM, a closed terminal (SIGHUP) | nothing: the run stores the step that it has reached, evaluates the selected epoch and finishes the backup. A second request stops it at once | run the same again |
-# | the time limit of a session (`max_hours`: 11.5 in Colab, 11.5 or 8.5 on Kaggle, none elsewhere) | no training step, if the disk remains: the run stops as after Ctrl-C. Colab deletes the disk when the session ends. Kaggle deletes what an interactive session wrote, unless you save a version | Colab: use `drive`. Kaggle: use Save Version, Save & Run All ([details](cloud.ipynb)). Then run the same again |
+# | the time limit of a session (`max_hours`: 11.5 in Colab and on Kaggle, 8.5 on Kaggle with a TPU, none elsewhere) | no training step, if the disk remains: the run stops as after Ctrl-C. Colab deletes the disk when the session ends. Kaggle deletes what an interactive session wrote, unless you save a version | Colab: use `drive`. Kaggle: use Save Version, Save & Run All ([details](cloud.ipynb)). Then run the same again |
 # | kill -9, a power failure, a dead kernel | the epoch in progress, and the one before it if its checkpoint was being written | run the same again |
 # | the machine is gone with its disk | what was not yet in the backup. `--mirror-dir DIR` (`drive` in Colab) copies in the background and verifies each copy | run the same again on the new machine; on Kaggle, first attach the output of the saved version as input |
 # | `last.pt` is damaged | one epoch: `previous.pt` is used, with a warning | nothing |
@@ -34,7 +34,7 @@
 # | status | meaning |
 # |---|---|
 # | 0 | all epochs are done |
-# | 1 | done, with a warning or with skipped files (other commands) |
+# | 1 | done, but `predict` skipped a file, or `doctor` gave a warning |
 # | 2 | an error, such as an unknown setting or a full disk; one line names the remedy |
 # | 75 | the time limit (`--max-hours`, or that of Colab or Kaggle) was reached before the last epoch; the same command resumes |
 # | 130, 143, 129 | Ctrl-C, SIGTERM, SIGHUP: 128 plus the number of the signal; the same command resumes |

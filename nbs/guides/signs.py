@@ -84,7 +84,7 @@ plt.show()
 # mshnet train --task signs --preset paper --dataset-dir data/CE-CSL --weight-path start.pt
 # ```
 #
-# As in the publication, `start.pt` has the weights of a ResNet-34 that was trained on ImageNet. Download `resnet34.pth` from torchvision, then run the lines below. Without `--weight-path` the network starts from random weights and will need more data.
+# As in the publication, `start.pt` has the weights of a ResNet-34 that was trained on ImageNet. Download `resnet34.pth` from torchvision, then run the lines below. Without `--weight-path` the network starts from random weights, and probably needs more data.
 #
 # ```python
 # import torch
@@ -128,7 +128,7 @@ plt.show()
 # | `--distil published` | gradients also flow into the teacher, which can give a NaN loss; the default of `paper` stops them |
 # | `--buckets 2` | on a TPU: batches have one of two lengths (default: four), so fewer programs are compiled, with more padding |
 #
-# For a GPU we suggest `--preset paper --micro-batch 1 --warmup-steps -1 --clip-grad 1 --choose val --patience 10` and the flags for its memory. We have not trained this. They replace the published batch of 2; the learning rate grows with the square root of the batch size:
+# For a GPU we suggest `--preset paper --micro-batch 1 --warmup-steps -1 --clip-grad 1 --choose val --patience 10`, and the flags of the table instead of the published batch of 2. The learning rate grows with the square root of the batch size. We have not trained this.
 #
 # | memory | flags |
 # |---|---|
@@ -146,7 +146,7 @@ plt.show()
 # mshnet doctor --task signs
 # ```
 #
-# `predict` writes the glosses with their frames, and for each clip a figure of the probability of each gloss over time. `details.json` of a run has every test sentence with its alignment. The details are in these notebooks: [CTC](../signs/02_ctc.ipynb), [networks](../signs/04_networks.ipynb), [the task](../signs/05_signing.ipynb), [reading](../signs/06_reading.ipynb).
+# `predict` writes the glosses with their frames (`signs.csv`), and for each clip a figure of the probability of each gloss over time. `details.json` of a run has every test sentence with its alignment. The details are in these notebooks: [CTC](../signs/02_ctc.ipynb), [networks](../signs/04_networks.ipynb), [the task](../signs/05_signing.ipynb), [reading](../signs/06_reading.ipynb).
 #
 # ## Options of the original script
 #

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Write your own task
 #
-# > For a PyTorch programmer with a network, a loss or a problem of their own. At the end this library trains, resumes and evaluates it. You write one small class.
+# > For a PyTorch programmer with a network, a loss or a problem of their own. At the end this library trains, resumes and evaluates it. You write one small class for a network or a loss, five for a different problem.
 
 # %% [markdown]
 # You can replace the network, the loss, or the whole problem. We begin with the smallest change.

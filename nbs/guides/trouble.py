@@ -65,7 +65,7 @@ status
 # | `image of more than ... pixels at its own size (use --base-size 256): ...` | use `--base-size 256`, or crop these images |
 # | `no target in any mask of a list, so Pd is undefined: ...` | look at the masks: are they black, or do they belong to other images? |
 # | `... of ... targets vanish or merge at ...` | the targets are too small for that size: use a larger `--base-size` |
-# | no message, but the marks are offset from the targets | the masks have a different size, or belong to other images: check the output of `mshnet data` and the figure `samples` |
+# | no message, but the marks are offset from the targets | the masks have a different size, or belong to other images: check the output of `mshnet data`, and draw the figure `samples` ([how](own_images.ipynb)) |
 #
 # ## The device
 #
@@ -83,7 +83,7 @@ status
 #
 # | what you see | what to do |
 # |---|---|
-# | `the prediction ..., which the SLS loss may not leave; begin a new run with --preset steady` | the prediction has collapsed. The page on the [loss](../01_loss.ipynb) explains why, the page on [detection](../41_detection.ipynb) has a second remedy |
+# | `the prediction ..., which the SLS loss may not leave; begin a new run with --preset steady` | the prediction has collapsed. The page on the [loss](../01_loss.ipynb) explains why. With the preset `paper`, `--fusion-start full_size --join-rate 0.1 --head-bias -4` makes a collapse rarer ([results](results.ipynb)) |
 # | `the prediction ...: try a smaller --lr, and look at the masks with ...` | with this recipe the cause is usually in the data: are the masks empty, inverted, or of other images? |
 # | `epoch ..., step ...: the loss is NaN or infinite; ...` | a smaller `--lr` or `--precision fp32`; if you changed `--clip-grad`, set it back to 1. Good weights were not overwritten |
 # | `the run ends within the warm-up, so the fused head is never trained` | the warm-up is longer than the run: `--warm-epoch 0`, or -1 for none (the default) |

@@ -65,7 +65,7 @@ status
 # | `image of more than ... pixels at its own size (use --base-size 256): ...` | 用 `--base-size 256`，或裁剪这些图像 |
 # | `no target in any mask of a list, so Pd is undefined: ...` | 请看掩膜：是全黑的，还是属于别的图像？ |
 # | `... of ... targets vanish or merge at ...` | 在这个尺寸下它们太小：用更大的 `--base-size` |
-# | 没有提示，但标记偏离目标 | 掩膜大小不同，或属于别的图像：请看 `mshnet data` 和图 `samples` |
+# | 没有提示，但标记偏离目标 | 掩膜大小不同，或属于别的图像：请看 `mshnet data` 的输出，并画出图 `samples`（[方法](own_images.ipynb)） |
 #
 # ## 设备
 #
@@ -83,7 +83,7 @@ status
 #
 # | 现象 | 怎么办 |
 # |---|---|
-# | `the prediction ..., which the SLS loss may not leave; begin a new run with --preset steady` | 预测已经崩溃。[损失](../01_loss.ipynb)一页解释原因，[检测](../41_detection.ipynb)一页有第二种办法 |
+# | `the prediction ..., which the SLS loss may not leave; begin a new run with --preset steady` | 预测已经崩溃。[损失](../01_loss.ipynb)一页解释原因。使用预设 `paper` 时，`--fusion-start full_size --join-rate 0.1 --head-bias -4` 使崩溃更少见（[结果](results.ipynb)） |
 # | `the prediction ...: try a smaller --lr, and look at the masks with ...` | 使用这种训练方案时，原因通常在数据：掩膜是空的、反转的，还是属于别的图像？ |
 # | `epoch ..., step ...: the loss is NaN or infinite; ...` | 更小的 `--lr` 或 `--precision fp32`；如果改过 `--clip-grad`，改回 1。好的权重没有被覆盖 |
 # | `the run ends within the warm-up, so the fused head is never trained` | 预热比训练还长：`--warm-epoch 0`，或 -1 表示没有预热（默认） |

@@ -3,7 +3,7 @@
 #
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/{{repo}}/blob/{{branch}}/nbs/run/{{name}}.ipynb) [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/{{name}}.ipynb)
 #
-# This notebook trains and evaluates [MSHNet](https://arxiv.org/abs/2403.19366) for infrared small target detection, on {{place}}. Without a data set it uses synthetic infrared scenes, so you can run it from top to bottom as it is.
+# This notebook trains and evaluates [MSHNet](https://arxiv.org/abs/2403.19366) for infrared small target detection, on {{place}}. Without a data set it uses synthetic infrared scenes, so you can run it from top to bottom as it is. With a preset other than `quick`, set `epochs = 20` for such a trial.
 #
 # ## 1. Install / 安装
 #

@@ -50,19 +50,10 @@ class _SignFields(BaseModel):
 
 
 # %% [markdown]
-# The published recipe, and the settings with their defaults and presets:
+# The settings of a run, with their defaults and presets. `paper` is the published recipe:
 
 # %%
 #| export
-_PUBLISHED: dict[str, Any] = {
-    **{"network": "tfnet", "frame_size": 256, "crop": 224, "max_frames": 230, "hidden": 1024},
-    **{"scale": 1.0, "distil": "detached", "bigram_weight": 0.0, "precision": "auto"},
-    **{"optimizer": "adam", "lr": 1e-4, "schedule": "steps", "warmup_steps": 0},
-    **{"weight_decay": 1e-4, "clip_grad": 0.0, "ema": 0.0},
-    **{"batch_size": 2, "epochs": 55, "choose": "val", "eval_every": 1},
-}
-
-
 class SignsConfig(Settings, _SignFields):
     "The settings of sign language; `configure` joins them from presets, files and flags."
 
@@ -81,7 +72,13 @@ class SignsConfig(Settings, _SignFields):
             **{"distil": "detached", "distil_weight": 1.0, "lr": 1.5e-3, "ema": 0.0},
             **{"clip_grad": 5.0, "batch_size": 8, "epochs": 6, "eval_every": 3},
         },
-        "paper": _PUBLISHED,
+        "paper": {  # as published
+            **{"network": "tfnet", "frame_size": 256, "crop": 224, "max_frames": 230},
+            **{"hidden": 1024, "scale": 1.0, "distil": "detached", "bigram_weight": 0.0},
+            **{"precision": "auto", "optimizer": "adam", "lr": 1e-4, "schedule": "steps"},
+            **{"warmup_steps": 0, "weight_decay": 1e-4, "clip_grad": 0.0, "ema": 0.0},
+            **{"batch_size": 2, "epochs": 55, "choose": "val", "eval_every": 1},
+        },
     }
     retired: ClassVar[dict[str, str]] = {
         f"gpu{memory}": f"--preset paper --micro-batch 1 --batch-size {batch} "

@@ -3,7 +3,31 @@
 #
 # > Where signed sentences come from: videos in the layout of CE-CSL, tables of hand tracks, and simulated signing.
 #
-# A **clip** is a signed sentence: its frames and its glosses. The frames are images, `[T,S,S,3]`, or the positions of both hands and the nose, `[T,6]`. Only the name, the glosses and the number of frames are known from the start. The videos of a data set do not fit into memory, so a clip is read when a batch needs it.
+# A **clip** is a signed sentence: its frames, and its glosses in order. There are two kinds. A *video* has images, `[T,S,S,3]`. *Hand tracks* have six numbers for each frame, `[T,6]`: x and y of the left hand, of the right hand and of the nose, in pixels.
+#
+# The figure shows one simulated sentence as both kinds. The upper row has frames of its video, in which the hands are two blobs in noise. The curves are the heights of both hands in its tracks. A sign is a path of each hand: both times SIGN-AK has the same form. Around the dashed lines the hands move from the end of one sign to the start of the next. This *co-articulation* makes continuous signing hard to read. In training a network gets the frames and the glosses, but not the times at which a sign begins and ends.
+
+# %%
+import tempfile
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from mshnet.core import configure
+from mshnet.signs.clips import load_clips, simulated_clips, write_clips
+
+video, tracks = (simulated_clips("test", 3, 12, seed=2, video=kind) for kind in (True, False))
+clip, frames = tracks.clips[0], video.read(0)[3::6].copy()
+frames[:, :, -1] = 255  # a line between two frames
+figure, (above, below) = plt.subplots(2, sharex=True, figsize=(8, 3), layout="constrained")
+above.imshow(np.hstack(frames), extent=(0, clip.frames, 0, 24), aspect="auto")
+below.plot(24 - tracks.read(0)[:, [1, 3]], label=["left hand", "right hand"])
+below.vlines(clip.cuts, 0, 24, color="0.5", ls="dashed")
+edges = np.array([0, *clip.cuts, clip.frames])
+below.set_xticks((edges[1:] + edges[:-1]) / 2, clip.glosses)
+below.set(xlabel=f"time ({clip.frames} frames)", ylabel="height, pixels")
+below.legend(loc="upper right", ncols=2);
 
 # %%
 #| export
@@ -31,8 +55,6 @@ from mshnet.signs.glosses import split_glosses
 from mshnet.task import content_of, digits
 
 
-# %%
-#| export
 @dataclass(frozen=True)
 class Clip:
     "A signed sentence."
@@ -71,7 +93,7 @@ class Clips:
 
     @cached_property
     def content(self) -> str:
-        "A hash of the contents of up to 300 files; empty: in memory, where `hash` covers them."
+        "A hash of the contents of up to 300 clips; empty: in memory, where `hash` covers them."
         some = self.clips[:: -(-len(self.clips) // 300) or 1]
         return content_of([f for clip in some if clip.array is None for f in _parts_of(clip.path)])
 
@@ -90,113 +112,20 @@ class Clips:
 
 
 # %% [markdown]
-# ## Videos
+# ## Two layouts on the disk
 #
-# CE-CSL comes as mp4 files or, as its authors prepare it, as folders with a jpg for each frame. Every image is resized to a square. PyAV decodes videos (`pip install av`). A decoder does not report that a video breaks off, so [frames](../23_frames.ipynb) compares the time of the last frame with the duration in the header.
+# - **Videos**, as in CE-CSL. `label/train.csv` has the columns Number, Translator and Gloss. A video is a file such as `video/train/A/train-00001.mp4`, or a folder of that name with a jpg for each frame. In the authors' own tree there is no folder `label` or `video`: their contents are at the top. The validation split is called `dev`.
+# - **Hand tracks**, as in RWTH-BOSTON-104. `hands_condensed.csv` has a row for each frame (video, frame, left-x ... nose-y), and `train_words.csv` one for each gloss (video, word, startframe, endframe). The glosses are taken as they are.
+#
+# We write the three simulated videos in the first layout, print the table, and read the folder with `load_clips`. It returns the name, the glosses, the number of frames and the path of each clip, but no image. The videos of a data set do not fit into memory, so `Clips.read` reads a clip when a batch needs it.
 
 # %%
-#| export
-VIDEOS = (".mp4", ".avi", ".mov", ".mkv", ".webm")
-_IMAGES = (".jpg", ".jpeg", ".png")
-
-
-def _image_files(folder: Path) -> list[Path]:
-    "The images of a folder, 2.jpg before 10.jpg; no hidden files."
-    there = [p for p in folder.iterdir() if p.suffix.lower() in _IMAGES and p.name[0] != "."]
-    return sorted(there, key=lambda p: (re.sub(r"\d+", lambda n: n[0].zfill(20), p.stem), p.name))
-
-
-def _parts_of(path: Path) -> list[Path]:
-    "Files that represent a clip: a video, or three of its images."
-    files = _image_files(path) if path.is_dir() else [path]
-    return [files[0], files[len(files) // 2], files[-1]] if len(files) > 1 else files
-
-
-def _images(path: Path) -> Iterator[Image.Image]:
-    "The images of a video or a folder; UserError if one cannot be read."
-    for file in _image_files(path) if path.is_dir() else ():
-        try:
-            with Image.open(file) as image:
-                yield image.convert("RGB")
-        except (OSError, ValueError, SyntaxError) as error:
-            raise UserError(f"{file}: unreadable image ({reason(error)})") from None
-    for frame in () if path.is_dir() else resolve("mshnet.frames:frames_of")(path):
-        if frame.error:
-            raise UserError(f"{path}: {frame.error}")
-        yield Image.fromarray(frame.pixels).convert("RGB")
-
-
-def read_video(path: Path, size: int) -> np.ndarray:  # [T,size,size,3] uint8
-    "All frames of a video or a folder of images; UserError if one cannot be read."
-    square = (size, size), Image.Resampling.BILINEAR
-    frames = [np.asarray(image.resize(*square)) for image in _images(path)]
-    if not frames:
-        raise UserError(f"{path}: has no frames")
-    return np.stack(frames)
-
-
-def count_frames(path: Path) -> int:  # 0: the video is damaged
-    "The number of frames, without decoding them: images of a folder, or by a video's header."
-    if path.is_dir():
-        return len(_image_files(path))
-    try:
-        import av
-    except ImportError:
-        raise UserError("videos need the package av; run: pip install av") from None
-    try:
-        with av.open(str(path)) as video:
-            stream = video.streams.video[0]
-            return stream.frames or round((video.duration or 0) / 1e6 * (stream.average_rate or 0))
-    except (EOFError, ValueError, IndexError):  # also PyAV's InvalidDataError
-        return 0
-    except OSError as error:  # the disk's fault, or a permission
-        raise UserError(f"{path}: cannot be read ({reason(error)})") from None
-
-
-# %% [markdown]
-# ## Clips that cannot be learnt
-#
-# A clip without a readable video, without a gloss, or with fewer steps than its glosses need cannot be learnt. The published code hides the last kind (`zero_infinity`). The network has one step for four frames. CTC needs a step for each gloss, and one more between two equal ones: `A A B` needs 4. We look for such clips before training. If there are any, the run stops with their number and the first three names; with `on_bad_image=skip` all are counted and left out.
-
-# %%
-#| export
-def needed_frames(glosses: Sequence[str]) -> int:
-    "The fewest frames from which these glosses can be read."
-    return 4 * (least_frames(glosses) - 1) + 1
-
-
-def _why_not(clip: Clip) -> str:  # empty: it can be learnt
-    "Why a clip cannot be learnt."
-    if not clip.glosses or not all(clip.glosses):
-        return "an empty gloss"
-    if not clip.frames:
-        return f"no video ({clip.path} is missing, empty or damaged)"
-    if clip.frames < (least := needed_frames(clip.glosses)):
-        return f"{clip.frames} frames, and its {len(clip.glosses)} glosses need {least}"
-    return ""
-
-
-def _usable(name: str, source: str, clips: Sequence[Clip], size: int, skip: bool) -> Clips:
-    "The clips that can be learnt; UserError if others are there, unless they are skipped."
-    reasons = {clip.name: reason for clip in clips if (reason := _why_not(clip))}
-    kept = tuple(clip for clip in clips if clip.name not in reasons)
-    if reasons:
-        first = "; ".join(f"{k}: {v}" for k, v in list(reasons.items())[:3])
-        found = f"{source}, {name}: {len(reasons)} of {counted(len(clips), 'clip')} cannot be used"
-        if not skip or not kept:
-            raise UserError(f"{found}: {first}; repair them, or use --on-bad-image skip")
-        warnings.warn(f"{found} and are left out: {first}", stacklevel=2)
-    if not kept:
-        raise UserError(f"{source}: its split {name} has no clips")
-    return Clips(name, source, kept, size)
-
-
-# %% [markdown]
-# ## The layouts
-#
-# `label/train.csv` of CE-CSL has the columns Number, Translator and Gloss. The videos are files such as `video/train/A/train-00001.mp4` or, as images, folders of that name. In the authors' own tree there is no folder `label` or `video`: their contents are at the top. The validation split is called `dev`.
-#
-# Hand tracks are tables. `hands_condensed.csv` has a row for each frame (video, frame, left-x ... nose-y), and `train_words.csv` one for each gloss (video, word, startframe, endframe). This is the condensed layout of RWTH-BOSTON-104. Its glosses are taken as they are.
+with tempfile.TemporaryDirectory() as folder:
+    write_clips(Path(folder), video)
+    print(Path(folder, "label/test.csv").read_text())
+    config = configure({"task": "signs", "network": "tfnet", "dataset_dir": folder})
+    for clip in load_clips(config, ["test"])["test"].clips:
+        print(clip.name, clip.glosses, clip.frames, clip.path.relative_to(folder))
 
 # %%
 #| export
@@ -301,9 +230,111 @@ def kind_of(folder: Path) -> str:  # "tracks" or "video"
 
 
 # %% [markdown]
+# ## The machinery: videos
+#
+# CE-CSL comes as mp4 files or, as its authors prepare it, as folders with a jpg for each frame. Every image is resized to a square. PyAV decodes videos (`pip install av`). A decoder does not report that a video breaks off, so [frames](../23_frames.ipynb) compares the time of the last frame with the duration in the header.
+
+# %%
+#| export
+VIDEOS = (".mp4", ".avi", ".mov", ".mkv", ".webm")
+_IMAGES = (".jpg", ".jpeg", ".png")
+
+
+def _image_files(folder: Path) -> list[Path]:
+    "The images of a folder, 2.jpg before 10.jpg; no hidden files."
+    there = [p for p in folder.iterdir() if p.suffix.lower() in _IMAGES and p.name[0] != "."]
+    return sorted(there, key=lambda p: (re.sub(r"\d+", lambda n: n[0].zfill(20), p.stem), p.name))
+
+
+def _parts_of(path: Path) -> list[Path]:
+    "Files that represent a clip: a video, or three of its images."
+    files = _image_files(path) if path.is_dir() else [path]
+    return [files[0], files[len(files) // 2], files[-1]] if len(files) > 1 else files
+
+
+def _images(path: Path) -> Iterator[Image.Image]:
+    "The images of a video or a folder; UserError if one cannot be read."
+    for file in _image_files(path) if path.is_dir() else ():
+        try:
+            with Image.open(file) as image:
+                yield image.convert("RGB")
+        except (OSError, ValueError, SyntaxError) as error:
+            raise UserError(f"{file}: unreadable image ({reason(error)})") from None
+    for frame in () if path.is_dir() else resolve("mshnet.frames:frames_of")(path):
+        if frame.error:
+            raise UserError(f"{path}: {frame.error}")
+        yield Image.fromarray(frame.pixels).convert("RGB")
+
+
+def read_video(path: Path, size: int) -> np.ndarray:  # [T,size,size,3] uint8
+    "All frames of a video or a folder of images; UserError if one cannot be read."
+    square = (size, size), Image.Resampling.BILINEAR
+    frames = [np.asarray(image.resize(*square)) for image in _images(path)]
+    if not frames:
+        raise UserError(f"{path}: has no frames")
+    return np.stack(frames)
+
+
+def count_frames(path: Path) -> int:  # 0: the video is damaged
+    "The number of frames, without decoding them: images of a folder, or by a video's header."
+    if path.is_dir():
+        return len(_image_files(path))
+    try:
+        import av
+    except ImportError:
+        raise UserError("videos need the package av; run: pip install av") from None
+    try:
+        with av.open(str(path)) as video:
+            stream = video.streams.video[0]
+            return stream.frames or round((video.duration or 0) / 1e6 * (stream.average_rate or 0))
+    except (EOFError, ValueError, IndexError):  # also PyAV's InvalidDataError
+        return 0
+    except OSError as error:  # the disk's fault, or a permission
+        raise UserError(f"{path}: cannot be read ({reason(error)})") from None
+
+
+# %% [markdown]
+# ## Clips that cannot be learnt
+#
+# A clip without a readable video, without a gloss, or with fewer steps than its glosses need cannot be learnt. The published code hides the last kind (`zero_infinity`). The network has one step for four frames. CTC needs a step for each gloss, and one more between two equal ones: `A A B` needs 4. We look for such clips before training. If there are any, the run stops with their number and the first three names; with `on_bad_image=skip` all are counted and left out.
+
+# %%
+#| export
+def needed_frames(glosses: Sequence[str]) -> int:
+    "The fewest frames from which these glosses can be read."
+    return 4 * (least_frames(glosses) - 1) + 1
+
+
+def _why_not(clip: Clip) -> str:  # empty: it can be learnt
+    "Why a clip cannot be learnt."
+    if not clip.glosses or not all(clip.glosses):
+        return "an empty gloss"
+    if not clip.frames:
+        return f"no video ({clip.path} is missing, empty or damaged)"
+    if clip.frames < (least := needed_frames(clip.glosses)):
+        return f"{clip.frames} frames, and its {len(clip.glosses)} glosses need {least}"
+    return ""
+
+
+def _usable(name: str, source: str, clips: Sequence[Clip], size: int, skip: bool) -> Clips:
+    "The clips that can be learnt; UserError if others are there, unless they are skipped."
+    reasons = {clip.name: reason for clip in clips if (reason := _why_not(clip))}
+    kept = tuple(clip for clip in clips if clip.name not in reasons)
+    if reasons:
+        first = "; ".join(f"{k}: {v}" for k, v in list(reasons.items())[:3])
+        found = f"{source}, {name}: {len(reasons)} of {counted(len(clips), 'clip')} cannot be used"
+        if not skip or not kept:
+            raise UserError(f"{found}: {first}; repair them, or use --on-bad-image skip")
+        warnings.warn(f"{found} and are left out: {first}", stacklevel=2)
+    if not kept:
+        raise UserError(f"{source}: its split {name} has no clips")
+    return Clips(name, source, kept, size)
+
+
+# %% [markdown]
 # ## Simulated signing
 #
-# A sign of the simulation is a path for each hand, through four random points. A sentence joins the paths of its glosses. Between two glosses the hands move from the end of one path to the start of the next. This transition is called *co-articulation*, and it makes continuous signing hard to read. Every signer has a position and a speed, and every hand trembles. The images show both hands as blobs in noise. The [guide](../guides/signs.ipynb) begins with such a sentence.
+# A sign of the simulation is a path for each hand, through four random points. A sentence joins the paths of its glosses by transitions of three to five frames. Every signer has a position and a speed, and every hand trembles.
 
 # %%
 #| export
@@ -366,6 +397,13 @@ def simulated_clips(
     return Clips(name, "simulated signing", tuple(clips), SIDE if video else 0)
 
 
+# %% [markdown]
+# ## The data of a run
+#
+# A run without a data set simulates its splits; `mshnet data --write` writes them. `load_clips` loads the splits that a run needs. If a data set has no validation split, a fraction of its training sentences is held out.
+
+# %%
+#| export
 def _simulated(name: str, config: Any, seed: int, video: bool) -> Clips:
     "A split by these settings; val and test have a fifth of the training sentences."
     count = config.sentences if name == "train" else max(config.sentences // 5, 4)
@@ -393,13 +431,6 @@ def write_simulation(folder: Path, config: Any) -> None:
         write_clips(folder, _simulated(name, config, config.seed, video=True))
 
 
-# %% [markdown]
-# ## The data of a run
-#
-# `load_clips` loads the splits that a run needs. If a data set has no validation split, a fraction of its training sentences is held out.
-
-# %%
-#| export
 def load_clips(config: Any, names: Sequence[str]) -> dict[str, Clips]:
     "The splits of a run, of train, val and test; UserError if a clip cannot be used."
     wanted = "tracks" if config.network == "tracks" else "video"
@@ -423,10 +454,21 @@ def load_clips(config: Any, names: Sequence[str]) -> dict[str, Clips]:
             found[name] = Clips(name, source, tuple(whole[i] for i in sorted(rows)), size)
     return found
 
-
-# %%
-import tempfile
-
-with tempfile.TemporaryDirectory() as tmp:
-    write_clips(Path(tmp), simulated_clips("test", 4, 12, seed=0, video=True))
-    print(kind_of(Path(tmp)), [clip.glosses for clip in _filmed(Path(tmp), "test")])
+# %% [markdown]
+# ## Questions
+#
+# 1. A clip has 17 frames and the glosses A A B B. Can it be learnt?
+#    <details><summary>Answer</summary>
+#
+#    No. Each gloss needs a step, and so do the blanks between the two A and between the two B. Six steps need at least 4 * (6 - 1) + 1 = 21 frames.
+#    </details>
+# 2. SIGN-AK occurs twice in the figure. What is the same both times, and what differs?
+#    <details><summary>Answer</summary>
+#
+#    The path of each hand is the same. The number of frames and the trembling are random, and the transition after the sign leads to a different sign.
+#    </details>
+# 3. How much memory would the 5,988 videos of CE-CSL need, if each had 200 frames of 256x256 pixels?
+#    <details><summary>Answer</summary>
+#
+#    A frame has 256 * 256 * 3 bytes, a video 39 MB, and all of them 235 GB. So a clip is read from the disk again in every epoch.
+#    </details>

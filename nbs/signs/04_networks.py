@@ -25,22 +25,9 @@ from mshnet.signs.glosses import Vocabulary
 
 
 # %% [markdown]
-# ## Time
-#
-# The collate pads a clip: it repeats the first frame six times on the left and the last frame on the right. Two convolutions of five frames remove this padding, and two poolings halve the length. A clip of n frames has n / 4 steps, rounded up.
-
-# %%
-#| export
-def out_lengths(frames: Tensor) -> Tensor:
-    "Steps that are left of padded clips, after two convolutions and two poolings."
-    half = (frames - 4).div(2, rounding_mode="floor")
-    return (half - 4).div(2, rounding_mode="floor")
-
-
-# %% [markdown]
 # ## A track
 #
-# Where the positions of the hands are known, no image is needed. `Tracks` gets numbers for each frame (positions of both hands, velocities ...) and mixes five neighbouring frames. It is small enough to train on real sentences on a CPU. It repeats the first and the last frame, as the collate does, so padding changes nothing.
+# Where the positions of the hands are known, no image is needed. `Tracks` gets numbers for each frame (positions of both hands, velocities ...) and mixes five neighbouring frames. It is small enough to train on real sentences on a CPU. It extends a clip by copies of its first and last frame. Batches are padded in the same way (see below), so the padding does not change its output.
 
 # %%
 #| export
@@ -61,12 +48,20 @@ class Tracks(nn.Module):
 # %% [markdown]
 # ## The sentence
 #
-# Two convolutions look at 16 frames. A BiLSTM of two layers looks at everything before and after. PyTorch packs sequences of unequal length for it, which a TPU cannot do. Instead, each layer runs twice: over the sequence, and over the sequence reversed within its own length. The result is the same, and padding has no influence on it.
+# Two convolutions look at 16 frames. Each covers five steps, and a pooling after it halves the number of steps. Clips are padded for them: the first frame is repeated six times on the left, and the last frame on the right. The convolutions remove this padding, so a clip of n frames has n / 4 steps, rounded up.
+#
+# A BiLSTM of two layers looks at everything before and after. PyTorch packs sequences of unequal length for it, which a TPU cannot do. Instead, each layer runs twice: over the sequence, and over the sequence reversed within its own length. The result is the same, and padding has no influence on it.
 #
 # The figure below shows how far both look. It has the derivative of the step in the middle with respect to each of 112 input frames. The convolutions see 16 frames. The BiLSTM sees all of them, distant ones less.
 
 # %%
 #| export
+def out_lengths(frames: Tensor) -> Tensor:
+    "Steps that are left of padded clips, after two convolutions and two poolings."
+    half = (frames - 4).div(2, rounding_mode="floor")
+    return (half - 4).div(2, rounding_mode="floor")
+
+
 class TemporalConv(nn.Sequential):
     "Two convolutions of five steps, each followed by a pooling of two: [B,C,T] -> [B,hidden,T']."
 
@@ -173,14 +168,14 @@ class Reader(nn.Module):
     glosses: Tensor  # uint8: the glosses, one a line
     pairs: Tensor  # int32 [N,3]: pairs of the bigram, and how often each occurs
 
-    def learn(self, vocabulary: Vocabulary, bigram: Bigram) -> None:
+    def store_vocabulary(self, vocabulary: Vocabulary, bigram: Bigram) -> None:
         "Store a vocabulary and a bigram beside the weights."
         text = bytearray("\n".join(vocabulary.words).encode())
         self.register_buffer("glosses", torch.frombuffer(text, dtype=torch.uint8).clone())
         rows = [(*pair, count) for pair, count in sorted(bigram.pairs.items())]
         self.register_buffer("pairs", torch.tensor(rows, dtype=torch.int32))
 
-    def words(self) -> tuple[Vocabulary | None, Bigram | None]:
+    def stored_vocabulary(self) -> tuple[Vocabulary | None, Bigram | None]:
         "The vocabulary and the bigram that were stored, if any."
         if not hasattr(self, "glosses"):
             return None, None
@@ -193,7 +188,7 @@ class Reader(nn.Module):
 
         Weights without glosses, such as those of a ResNet, get the ones of the network.
         """
-        if own := self.words()[0]:
+        if own := self.stored_vocabulary()[0]:
             for name, value in self.named_buffers(recurse=False):
                 weights.setdefault(name, value)
             if not torch.equal(weights["glosses"].cpu(), self.glosses.cpu()):
@@ -372,8 +367,7 @@ with torch.device("meta"):
     made |= {"convolutions": TemporalConv(512, 1024), "BiLSTM": BiLSTM(1024, 1024)}
     made["VAC"] = OneBranch(Frames(blocks=(2, 2, 2, 2), gates=False), 3516)
     tracks: Reader = OneBranch(Tracks(12, 48), 113, hidden=96, layers=1)
-    last: NormLinear = tracks.classifier1
-    made |= {"tracks": tracks, "its last layer": last}
+    made |= {"tracks": tracks, "its last layer": NormLinear(96, 113)}
 {name: sum(weight.numel() for weight in x.parameters()) for name, x in made.items()}
 
 # %% [markdown]

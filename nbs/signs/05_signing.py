@@ -29,9 +29,7 @@ from mshnet.task import Evaluation, Origin, RowTally, Task, Values
 # %% [markdown]
 # ## From a clip to a batch
 #
-# We pad as the published code does: six copies of the first frame before a clip, and copies of its last frame after it. All clips of a batch then have the length of the longest, rounded up to a multiple of four, plus 12. The batch also holds the length of each clip, and the network masks everything after it.
-#
-# A compiler makes a program for each length. So batches are padded to one of a few lengths, which are quantiles of the data.
+# The two convolutions of the network shorten a clip by 12 frames: by 4, and after a pooling by 4 steps of two frames each. So we pad as the published code does, with six copies of the first frame before a clip, and at least six copies of the last frame after it. All clips of a batch then have the length of the longest, rounded up to a multiple of four, plus 12. The batch also holds the length of each clip, and the network masks everything after it. For each length a compiler makes a program, so batches are padded to one of a few lengths, which are quantiles of the data.
 
 # %%
 #| export
@@ -78,11 +76,11 @@ LONGEST = 8  # glosses of a spliced sentence
 SPLICED = 0.6  # fraction of training clips that are spliced with another one
 
 
-def _rescaled(
-    count: int, least: int, most: int, share: float, rng: np.random.Generator
+def _change_tempo(
+    count: int, least: int, most: int, change: float, rng: np.random.Generator
 ) -> np.ndarray:
-    "The frames of a clip that is signed faster or slower, in order."
-    wanted = round(count * rng.uniform(1 - share, 1 + share)) if share else count
+    "Which of `count` frames to take, in order, so that a clip is signed faster or slower."
+    wanted = round(count * rng.uniform(1 - change, 1 + change)) if change else count
     wanted = min(max(wanted, least, 1), most)
     if wanted <= count:
         return np.sort(rng.choice(count, wanted, replace=False))
@@ -139,17 +137,16 @@ def _splice(
     clip = data.clips[row]
     i = int(rng.integers(len(clip.glosses)))
     others = [place for place in places[clip.glosses[i]] if place[0] != row]
-    if not others:
-        return data.read(row), clip.glosses
-    other, j = others[rng.integers(len(others))]
-    second = data.clips[other]
-    after = int(rng.integers(2))  # 1: cut after the shared gloss
-    ends = [(0, *c.cuts, c.frames)[k + after] for c, k in ((clip, i), (second, j))]
-    frames = np.concatenate([data.read(row)[: ends[0]], data.read(other)[ends[1] :]])
-    glosses = clip.glosses[: i + after] + second.glosses[j + after :]
-    if not glosses or len(frames) < needed_frames(glosses) or len(glosses) > LONGEST:
-        return data.read(row), clip.glosses
-    return frames, glosses
+    if others:
+        other, j = others[rng.integers(len(others))]
+        second = data.clips[other]
+        after = int(rng.integers(2))  # 1: cut after the shared gloss
+        ends = [(0, *c.cuts, c.frames)[k + after] for c, k in ((clip, i), (second, j))]
+        frames = np.concatenate([data.read(row)[: ends[0]], data.read(other)[ends[1] :]])
+        glosses = clip.glosses[: i + after] + second.glosses[j + after :]
+        if glosses and len(frames) >= needed_frames(glosses) and len(glosses) <= LONGEST:
+            return frames, glosses
+    return data.read(row), clip.glosses
 
 
 # %% [markdown]
@@ -169,7 +166,7 @@ class _SignBatch(NamedTuple):
     row: Tensor  # [B] index of the clip; -1: padding
 
 
-def _as_seen(
+def _prepare_clip(
     array: np.ndarray, glosses: Sequence[str], config: SignsConfig, rng: np.random.Generator | None
 ) -> np.ndarray:  # [T',crop,crop,3] uint8, or [T',14] float32
     "A clip [T,S,S,3] or [T,6] as the network sees it; changed at random only with an `rng`."
@@ -177,7 +174,7 @@ def _as_seen(
     if rng is None:
         rows = np.linspace(0, count - 1, min(count, c.max_frames)).round().astype(int)
     else:
-        rows = _rescaled(count, needed_frames(glosses), c.max_frames, c.rescale, rng)
+        rows = _change_tempo(count, needed_frames(glosses), c.max_frames, c.rescale, rng)
     if array.ndim == 2 and rng is not None and c.augment != "none":
         return _track_features(_warp_tracks(array, len(rows), rng))
     if array.ndim == 2:
@@ -205,7 +202,7 @@ def _make_network(config: SignsConfig, classes: int) -> Any:
 # %% [markdown]
 # ## Scores and the task
 #
-# The tally decodes each clip and stores the result beside the true glosses. Corpus WER is the main score. The final evaluation stores every sentence with its alignment, and adds two scores: the WER of the test sentences that occur word for word in the training list, and of the others. A network that memorises sentences has a good WER only for the first.
+# The tally decodes each clip and stores the result beside the true glosses. The main score is the word error rate of all sentences together (corpus WER): substituted, deleted and inserted glosses, divided by the number of true glosses. The final evaluation stores every sentence with its alignment, and adds two scores: the WER of the test sentences that occur word for word in the training list, and of the others. A network that memorises sentences has a good WER only for the first.
 
 # %%
 #| export
@@ -230,7 +227,7 @@ class _SignTally(RowTally):
         "The true glosses of each clip, and those that are read."
         rows, steps = batch.row.tolist(), out_lengths(batch.frames).tolist()
         for probs, row, count in zip(log_probs.numpy(), rows, steps, strict=True):
-            found = self.task.read(probs[:count]) if row >= 0 else []
+            found = self.task.decode(probs[:count]) if row >= 0 else []
             yield self.task.truth[row], self.task.vocabulary.decode(found)
 
     def scores(self) -> _SignScores:
@@ -260,7 +257,7 @@ class Signs(Task):
     better = ("wer", -1)
     vocabulary = Vocabulary(())
     bigram: Bigram | None = None
-    learnt: frozenset[tuple[str, ...]] = frozenset()  # training sentences
+    train_sentences: frozenset[tuple[str, ...]] = frozenset()
     truth: Sequence[Sequence[str]] = ()  # sentences that are being scored
     places: Places | None = None  # of the training glosses
     buckets: Sequence[int] = ()
@@ -272,17 +269,17 @@ class Signs(Task):
         held_out = ["val"] if c.choose == "val" and "train" in names else []
         found = load_clips(c, [*names, *held_out])
         if "train" in found:
-            self._learn(found["train"])
+            self._read_vocabulary(found["train"])
         slowest = {"train": 1 + c.rescale}  # by which the tempo makes a clip longer
         frames = [x.frames * slowest.get(k, 1) for k, part in found.items() for x in part.clips]
         self.buckets = bucket_lengths([min(c.max_frames, math.ceil(x)) for x in frames], c.buckets)
         self.longest = max(LONGEST, *(len(s) for part in found.values() for s in part.sentences))
         return found
 
-    def _learn(self, train: Clips) -> None:
+    def _read_vocabulary(self, train: Clips) -> None:
         "Take the vocabulary and the pairs of the training split; UserError if one is too long."
         c, sentences = self.config, train.sentences
-        self.vocabulary, self.learnt = Vocabulary.of(sentences), frozenset(sentences)
+        self.vocabulary, self.train_sentences = Vocabulary.of(sentences), frozenset(sentences)
         self.bigram = Bigram.of(map(self.vocabulary.encode, sentences), len(self.vocabulary) + 1)
         if c.augment == "splice" and c.dataset_dir and any(clip.cuts for clip in train.clips):
             self.places = _shared_glosses(sentences)
@@ -290,16 +287,16 @@ class Signs(Task):
             why = f"a training sentence needs {least}; use --max-frames {least} or more"
             raise UserError(f"max_frames={c.max_frames}: {why}")
 
-    def know(self, model: Any) -> None:
+    def load_vocabulary(self, model: Any) -> None:
         "Take the glosses and the bigram of a network; UserError if it has no glosses."
-        known, self.bigram = model.words()
+        known, self.bigram = model.stored_vocabulary()
         self.vocabulary = known or self.vocabulary
         if not self.vocabulary.words:
             raise UserError("the weights hold no glosses; use weights of a run of mshnet")
 
-    def take_words(self, model: nn.Module, data: Any) -> None:
+    def check_vocabulary(self, model: nn.Module, data: Any) -> None:
         "Take the glosses that a network was trained for; UserError if the data have none of them."
-        self.know(model)
+        self.load_vocabulary(model)
         self.longest = max(LONGEST, *map(len, data.sentences))
         new = {gloss for sentence in data.sentences for gloss in sentence}
         if not new & set(self.vocabulary.words):
@@ -341,11 +338,11 @@ class Signs(Task):
             frames, glosses = data.read(row), data.sentences[row]
         else:
             frames, glosses = _splice(data, row, self.places, rng)
-        return _as_seen(frames, glosses, self.config, rng), glosses
+        return _prepare_clip(frames, glosses, self.config, rng), glosses
 
     def batches(self, device: Device, data: Any, plan: Any, epoch: int) -> Iterator[_SignBatch]:
         "The batches of an epoch, in a few lengths; each has one length in all processes."
-        device.shapes = max(len(self.buckets), 1)
+        device.num_shapes = max(len(self.buckets), 1)
         for batch in super().batches(device, data, plan, epoch):
             count = batch.clip.shape[1]
             more = max(device.ranks.all_gather(count)) - count
@@ -358,21 +355,21 @@ class Signs(Task):
             torch.manual_seed(self.config.seed)
             network = _make_network(self.config, max(len(self.vocabulary) + 1, 2))
         if self.vocabulary.words:  # else its weights are loaded next
-            network.learn(self.vocabulary, self.bigram)
+            network.store_vocabulary(self.vocabulary, self.bigram)
         return network
 
     def loss(self, model: Any, batch: _SignBatch, phase: str) -> Tensor:
         "The sum of the CTC losses of all outputs and of the distillation."
-        c, outputs = self.config, model(batch.clip, batch.frames)
+        outputs = model(batch.clip, batch.frames)
         clips = out_lengths(batch.frames), batch.labels, batch.lengths
-        parts = signing_loss(outputs, *clips, c.distil, c.distil_weight)
+        parts = signing_loss(outputs, *clips, self.config.distil, self.config.distil_weight)
         return sum(parts.values())  # type: ignore[return-value]
 
     def predict(self, model: Any, batch: _SignBatch, phase: str) -> Tensor:  # [B,T',C]
         "Log probabilities of each gloss in every fourth frame."
         return model(batch.clip, batch.frames)["final"].float().log_softmax(-1)
 
-    def read(self, log_probs: np.ndarray) -> list[int]:  # [T',C]
+    def decode(self, log_probs: np.ndarray) -> list[int]:  # [T',C]
         "The glosses of a clip, by the decoder of the settings."
         c, bigram = self.config, self.bigram if self.config.bigram_weight else None
         if c.decoder == "greedy":
@@ -392,13 +389,13 @@ class Signs(Task):
         self, model: nn.Module, data: Any, device: Device, phase: str, origin: Origin
     ) -> Evaluation:
         "The final scores with every sentence; those of the training list apart from the others."
-        self.take_words(model, data)
-        device.shapes = max(len(self.buckets), 1)
+        self.check_vocabulary(model, data)
+        device.num_shapes = max(len(self.buckets), 1)
         whole = super().evaluate(model, data, device, phase, origin)
         scores: _SignScores = whole.scores
         scores.pairs = {data.names[row]: pair for row, pair in scores.pairs.items()}
-        for name, known in (("known", True), ("new", False)) if self.learnt else ():
-            pairs = [pair for pair in scores.pairs.values() if (pair[0] in self.learnt) == known]
+        for name, known in (("known", True), ("new", False)) if self.train_sentences else ():
+            pairs = [p for p in scores.pairs.values() if (p[0] in self.train_sentences) == known]
             scores |= {f"{name}_wer": corpus_errors(pairs).wer, f"{name}_sentences": len(pairs)}
         return _SignEvaluation(scores, whole.protocol, whole.settings)
 
@@ -437,7 +434,7 @@ class Signs(Task):
 
 
 # %% [markdown]
-# We pass simulated hand tracks through all of it. The network is untrained, so nearly every gloss is an error, and every error is counted. The figure shows the augmentation: one training sentence in seven epochs, by the height of the right hand. Black is the sentence as it was recorded.
+# We pass simulated hand tracks through all of it. The first line shows a sentence and what splicing makes of it: another sentence has the same gloss, and its end follows. The number is the loss of a batch. The network is untrained, so nearly every gloss is an error. In the alignment, `>` stands between a gloss and what was read instead, `-` marks a deleted gloss and `+` an inserted one. The figure shows the augmentation: the height of the right hand above the nose in one training sentence, changed in seven epochs (thin) and unchanged (black).
 
 # %%
 import matplotlib.pyplot as plt
@@ -445,19 +442,19 @@ import matplotlib.pyplot as plt
 from mshnet.core import configure
 from mshnet.device import open_device
 
-few = {"task": "signs", "network": "tracks", "preset": "", "device": "cpu", "hidden": 32}
-config = configure({**few, "sentences": 40, "batch_size": 8})
+config = configure({"task": "signs", "preset": "tracks", "sentences": 40, "batch_size": 8})
 task, device = Signs(config), open_device("cpu", "fp32")
-parts = task.splits()
-model: OneBranch = task.model()
-print(task.loss(model, task.batch(parts["train"], task.plan(parts["train"], 0)[0], 0), "full"))
-evaluation = task.evaluate(model, parts["test"], device, "full", Origin("none"))
+train, test = task.splits().values()
+model: OneBranch = task.model().eval()
+print(train.sentences[0], _splice(train, 0, _shared_glosses(train.sentences), task.rng(0, 0))[1])
+print("loss", task.loss(model, task.batch(train, task.plan(train, 0)[0], 0), "full").item())
+evaluation = task.evaluate(model, test, device, "full", Origin("none"))
 print(evaluation.scores, evaluation.details()["sentences"][0]["alignment"], sep="\n")
 plt.figure(figsize=(7, 2.2), layout="constrained")
 for epoch in range(7):
-    plt.plot(-task.batch(parts["train"], [0], epoch).clip[0, :, 3], lw=1)
-plt.plot(-task.batch(parts["train"], [0], None).clip[0, :, 3], "k", lw=2, label="as recorded")
-plt.xlabel("frame")
+    plt.plot(-_PIXELS * task.batch(train, [0], epoch).clip[0, :, 3], lw=1)
+plt.plot(-_PIXELS * task.batch(train, [0], None).clip[0, :, 3], "k", lw=2, label="unchanged")
+plt.gca().set(xlabel="frame", ylabel="height, pixels")
 plt.legend();
 
 # %% [markdown]

@@ -73,7 +73,7 @@ def draw_clip(
     title: str,
 ) -> list[tuple[str, int, float]]:
     "Read a clip and draw its probabilities; return each gloss with its frame and probability."
-    probs, numbers = np.exp(log_probs), task.read(log_probs)
+    probs, numbers = np.exp(log_probs), task.decode(log_probs)
     stretch = (frames - 1) / max(min(frames, task.config.max_frames) - 1, 1)
     at = (FRAMES * max(stretch, 1) * np.arange(len(probs))).round().astype(int)
     colors = itertools.cycle(resolve("mshnet.show:COLORS"))
@@ -89,11 +89,11 @@ def draw_clip(
 
 
 # %%
+import matplotlib.pyplot as plt
+
 task = Signs(configure({"task": "signs"}))
 task.vocabulary = Vocabulary(("WHO", "READ", "BOOK"))
-figure = Figure(figsize=(8, 2.2), layout="constrained")
-print(draw_clip(figure.subplots(), np.log(probs), FRAMES * len(probs), task, "our example"))
-figure
+print(draw_clip(plt.subplots(figsize=(8, 2))[1], np.log(probs), FRAMES * 18, task, "example"))
 
 
 # %% [markdown]
@@ -135,7 +135,7 @@ def read_files(
     folder, on = predictions_folder(weights, output_dir, "signs"), open_device(device, precision)
     side = 0 if task.config.network == "tracks" else task.config.frame_size
     files = _find_files(inputs, side > 0)
-    task.know(model)
+    task.load_vocabulary(model)
     rows, lines, names, read = [["clip", "gloss", "frame", "probability"]], [], Counter[str](), 0
     model = on.to_device(model)
     for clips in read_each(files, lambda file: _read_clips(file, side)):
@@ -171,7 +171,7 @@ def draw_sentences(run: Path, config: SignsConfig) -> None:
     sentences.sort(key=lambda s: corpus_errors([(s["truth"], s["read"])]).wer)
     task, model = trained_task(run, config, buckets=0, dataset_dir=config.dataset_dir)
     data = task.splits(["test"])["test"]
-    task.take_words(model, data)
+    task.check_vocabulary(model, data)
     ranks = np.unique(np.linspace(0, len(sentences) - 1, 5).astype(int))
     sheet = Figure(figsize=(9, 2.2 * len(ranks)), layout="constrained")
     for rank, axis in zip(ranks, sheet.subplots(len(ranks), squeeze=False)[:, 0], strict=True):

@@ -303,7 +303,7 @@ def main():
             fast = config.model_copy(update={"precision": "auto"})
             content["rows"] = time_both(fast, parts, options, Path(tmp))
             content["rows"].append(memory_of_both(fast, parts, Path(tmp)))
-            content["environment"] = environment(device_for(fast).why)
+            content["environment"] = environment(device_for(fast).description)
     counts = ", ".join(f"{len(parts[name])} {name}" for name in ("train", "test"))
     content |= {"data": f"{parts['train'].source}: {counts}", "size": options.size}
     for row in content["rows"]:

@@ -22,7 +22,7 @@ from mshnet.signs.clips import (
     simulated_clips,
 )
 from mshnet.signs.glosses import Vocabulary
-from mshnet.signs.signing import _rescaled, _shared_glosses, _splice, _track_features, collate
+from mshnet.signs.signing import _change_tempo, _shared_glosses, _splice, _track_features, collate
 from mshnet.signs.signs_config import SignsConfig
 
 GOLDEN = SHARED / "golden/signs"
@@ -158,9 +158,9 @@ def test_rescaled_clips_keep_their_order():
     "Between the limits, sorted, never shorter than the glosses need."
     rng = np.random.default_rng(0)
     for _ in range(50):
-        rows = _rescaled(40, 37, 44, 0.9, rng)
+        rows = _change_tempo(40, 37, 44, 0.9, rng)
         assert 37 <= len(rows) <= 44 and (np.diff(rows) >= 0).all() and rows.max() < 40
-    assert _rescaled(7, 5, 300, 0.0, rng).tolist() == list(range(7))
+    assert _change_tempo(7, 5, 300, 0.0, rng).tolist() == list(range(7))
 
 
 def test_settings_of_before(tmp_path):

@@ -117,14 +117,14 @@ def test_weights_of_another_vocabulary(run, tmp_path):
     data = simulated_clips("test", 4, 2, 0, video=False)
     clips = tuple(replace(clip, glosses=("HELLO", "YOU")) for clip in data.clips)
     with pytest.raises(UserError, match="vocabulary of another set: 4 glosses such as SIGN-AA"):
-        task.take_words(model, replace(data, clips=clips))
+        task.check_vocabulary(model, replace(data, clips=clips))
     plain = _make_network(tiny(), 5).state_dict()
     fit_weights(model, plain)
     last = model.state_dict()["classifier1.weight"]
-    assert model.words()[0] and torch.equal(last, plain["classifier1.weight"])
+    assert model.stored_vocabulary()[0] and torch.equal(last, plain["classifier1.weight"])
     new = Signs(tiny())
     with pytest.raises(UserError, match="the weights hold no glosses"):
-        new.take_words(new.model(), data)
+        new.check_vocabulary(new.model(), data)
 
 
 def test_too_few_frames_for_a_sentence_are_refused():

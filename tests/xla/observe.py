@@ -187,7 +187,7 @@ def equal(want, state):
 
 if __name__ == "__main__":
     device = open_device("xla", "fp32")
-    found = {"why": device.why}
+    found = {"why": device.description}
     if device.world == 1:
         with tempfile.TemporaryDirectory() as tmp:
             found["travel"] = travel(Path(tmp) / "run")

@@ -18,8 +18,8 @@ class One(NamedTuple):
 
 
 device = open_device("xla", "fp32")
-device.keep(Path(sys.argv[1]))
-print(device.why)
+device.cache_programs(Path(sys.argv[1]))
+print(device.description)
 model = device.to_device(nn.Conv2d(1, 1, 3))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 step = device.begin("full", model, optimizer)
