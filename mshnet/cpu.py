@@ -26,8 +26,7 @@ from mshnet.model import (
 # %% ../nbs/40_cpu.ipynb #_on_cpu
 def _on_cpu(x: Tensor) -> bool:
     "Whether torch computes this on a CPU, uncompiled, in a type whose sums do not overflow."
-    wide = x.dtype != torch.float16
-    return x.device.type == "cpu" and wide and not torch.compiler.is_compiling()
+    return x.device.type == "cpu" and x.dtype != torch.float16 and not torch.compiler.is_compiling()
 
 
 def _rows_of(x: Tensor) -> Tensor:  # [B,C,H,W] -> [B,HW,C]
@@ -40,7 +39,7 @@ def _image_of(rows: Tensor, size: torch.Size) -> Tensor:  # [B,HW,C] -> [B,C,H,W
     return rows.unflatten(1, size[2:]).permute(0, 3, 1, 2)
 
 
-def _spread(weights: Tensor, like: Tensor) -> Tensor:  # [B,HW,1] or [B,1,C] -> [B,HW,C]
+def _expand(weights: Tensor, like: Tensor) -> Tensor:  # [B,HW,1] or [B,1,C] -> [B,HW,C]
     "Repeat a number for every channel, or for every pixel; in 16 bits in memory, which is faster."
     wide = weights.expand_as(like)
     return wide.contiguous() if wide.dtype.itemsize == 2 else wide
@@ -80,7 +79,7 @@ def _weigh_pixels(
     size: torch.Size,  # of the image
 ) -> tuple[Tensor, Tensor]:  # weights [B,HW,1]; mean and maximum over the channels [B,HW,2]
     "Spatial attention."
-    rows = z.mT.contiguous().mT if z.dtype.itemsize == 2 else z  # as in `_spread`
+    rows = z.mT.contiguous().mT if z.dtype.itemsize == 2 else z  # as in `_expand`
     maps = torch.stack([rows.sum(2).div_(z.shape[2]), rows.amax(2)], -1)
     return torch.sigmoid(
         _rows_of(F.conv2d(_image_of(maps, size), kernel, padding=kernel.shape[2] // 2))
@@ -103,10 +102,10 @@ def _pixel_gradients(
         [True, True, False],
     )
     mean, peak = _rows_of(of_maps).split(1, 2)
-    below = z - _spread(maps[:, :, 1:], z)
+    below = z - _expand(maps[:, :, 1:], z)
     highest = torch.ops.aten.threshold_backward(torch.ones_like(z), below, -1e-30)
-    shares = _spread(peak / highest.sum(2, keepdim=True), z)
-    return highest.mul_(shares).add_(_spread(mean / z.shape[2], z)), of_kernel
+    shares = _expand(peak / highest.sum(2, keepdim=True), z)
+    return highest.mul_(shares).add_(_expand(mean / z.shape[2], z)), of_kernel
 
 # %% ../nbs/40_cpu.ipynb #_AttendOnCpu
 class _AttendOnCpu(torch.autograd.Function):
@@ -120,7 +119,7 @@ class _AttendOnCpu(torch.autograd.Function):
             ca, kept = _weigh_channels(y, fc1, fc2)
             z = _rows_of(y) * ca.to(y.dtype)[:, None]
             sa, maps = _weigh_pixels(z, kernel, y.shape)
-            out = torch.addcmul(_rows_of(shortcut), _spread(sa, z), z).relu_()
+            out = torch.addcmul(_rows_of(shortcut), _expand(sa, z), z).relu_()
         ctx.weights = weights  # gradients take the memory layout of the parameters
         ctx.save_for_backward(y, out, ca, sa, maps, fc1, fc2, kernel, *kept)
         return _image_of(out, y.shape)
@@ -134,7 +133,7 @@ class _AttendOnCpu(torch.autograd.Function):
         grad, z = torch.ops.aten.threshold_backward(_rows_of(grads[0]), out, 0), v * by_channel
         of_sa = (grad * z).sum(2, keepdim=True)
         inner, of_kernel = _pixel_gradients(of_sa, z, sa, maps, kernel, size)
-        inner.addcmul_(_spread(sa, z), grad)
+        inner.addcmul_(_expand(sa, z), grad)
         of_ca = (inner * v).sum(1).to(ca.dtype)
         (mean, peak), of_fc1, of_fc2 = _channel_gradients(of_ca, ca, tuple(kept), fc1, fc2)
         of_y = inner.mul_(by_channel).add_((mean / v.shape[1]).to(y.dtype)[:, None])
@@ -204,10 +203,10 @@ def _bordered(x: Tensor) -> Tensor:  # [B,C,H,W] -> [B*(H+2)*(W+2),C]
 
 def _kernel_gradient(x: Tensor, grad: Tensor) -> Tensor:  # [B,C,H,W], [B,D,H,W] -> [D,C,3,3]
     "Gradient of a 3x3 kernel, from its input and the gradient of its output."
-    image, moved = _bordered(x), _bordered(grad)
+    image, grads = _bordered(x), _bordered(grad)
     width = x.shape[3] + 2
     count = len(image) - 2 * (width + 1)  # all rows but for the first and the last border
-    rows = moved[width + 1 :][:count].T
+    rows = grads[width + 1 :][:count].T
     starts = [i * width + j for i in range(3) for j in range(3)]
     products = torch.stack([rows @ image[start : start + count] for start in starts], 2)
     return products.unflatten(2, (3, 3))
@@ -237,9 +236,9 @@ class _ConvOnCpu(torch.autograd.Function):
         return of_x, of_weight, grads[0].sum((0, 2, 3)) if ctx.bias else None
 
 
-_NARROW = torch.backends.cpu.get_cpu_capability() == "AVX2"  # not AVX512
-_USUAL: dict[str, Any] = {"kernel_size": (3, 3), "stride": (1, 1), "padding": (1, 1)}
-_USUAL |= {"dilation": (1, 1), "groups": 1, "padding_mode": "zeros"}
+_AVX2 = torch.backends.cpu.get_cpu_capability() == "AVX2"  # not AVX512
+_ONLY_3X3: dict[str, Any] = {"kernel_size": (3, 3), "stride": (1, 1), "padding": (1, 1)}
+_ONLY_3X3 |= {"dilation": (1, 1), "groups": 1, "padding_mode": "zeros"}
 
 
 class _Conv2d(nn.Conv2d):
@@ -252,9 +251,9 @@ class _Conv2d(nn.Conv2d):
     def _conv_forward(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         "The convolution, by the attributes that the layer has now."
         plain = torch.is_autocast_enabled("cpu") or not torch.is_grad_enabled()
-        plain = plain or not _NARROW or not _on_cpu(x) or x.dtype.itemsize < 4
-        own = {name: getattr(self, name) for name in _USUAL}
-        if plain or x.ndim < 4 or x.shape[1] < 32 or own != _USUAL:
+        plain = plain or not _AVX2 or not _on_cpu(x) or x.dtype.itemsize < 4
+        own = {name: getattr(self, name) for name in _ONLY_3X3}
+        if plain or x.ndim < 4 or x.shape[1] < 32 or own != _ONLY_3X3:
             return super()._conv_forward(x, weight, bias)
         out: Tensor = _ConvOnCpu.apply(x, weight, bias)
         return out

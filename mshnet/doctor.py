@@ -171,7 +171,7 @@ def _data(checkup: _Checkup) -> _Finding:
     "Whether the data set can be trained on."
     config = checkup.config
     if not config.dataset_dir:
-        return "ok", f"{config.synthetic_name} data (no dataset_dir)"
+        return "ok", f"{config.synthetic_name} (no dataset_dir)"
     if config.task != "detect":  # whether these settings read this data set
         make_task(config).splits(["test"])
     text, usable = make_task(config).describe_data()
@@ -200,7 +200,7 @@ def _session(checkup: _Checkup) -> _Finding:
         return "ok" if colab else "warning", f"{time}; {wanted}; {todo}"
     if colab:
         return "warning", f"{time}, and the run goes with it; use --mirror-dir drive"
-    return "ok", f"{time}; no copies (--mirror-dir DIR copies the run there meanwhile)"
+    return "ok", f"{time}; no backup (--mirror-dir DIR makes one)"
 
 
 _ALL = (_machine, _accelerator, _build, _disk, _data, _session)

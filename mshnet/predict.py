@@ -78,10 +78,7 @@ class Detections(Objects):
             }
 
     def runs(self, shape: Sequence[int]) -> Iterator[list[int]]:  # shape: [H,W] of the frame
-        """Of each object the lengths of the runs outside and inside of it, column by column.
-
-        They begin with a run outside. COCO's tools call this an uncompressed run-length encoding.
-        """
+        "Lengths of runs outside and inside of each object, by columns: COCO's uncompressed RLE."
         height, width = shape
         places = self.pixels[1].astype(np.int64) * height + self.pixels[0]
         for end, area in zip(np.cumsum(self.area), self.area, strict=True):
@@ -107,7 +104,7 @@ def detections(
     first = np.flatnonzero(np.diff(labels[y, x], prepend=0))  # pixel of each object
     area, values = np.diff(first, append=len(y)), small[y, x]
     y, x = row[y].astype(np.int32), col[x].astype(np.int32)
-    low, high = ([how.reduceat(v, first) for v in (y, x)] for how in (np.minimum, np.maximum))
+    low, high = ([of.reduceat(v, first) for v in (y, x)] for of in (np.minimum, np.maximum))
     centroid = [np.add.reduceat(v, first, dtype=float) / area for v in (y, x)]
     return Detections(
         centroid=np.stack(centroid, 1),
@@ -131,8 +128,8 @@ def overlay(
     side = max(pixels.shape[:2])
     scale = float(max(1, 1024 // side)) if side <= 4096 else 4096 / side
     width, height = (max(1, round(n * scale)) for n in pixels.shape[1::-1])
-    how = Image.Resampling.NEAREST if scale >= 1 else Image.Resampling.BOX
-    image = Image.fromarray(pixels).resize((width, height), how).convert("RGB")
+    resample = Image.Resampling.NEAREST if scale >= 1 else Image.Resampling.BOX
+    image = Image.fromarray(pixels).resize((width, height), resample).convert("RGB")
     draw, font = ImageDraw.Draw(image), ImageFont.load_default(13)
     for row in found:
         top, left, bottom, right = (scale * x for x in row["box"])
@@ -188,8 +185,8 @@ def tiles_of(
     height, width = (starts[-1] + side for side, starts in cuts)
     return list(zip(places, fades, strict=True)), (height, width)
 
-# %% ../nbs/53_predict.ipynb #_one_pass
-def _one_pass(detector: Callable[..., Tensor], pixels: np.ndarray) -> np.ndarray:  # [H,W]
+# %% ../nbs/53_predict.ipynb #_forward
+def _forward(detector: Callable[..., Tensor], pixels: np.ndarray) -> np.ndarray:  # [H,W]
     "Probabilities of pixels with sides of multiples of 16; UserError if NaN, or out of memory."
     image = torch.from_numpy(np.ascontiguousarray(pixels))[None]
     rgb = image.permute(0, 3, 1, 2) if image.ndim == 4 else image[None].expand(-1, 3, -1, -1)
@@ -205,12 +202,12 @@ def _one_pass(detector: Callable[..., Tensor], pixels: np.ndarray) -> np.ndarray
     return prob
 
 
-def _one_look(detector: Callable[..., Tensor], pixels: np.ndarray, tile: int) -> np.ndarray:
+def _predict_at_scale(detector: Callable[..., Tensor], pixels: np.ndarray, tile: int) -> np.ndarray:
     "Probabilities of target of a frame at its own size, without the prediction at half of it."
     tiles, shape = tiles_of(pixels.shape, tile)
     padded, prob = pad_mirrored(pixels, shape), np.zeros(shape, np.float32)
     for place, fade in tiles:
-        prob[place] += np.outer(*fade) * _one_pass(detector, padded[place])
+        prob[place] += np.outer(*fade) * _forward(detector, padded[place])
     return prob[: pixels.shape[0], : pixels.shape[1]]
 
 
@@ -238,10 +235,10 @@ def predict_frame(
     "Probabilities of target of one frame; of a frame without pixels an empty map."
     if not pixels.size:
         return np.zeros(pixels.shape[:2], np.float32)
-    prob = _one_look(detector, pixels, tile)
+    prob = _predict_at_scale(detector, pixels, tile)
     if multiscale := getattr(detector, "multiscale", ()):
         half = np.asarray(Image.fromarray(pixels).reduce(2))  # means of 2x2 pixels
-        prob = _fused(prob, _one_look(detector, half, tile), multiscale)
+        prob = _fused(prob, _predict_at_scale(detector, half, tile), multiscale)
     return prob
 
 # %% ../nbs/53_predict.ipynb #_last_opened
@@ -322,8 +319,8 @@ def detect(
     _expect_possible(threshold=threshold)
     pixels, file = _pixels_in(image), weights_file(weights)
     detector = _last_opened(file, stamp(file), device)
-    least = detector.threshold if threshold is None else threshold
-    return list(detections(predict_frame(detector, pixels), least).rows())
+    threshold = detector.threshold if threshold is None else threshold
+    return list(detections(predict_frame(detector, pixels), threshold).rows())
 
 
 def find_targets(
@@ -445,7 +442,7 @@ class _Results:
 
     def __init__(self, folder: Path, files: Sequence[Path], record: dict[str, Any]) -> None:
         self.folder, self.record = folder, record  # the latter for summary.json
-        self.asked, self.began = record["asked"], time.monotonic()
+        self.request, self.began = record["asked"], time.monotonic()
         self.names = _names(files)
         self.records = {f: folder / _RECORDS / f"{name}.jsonl" for f, name in self.names.items()}
         self.stamps = {file: [_spelled(file), *(stamp(file) or ())[:2]] for file in files}
@@ -469,7 +466,7 @@ class _Results:
         "Make the folders, and remove from them what does not belong to the finished files."
         names, records = set().union(*done.values()), {self.records[file] for file in done}
         with cannot_be_written(self.folder):
-            for kind in (_RECORDS, *self.asked["save"]):
+            for kind in (_RECORDS, *self.request["save"]):
                 (self.folder / kind).mkdir(parents=True, exist_ok=True)
                 for path in sorted((self.folder / kind).iterdir()):
                     kept = path in records if kind == _RECORDS else _spelled(path.stem) in names
@@ -492,7 +489,7 @@ class _Results:
     def summarise(self, state: str) -> dict[str, Any]:
         "Write the tables and summary.json; the latter's content."
         counts = {"files": len(self.names), **_write_tables(self.folder, self.lines())}
-        if self.asked["tracks"]:
+        if self.request["tracks"]:
             rows = list(confirmed_tracks(self.lines()))
             write_table(self.folder / "tracks.csv", [COLUMNS.split(","), *rows])
             counts["tracks"] = len(rows)
@@ -503,7 +500,7 @@ class _Results:
 
     def write(self, frame: Frame, prob: np.ndarray) -> int:
         "Write a frame's mask and overlay, then its line; return the number of detections."
-        found = detections(prob, self.record["threshold"], self.asked["min_area"])
+        found = detections(prob, self.record["threshold"], self.request["min_area"])
         name = self.names[frame.file]
         if not frame.single:
             name = f"{name}_{frame.number:05d}"
@@ -522,7 +519,7 @@ class _Results:
     def _rows(self, frame: Frame, found: Detections) -> list[dict[str, Any]]:
         "The rows of a frame; in a clip, if asked, with the track of each."
         rows = list(found.rows())
-        if self.asked["tracks"] and not frame.single:
+        if self.request["tracks"] and not frame.single:
             if not frame.number:
                 self.tracker = Tracker()
             for row, number in zip(rows, self.tracker.update(found.centroid), strict=True):
@@ -531,7 +528,7 @@ class _Results:
 
     def _draw(self, frame: Frame, name: str, found: Detections, rows: list[Any]) -> None:
         "Write the mask and the overlay of a frame."
-        for kind in self.asked["save"]:
+        for kind in self.request["save"]:
             mask, content = np.zeros(frame.pixels.shape[:2], np.uint8), io.BytesIO()
             mask[found.pixels] = 255
             image = overlay(frame.pixels, rows) if kind == "overlays" else Image.fromarray(mask)
@@ -540,26 +537,26 @@ class _Results:
             write_atomic(path, content.getvalue(), durable=False)
 
 # %% ../nbs/53_predict.ipynb #_record
-def _record(detector: Detector, path: Path, inputs: Any, how: dict[str, Any]) -> dict[str, Any]:
+def _record(detector: Detector, path: Path, inputs: Any, options: dict[str, Any]) -> dict[str, Any]:
     "What makes two predictions the same, the threshold, and how they were made."
     named = [inputs] if isinstance(inputs, str | Path) else inputs
     places = [os.path.abspath(os.path.expanduser(name)) for name in named]
     weights = {"weights": os.path.abspath(path), "sha256": digest(path)}
-    least = detector.threshold if how["threshold"] is None else how["threshold"]
-    asked = {**weights, "inputs": places, **how}
-    return {"asked": asked, "threshold": least, "environment": environment(detector.why)}
+    request = {**weights, "inputs": places, **options}
+    threshold = detector.threshold if options["threshold"] is None else options["threshold"]
+    return {"asked": request, "threshold": threshold, "environment": environment(detector.why)}
 
 
-def _output_folder(weights: Path, output_dir: str | Path, asked: dict[str, Any]) -> Path:
+def _output_folder(weights: Path, output_dir: str | Path, request: dict[str, Any]) -> Path:
     "The folder for results: the given one, or a free one that is named after the weights."
 
-    def fits(folder: Path) -> bool:
-        held = folder.is_dir() and any(path.name[0] != "." for path in folder.iterdir())
-        return not held or Folder(folder).read_json(SUMMARY).get("asked") == asked
+    def is_usable(folder: Path) -> bool:
+        used = folder.is_dir() and any(path.name[0] != "." for path in folder.iterdir())
+        return not used or Folder(folder).read_json(SUMMARY).get("asked") == request
 
     outside_of_data(output_dir)
-    folder = predictions_folder(weights, output_dir, "detect", fits)
-    if not fits(folder):
+    folder = predictions_folder(weights, output_dir, "detect", is_usable)
+    if not is_usable(folder):
         text = "holds something else than this prediction; use another --output-dir"
         raise UserError(f"output_dir={str(folder)!r}: {text}")
     return folder
@@ -607,22 +604,22 @@ def predict_files(
 ) -> Written:
     "Predict files, and write masks, tables and overlays; files finished before are skipped."
     kinds = sorted(word.strip() for word in save.split(",") if save not in ("", "none"))
-    how: dict[str, Any] = {"tile": tile, "threshold": threshold, "min_area": min_area}
-    _expect_possible(**how, kinds=kinds)
-    how["tracks"] = tracks
+    options: dict[str, Any] = {"tile": tile, "threshold": threshold, "min_area": min_area}
+    _expect_possible(**options, kinds=kinds)
+    options["tracks"] = tracks
     if tracks:
         Tracker()  # its library is missed before the work, not after it
     files = find_inputs(inputs, READABLE)  # a mistyped input is reported first
     path = weights_file(weights or PRETRAINED)
     detector = Detector(path, device, precision)
-    record = _record(detector, path, inputs, {"precision": precision, "save": kinds, **how})
+    record = _record(detector, path, inputs, {"precision": precision, "save": kinds, **options})
 
     def begin() -> _Results:
         folder = _output_folder(path, output_dir, record["asked"])
-        held.enter_context(alone(folder))
+        stack.enter_context(alone(folder))
         return _Results(folder, files, record)
 
-    with contextlib.ExitStack() as held, warnings.catch_warnings():
+    with contextlib.ExitStack() as stack, warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="PIL")  # we report errors of files ourselves
         results = detector.device.ranks.rank_zero(begin)
         _predict_part(results, detector, tile)

@@ -87,13 +87,8 @@ def write_log(folder: Folder, entry: dict[str, Any]) -> None:
         to_disk(file)
 
 
-def say_status(
-    folder: Folder,
-    state: str,  # running, finished, stopped or failed
-    epoch: int,  # the last complete one
-    reason: str = "",
-) -> None:
-    "Write status.json, the state of a run for programs that watch it."
+def say_status(folder: Folder, state: str, epoch: int, reason: str = "") -> None:
+    "Write status.json: running, finished, stopped or failed, and the last complete epoch."
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     entry = {"state": state, "epochs_done": epoch + 1, "reason": reason, "time": now}
     write_json(folder.file("status.json"), entry | {"results": str(folder.path)})
@@ -106,7 +101,7 @@ PACKAGES = (
 
 
 def environment(device: str) -> dict[str, Any]:
-    "Kind of machine, device (its `why`) and versions."
+    "Kind of machine, device (its description) and versions."
     return {
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
@@ -117,13 +112,8 @@ def environment(device: str) -> dict[str, Any]:
     }
 
 
-def prepare(
-    folder: Folder,
-    config: Settings,
-    device: str,  # its `why`
-    unfinished: bool = True,
-) -> None:
-    "Make the folder of a run and its records; UserError if it cannot be written."
+def prepare(folder: Folder, config: Settings, device: str, unfinished: bool = True) -> None:
+    "Make a run's folder and its records, with the device's description; UserError if that fails."
     with cannot_be_written(folder.path):
         for left in folder.path.glob(".*.tmp"):  # of a killed process
             left.unlink()
@@ -158,12 +148,8 @@ class State:
         return self.model if self.ema is None else self.ema
 
 
-def snapshot(
-    state: State,
-    config: Settings,
-    data: dict[str, str],  # hash of each split and of the starting weights, and the precision
-) -> dict[str, Any]:
-    "The content of a checkpoint, which no later step changes."
+def snapshot(state: State, config: Settings, data: dict[str, str]) -> dict[str, Any]:
+    "The content of a checkpoint, which no later step changes; `data` as for `find_checkpoint`."
     content = {
         "format": FORMAT,
         "config": config.model_dump(),
@@ -277,7 +263,7 @@ def best_or_last(folder: Folder) -> dict[str, Any]:
             last["best"] = {"epoch": last["epoch"], "name": None}
         return last
 
-
+# %% ../nbs/34_run.ipynb #_differences
 def _differences(old: dict[str, Any], new: Settings) -> list[str]:
     "Recipe settings that would change within a run, such as lr 0.05 -> 0.1."
     retired = [
@@ -364,14 +350,14 @@ class Stop:
         for name in ("SIGINT", "SIGTERM", "SIGHUP") if main else ():
             number = getattr(signal, name, None)
             if number and signal.getsignal(number) not in (signal.SIG_IGN, None):
-                self.before[number] = signal.signal(number, self.hear)
+                self.before[number] = signal.signal(number, self.on_signal)
         return self
 
     def __exit__(self, *_: Any) -> None:
         for number, handler in self.before.items():
             signal.signal(number, handler)
 
-    def hear(self, number: int, frame: Any) -> None:
+    def on_signal(self, number: int, frame: Any) -> None:
         "Note a signal; raise Interrupted on the second one."
         if self.number:
             if started_processes() > 1 and time.monotonic() - self.asked < 2:
@@ -405,7 +391,7 @@ class Background:
         if error is None or isinstance(error, Stopped):  # it promises that nothing is lost
             self.finish()
 
-    def do(self, work: Callable[[], None]) -> None:
+    def submit(self, work: Callable[[], None]) -> None:
         "Begin a job when the one before is done."
 
         def both() -> None:
@@ -432,4 +418,4 @@ def keep(
     write_log(folder, entry)
     best = ["best.pt"] if state.best and state.best["epoch"] == state.epoch else []
     files = [folder.file(name) for name in (*best, "last.pt")]
-    background.do(partial(write_checkpoint, snapshot(state, config, data), *files))
+    background.submit(partial(write_checkpoint, snapshot(state, config, data), *files))

@@ -185,18 +185,15 @@ def digits(names: Sequence[str]) -> str:
     return hashlib.sha256("\n".join(sorted(names)).encode()).hexdigest()[:12]
 
 
-_FILES, _END = 1024, 16_384  # files that are looked into, and bytes of each of their ends
-
-
 def content_of(files: Sequence[Path]) -> str:
     "Twelve digits of what files hold: both ends of up to 1,024 of them; empty: there are none."
-    found = hashlib.sha256()
+    found, most, end = hashlib.sha256(), 1024, 16_384  # files, and bytes of each of their ends
     if not files:
         return ""
-    for file in files[:: -(-len(files) // _FILES)]:
+    for file in files[:: -(-len(files) // most)]:
         with contextlib.suppress(OSError), open(file, "rb") as data:  # reading it reports it
-            found.update(data.read(_END))
-            data.seek(max(data.seek(0, os.SEEK_END) - _END, 0))
+            found.update(data.read(end))
+            data.seek(max(data.seek(0, os.SEEK_END) - end, 0))
             found.update(data.read())
     return found.hexdigest()[:12]
 
@@ -314,7 +311,7 @@ def _score_text(value: Any) -> str:
 
 # %% ../nbs/36_task.ipynb #wilson
 def wilson(right: int, count: int) -> tuple[float, float]:  # NaN if the count is 0
-    "The 95% interval of a share (Wilson, 1927)."
+    "The 95% interval of a fraction (Wilson, 1927)."
     if not count:
         return math.nan, math.nan
     z, p = 1.959964, right / count
@@ -426,11 +423,8 @@ class Trained:
     multiscale: tuple[float, ...] = ()  # see `predict_frame`; (): each frame at one size
 
 
-def trained_model(
-    path: str | os.PathLike[str],  # a run, its folder or checkpoint, or published weights
-    config: Settings | None = None,  # for weights that record none
-) -> Trained:
-    "A model with weights from a file; UserError if the file holds none, or they do not fit."
+def trained_model(path: str | os.PathLike[str], config: Settings | None = None) -> Trained:
+    "A model with weights of a run or a file (`config`: if it records none); else UserError."
     path = weights_file(path, config.task if config else "detect")
     content = read_file(path)
     if not isinstance(content, dict) or not content.get("best") or "config" not in content:
@@ -493,11 +487,8 @@ class Written:
         return f"{self.line}, {self.skipped} skipped" if self.skipped else self.line
 
 
-def read_each(
-    files: Sequence[Path],
-    read: Callable[[Path], Any],  # UserError for a file that cannot be read
-) -> Iterator[Any]:
-    "What files hold; one that cannot be read is reported and skipped, UserError if none can."
+def read_each(files: Sequence[Path], read: Callable[[Path], Any]) -> Iterator[Any]:
+    "What files hold; one for which `read` raises UserError is skipped, UserError if all are."
     skipped = 0
     for file in bar(files, len(files), "predict", "files"):
         try:

@@ -31,9 +31,9 @@ from mshnet.places import forget_stale_tpu, heartbeat, installed, where
 # %% [markdown]
 # ## What compiles again
 #
-# Eight loops of ten steps, and how many programs XLA compiled. The numbers were measured with torch_xla 2.9 on its CPU runtime, not on a TPU; `tests/xla/test_programs.py` repeats them.
+# Each row is a loop of ten steps with the numbers 0 to 9, such as `for number in range(10): x = x * number; sync()`. The columns count the programs that XLA compiled. They were measured with torch_xla 2.9 on its CPU runtime, not on a TPU; `tests/xla/test_programs.py` repeats them.
 #
-# | what a step does, with a number that changes | first step | each later step |
+# | what a step does | first step | each later step |
 # |---|---|---|
 # | the same operations | 1 | 0 |
 # | `x * number` | 1 | 0 |
@@ -44,9 +44,7 @@ from mshnet.places import forget_stale_tpu, heartbeat, installed, where
 #
 # *A number that is multiplied* is harmless: torch_xla passes it to the program as an input. *A number that says where or how* (a shift, a slice, an exponent) is part of the program, so each value needs a new one. So does each *shape* of a batch. *A value that is read* cuts the step into two programs; they are found again, but the chips wait for the host. An operation that XLA does not have also cuts the step.
 #
-# ## The machinery
-#
-# ### Which TPU
+# ## The machinery: which TPU
 #
 # Only this notebook imports torch_xla, so only this notebook changes with its successor (TorchTPU is announced). The PCI bus lists the chips of the machine even while another program uses them.
 
@@ -80,12 +78,10 @@ def tpu_chips(bus: Path = Path("/sys/bus/pci/devices")) -> list[tuple[str, int]]
 
 def tpu_is_usable() -> bool:
     "Whether this machine has a TPU that `auto` can take; warns if torch_xla is missing."
-    if not tpu_chips():
-        return False
-    if not installed("torch_xla"):
+    chips, version = tpu_chips(), installed("torch_xla")
+    if chips and not version:
         warnings.warn("this machine has a TPU, but torch_xla is not installed", stacklevel=2)
-        return False
-    return True
+    return bool(chips and version)
 
 
 # %% [markdown]
@@ -190,23 +186,23 @@ class _Programs:
     def __init__(self) -> None:
         self.phase = "first"
         self.steps: dict[str, int] = {}  # run so far, by phase and kind
-        self.seen: dict[str, list[str]] = {}  # the first batches of each phase: shapes and types
-        self.fed = ""  # the same of the last batch
-        self.host = Counter[str]()  # operations on the host up to the last step
+        self.batches: dict[str, list[str]] = {}  # the first batches of each phase: shapes and types
+        self.last_batch = ""  # the same of the last batch
+        self.host_ops = Counter[str]()  # operations on the host up to the last step
 
-    def feed(self, batch: Any, shapes: int) -> None:
+    def note_batch(self, batch: Any, shapes: int) -> None:
         "Note the shapes and types of a batch, of which the task announced so many."
-        self.fed = ", ".join(f"{x.dtype} {tuple(x.shape)}" for x in batch)
-        seen = self.seen.setdefault(self.phase, [])
-        if self.fed not in seen and len(seen) < shapes:
-            seen.append(self.fed)
+        self.last_batch = ", ".join(f"{x.dtype} {tuple(x.shape)}" for x in batch)
+        batches = self.batches.setdefault(self.phase, [])
+        if self.last_batch not in batches and len(batches) < shapes:
+            batches.append(self.last_batch)
 
     @contextlib.contextmanager
     def running(self, what: str = "step") -> Iterator[None]:
         "Watch the recorded operations run."
         name, early = f"{self.phase} {what}", xla_counts()
-        known = self.fed in self.seen.get(self.phase, [self.fed])
-        key, start = f"{name} {self.fed if known else ''}", time.perf_counter()
+        known = self.last_batch in self.batches.get(self.phase, [self.last_batch])
+        key, start = f"{name} {self.last_batch if known else ''}", time.perf_counter()
         count = self.steps.get(key, 0 if known else 2)
         text = f"  compiling the {name}, which happens once"
         slow = heartbeat(lambda s: print(f"{text}: {s:.0f} s so far", flush=True), every=20.0)
@@ -214,7 +210,7 @@ class _Programs:
             yield
         self.steps[key] = count + 1
         host = host_operations()
-        new, self.host = host - self.host, host
+        new, self.host_ops = host - self.host_ops, host
         if xla_counts()["programs"] == early["programs"]:
             return
         seconds = time.perf_counter() - start
@@ -225,8 +221,8 @@ class _Programs:
 
     def reason(self, host: Counter[str]) -> str:  # operations of this step on the host
         "The most likely reason why a program was compiled again."
-        if self.fed not in (seen := self.seen.get(self.phase, [self.fed])):
-            return f"the batch was {' or '.join(seen)} and is {self.fed}"
+        if self.last_batch not in (first := self.batches.get(self.phase, [self.last_batch])):
+            return f"the batch was {' or '.join(first)} and is {self.last_batch}"
         if host:
             return f"{', '.join(sorted(host))} ran on the host"
         return "the step recorded other operations; XLA_FLAGS=--xla_dump_to=DIR keeps every program"
@@ -235,7 +231,7 @@ class _Programs:
 # %% [markdown]
 # ### The device
 #
-# A TPU always has bfloat16; float32 must be requested for exact products. Each tensor is marked: those of the model and the optimizer as copied to every chip, those of a batch as cut along their first dimension. A step whose inputs are marked and whose outputs are not would be compiled twice, because its outputs are the inputs of the next step. `read` evaluates all requested tensors in one program; one by one they would be one program each, and recompute what they share. Compiled programs can be kept for the next session.
+# A TPU always has bfloat16; float32 must be requested for exact products. How a tensor lies on the chips is its *sharding*: the model and the optimizer are copied to every chip, a batch is cut along its first dimension. We mark each tensor with its sharding. If the outputs of a step had no mark, the step would be compiled twice, because they are the inputs of the next one. `read` evaluates all requested tensors in one program; one by one they would be one program each, and recompute what they share. Compiled programs can be kept for the next session.
 
 # %%
 #| export
@@ -291,7 +287,7 @@ class Xla(Device):
 
     def transfer_batch(self, batch: T) -> T:
         "Cut a batch among the chips."
-        self.programs.feed(batch, self.num_shapes)
+        self.programs.note_batch(batch, self.num_shapes)
         return super().transfer_batch(batch)
 
     def copy(self, value: Tensor) -> Tensor:

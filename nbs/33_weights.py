@@ -3,7 +3,15 @@
 #
 # > Read weights in every published form, without running code; check them; put them into a model.
 #
-# `torch.load` of a downloaded file may run any code that its author put there: a pickle is a program. With `weights_only=True` it does not, but then many published files fail. Weights of one model come as a bare state dict, as `{"state_dict": ...}`, as `{"net": ..., "optimizer", "epoch", "iou"}` with a numpy scalar inside, with `module.` before every name when they come from several GPUs, in files called `.tar`, in PyTorch's old format from before zip files, as safetensors. All of them load here, by one call, and none may run code.
+# `torch.load` of a downloaded file may run any code that its author put there: a pickle is a program. With `weights_only=True` it does not, but then many published files fail. All of these forms load here, by one call, and none may run code:
+#
+# | form | comes from |
+# |---|---|
+# | names and tensors (a state dict), or `{"state_dict": ...}` | most programs |
+# | `{"net": ..., "optimizer", "epoch", "iou"}`, with a NumPy scalar inside | training scripts |
+# | `module.` before each name | several GPUs |
+# | files called `.tar`, or in PyTorch's format from before zip files | older programs |
+# | `.safetensors` | Hugging Face, and the weights in this library |
 
 # %%
 #| hide
@@ -49,70 +57,16 @@ try:
 except UserError as error:
     print(error)
 
-
 # %% [markdown]
 # ## The machinery: loading a file
 #
-# `read_file` reads, `find_weights` searches the content for a state dict, and `fit_weights` puts it into a model. All tensors are copied before the first is put into the model, so a file fits or changes nothing.
+# `load_weights` calls three functions in turn: `read_file` reads, `find_weights` searches the content for a state dict, and `fit_weights` puts it into a model. All tensors are copied before the first is put into the model, so a file fits or changes nothing.
 
 # %%
 #| export
-def fit_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
-    """Put weights into a model; UserError, and the model unchanged, unless names and shapes agree.
-
-    A model's `foreign` is a regular expression for what published files hold besides its weights;
-    its `resize(weights)` makes the parts whose shapes depend on them.
-    """
-    if resize := getattr(model, "resize", None):
-        resize(weights)
-    own, foreign = model.state_dict(), getattr(model, "foreign", r"(?!)")
-    weights = {k: v for k, v in weights.items() if not re.search(foreign, k)}
-    want = {k: tuple(v.shape) for k, v in own.items()}
-    have = {k: tuple(v.shape) for k, v in weights.items() if not v.is_nested}
-    wrong = [k for k in {**want, **have} if want.get(k) != have.get(k)]
-    if wrong:
-        lines = [f"{k} is {have.get(k, 'missing')}, not {want.get(k, 'known')}" for k in wrong[:3]]
-        more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
-        raise UserError(f"weights of another model: {'; '.join(lines)}{more}")
-    try:
-        with torch.no_grad():
-            ready = {k: torch.empty_like(v, device="cpu").copy_(weights[k]) for k, v in own.items()}
-    except RuntimeError:  # sparse, quantized, or without values
-        raise UserError("weights that are not plain numbers") from None
-    model.load_state_dict(ready)
-
-
-def load_weights(
-    model: nn.Module,
-    path: str | Path,  # a file in any of the forms above
-    content: Any = None,  # as `read_file` returns it; None: read it here
-) -> Any:  # the content of the file
-    "Load weights from a file into a model; UserError with the reason if they do not fit."
-    content = read_file(path) if content is None else content
-    try:
-        fit_weights(model, find_weights(content))
-    except ValueError as error:
-        raise UserError(f"{path}: {error}") from None
-    return content
-
-
-def find_weights(content: Any) -> dict[str, Tensor]:
-    "The state dict in a file's content, whatever its wrapping; UserError without one."
-    for key in ("model", "state_dict", "net", "model_state_dict"):
-        if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
-            content = content[key]
-    named = isinstance(content, Mapping) and all(isinstance(name, str) for name in content)
-    if not named or not content or not all(isinstance(v, Tensor) for v in content.values()):
-        raise UserError("holds no weights (a mapping of names to tensors)")
-    found = {k: v for k, v in content.items() if not k.endswith(_COUNTERS)}
-    for wrapper in _WRAPPERS * 3:  # they may be nested
-        if all(name.startswith(wrapper) for name in found):
-            found = {name.removeprefix(wrapper): value for name, value in found.items()}
-    return found
-
-
 _WRAPPERS = ("module.", "_orig_mod.", "model.")  # of DataParallel, torch.compile and Lightning
 _COUNTERS = ("total_ops", "total_params")  # which thop, a counter of operations, leaves in a model
+_OPENED: dict[Any, Any] = {}  # one file that was asked for its settings and will be read next
 
 
 def read_file(path: str | Path) -> Any:  # what it holds, tensors on the CPU
@@ -154,13 +108,15 @@ def read_file(path: str | Path) -> Any:  # what it holds, tensors on the CPU
         raise UserError(f"{path}: not a torch file of weights, or a damaged one{hint}") from None
 
 
-_OPENED: dict[Any, Any] = {}  # one file that was asked for its settings and will be read next
-
-
-def _version(path: str | Path) -> tuple[str, int, int]:
-    "What changes if a file does: its place, size and time."
-    found = os.stat(path)
-    return os.path.realpath(path), found.st_size, found.st_mtime_ns
+def _load_any(path: str | Path) -> Any:
+    "The content of a file in either format."
+    if Path(path).suffix == ".safetensors":
+        return _read_safetensors(path)
+    with contextlib.suppress(zipfile.BadZipFile), zipfile.ZipFile(path) as packed:
+        if sum(info.file_size for info in packed.infolist()) > os.path.getsize(path):
+            raise ValueError("a file that unpacks to more than itself, which torch never writes")
+    with torch.serialization.safe_globals([*_numpy_values(), Namespace]):
+        return torch.load(path, map_location="cpu", weights_only=True)
 
 
 def _looks_like(path: str | Path) -> str:
@@ -175,15 +131,64 @@ def _looks_like(path: str | Path) -> str:
     return "; it is a text, not the file: download it again, or run git lfs pull" if text else ""
 
 
-def _load_any(path: str | Path) -> Any:
-    "The content of a file in either format."
-    if Path(path).suffix == ".safetensors":
-        return _read_safetensors(path)
-    with contextlib.suppress(zipfile.BadZipFile), zipfile.ZipFile(path) as packed:
-        if sum(info.file_size for info in packed.infolist()) > os.path.getsize(path):
-            raise ValueError("a file that unpacks to more than itself, which torch never writes")
-    with torch.serialization.safe_globals([*_numpy_values(), Namespace]):
-        return torch.load(path, map_location="cpu", weights_only=True)
+def _version(path: str | Path) -> tuple[str, int, int]:
+    "What changes if a file does: its place, size and time."
+    found = os.stat(path)
+    return os.path.realpath(path), found.st_size, found.st_mtime_ns
+
+
+def find_weights(content: Any) -> dict[str, Tensor]:
+    "The state dict in a file's content, whatever its wrapping; UserError without one."
+    for key in ("model", "state_dict", "net", "model_state_dict"):
+        if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
+            content = content[key]
+    named = isinstance(content, Mapping) and all(isinstance(name, str) for name in content)
+    if not named or not content or not all(isinstance(v, Tensor) for v in content.values()):
+        raise UserError("holds no weights (a mapping of names to tensors)")
+    found = {k: v for k, v in content.items() if not k.endswith(_COUNTERS)}
+    for wrapper in _WRAPPERS * 3:  # they may be nested
+        if all(name.startswith(wrapper) for name in found):
+            found = {name.removeprefix(wrapper): value for name, value in found.items()}
+    return found
+
+
+def fit_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    """Put weights into a model; UserError, and the model unchanged, unless names and shapes agree.
+
+    A model's `foreign` is a regular expression for what published files hold besides its weights;
+    its `resize(weights)` makes the parts whose shapes depend on them.
+    """
+    if resize := getattr(model, "resize", None):
+        resize(weights)
+    own, foreign = model.state_dict(), getattr(model, "foreign", r"(?!)")
+    weights = {k: v for k, v in weights.items() if not re.search(foreign, k)}
+    want = {k: tuple(v.shape) for k, v in own.items()}
+    have = {k: tuple(v.shape) for k, v in weights.items() if not v.is_nested}
+    wrong = [k for k in {**want, **have} if want.get(k) != have.get(k)]
+    if wrong:
+        lines = [f"{k} is {have.get(k, 'missing')}, not {want.get(k, 'known')}" for k in wrong[:3]]
+        more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+        raise UserError(f"weights of another model: {'; '.join(lines)}{more}")
+    try:
+        with torch.no_grad():
+            ready = {k: torch.empty_like(v, device="cpu").copy_(weights[k]) for k, v in own.items()}
+    except RuntimeError:  # sparse, quantized, or without values
+        raise UserError("weights that are not plain numbers") from None
+    model.load_state_dict(ready)
+
+
+def load_weights(
+    model: nn.Module,
+    path: str | Path,  # a file in any of the forms above
+    content: Any = None,  # as `read_file` returns it; None: read it here
+) -> Any:  # the content of the file
+    "Load weights from a file into a model; UserError with the reason if they do not fit."
+    content = read_file(path) if content is None else content
+    try:
+        fit_weights(model, find_weights(content))
+    except ValueError as error:
+        raise UserError(f"{path}: {error}") from None
+    return content
 
 
 # %% [markdown]
@@ -235,7 +240,8 @@ def reinstall(path: str | Path) -> str:
 
 
 # %%
-weights_file("weights.tar"), weights_file("pretrained").name, reinstall("other.pt")
+print(weights_file("weights.tar"), weights_file("pretrained").name)
+print(reinstall(weights_file("pretrained")).split(" (")[0])
 
 
 # %% [markdown]
@@ -243,7 +249,7 @@ weights_file("weights.tar"), weights_file("pretrained").name, reinstall("other.p
 #
 # Only tensors, plain values and numpy's numbers are let through. A safetensors file holds tensors and a few texts, and nothing that could run. In our own, one of these texts records where the weights come from.
 #
-# A bit that flips on a disk turns a weight of 0.1 into 3e37, and torch does not check. So a checkpoint of ours holds a checksum of its content, which is compared wherever the file is read. Convolution weights lie in memory channels last. The checksum needs the usual order, hence a copy, and NumPy makes it. If torch made it in the thread that writes checkpoints, OpenMP would give that thread workers of its own. With more threads than cores, waiting threads sleep at once, and every later step takes a third longer.
+# A bit that flips on a disk turns a weight of 0.1 into 3e37, and torch does not check. So a checkpoint of ours holds a checksum of its content, which is compared wherever the file is read. It needs the usual order of the numbers, but convolution weights lie in memory channels-last, so they are copied. NumPy makes the copy: torch would start a second team of OpenMP threads, and every later step would take a third longer ([measured](../experiments/speed.md)).
 
 # %%
 #| export
@@ -329,13 +335,18 @@ def settings_of_weights(
 # %% [markdown]
 # ## Questions
 #
-# 1. A file of 2 GB claims to be weights of this model. Which check comes first, and why?
+# 1. A file of 2 GB claims to be weights of this model. Which check comes first, and when could a pickle run?
 #    <details><summary>Answer</summary>
 #
-#    Whether its content holds only tensors, plain values and numpy's numbers. All other checks need the content, and reading it is the moment at which a pickle would run.
+#    Whether a zip file unpacks to more than itself: the list at its end shows that, and nothing is unpacked. A pickle could run when torch reads the file, which comes next. With `weights_only` torch refuses all functions that are not on its list. Names and shapes are compared last.
 #    </details>
 # 2. Why are all tensors copied before the first is put into the model?
 #    <details><summary>Answer</summary>
 #
 #    If the tenth does not fit, nine would already be replaced. The model would be neither the old one nor the new one.
+#    </details>
+# 3. A checkpoint holds a checksum of its content. Does it protect against a malicious file?
+#    <details><summary>Answer</summary>
+#
+#    No. Whoever writes the file computes the checksum, too, and it is compared after the file is read. It finds damage by accident, such as a flipped bit.
 #    </details>

@@ -3,25 +3,23 @@
 #
 # > A run is a folder: its settings, its machine, its log, and a checkpoint from which it resumes to the last bit.
 #
+# Sessions end without notice. So a run keeps in one folder all that its next step depends on. The same command resumes it from its checkpoint, on a new machine too. A run that is killed repeats one epoch, at most two. All other files are for reading, and a damaged one counts as missing.
+#
 # | file | content |
 # |---|---|
-# | `config.json`, `env.json` | the settings; the kind of machine and the versions |
-# | `log.jsonl` | one JSON object per epoch |
-# | `last.pt`, `best.pt` | the checkpoint of the last epoch, and of the kept one |
+# | `last.pt`, `best.pt` | the checkpoint of the last epoch, and of the selected one |
 # | `previous.pt` | the `last.pt` before, in case `last.pt` is damaged |
+# | `config.json`, `env.json` | the settings; the kind of machine and the versions |
+# | `log.jsonl`, `train.log` | one JSON object per epoch; what the run printed |
 # | `status.json` | the state of the run, for programs that watch it |
-# | `train.log` | what the run printed |
 # | `scores.json`, `details.json`, `figures/` | the scores with their protocol, and what is drawn from them |
-#
-# Sessions end without notice, so a killed run repeats one epoch, at most two, and no more. A run that is killed between its log line and its checkpoint repeats that epoch when it is resumed; the repeated line is marked, and readers take the last line of an epoch. A line that was cut off by a power failure is ignored. The records are for reading: a damaged one counts as missing. A run resumes from its checkpoint alone.
 
 # %%
 #| hide
 #| default_exp run
 import tempfile
 
-from fastcore.test import expect_fail
-
+from mshnet import run
 from mshnet.core import Config
 
 # %%
@@ -62,6 +60,76 @@ from mshnet.places import has_checkpoint, installed
 from mshnet.weights import PRETRAINED, checksum, find_weights, fit_weights, read_file
 from mshnet.xla import XLA_PACKAGES
 
+
+# %% [markdown]
+# ## What the next step depends on
+#
+# The weights are not enough: an optimizer has a memory. We train a small model for four steps. A second one makes two, is stored, and a restored copy makes two more. It ends at the same weights to the last bit. A copy of the weights alone ends elsewhere, because Adagrad divides by the root of a sum over all earlier steps, and the copy begins this sum anew:
+
+# %%
+def train(steps, state=None):
+    "A model and its optimizer after some steps, or after some more."
+    if state is None:
+        torch.manual_seed(0)
+        model = nn.Linear(3, 1)
+        state = run.State(model, torch.optim.Adagrad(model.parameters(), lr=0.1))
+    for _ in range(steps):
+        state.optimizer.zero_grad()
+        state.model(torch.ones(1, 3)).square().sum().backward()
+        state.optimizer.step()
+    return state
+
+
+with tempfile.TemporaryDirectory() as tmp:
+    path, restored, weights_alone = Path(tmp) / "last.pt", train(0), train(0)
+    run.write_checkpoint(run.snapshot(train(2), Config(), {}), path)
+    run.restore(restored, run.read_checkpoint(path))
+    weights_alone.model.load_state_dict(run.read_checkpoint(path)["model"])
+for name, state in {"restored": restored, "weights alone": weights_alone}.items():
+    apart = train(2, state).model.weight - train(4).model.weight
+    print(f"{name}: {apart.abs().max():.3g} from four steps at once")
+
+# %% [markdown]
+# A checkpoint holds everything that the next step depends on, with the configuration and the data's hashes, so that it cannot resume something else. It is tensors and plain values alone: it loads without running code. Tensors are stored from the CPU, so a run can be resumed on a different device.
+#
+# With averaged weights (`ema`) a checkpoint has two sets: `model`, the averaged ones, which are evaluated and exported, and `trained`, from which training continues. The order and the crops of an epoch follow from the seed, the epoch and the image's number, and the random numbers of a step from the seed and the step, so there is no sampler and no random state to store. A run that is stopped within an epoch stores how many of its steps are done and the sum of their losses too, and resumes with the next step.
+#
+# ## Resuming
+#
+# The same command resumes the run. We compare every recipe setting and the hashes of the data, because half of another run would be a result that nobody can repeat. With a constant rate `epochs` may grow; a cosine ends where its run ends. For `precision` we compare the type that the run computes in, not the setting: "auto" means bfloat16 on one chip and float32 on another. A run that moves to a different machine keeps the precision it began with.
+#
+# For a damaged `last.pt` the previous one is taken. If that is damaged too, the run cannot resume, but the weights in `best.pt` may start a new one. Here is a run that is resumed with a different rate, then with different data:
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    folder = run.Folder(Path(tmp))
+    run.write_checkpoint(run.snapshot(train(0), Config(), {"train": "012"}), folder.file("last.pt"))
+    for config, data in ((Config(lr=0.1), "012"), (Config(), "345")):
+        try:
+            run.find_checkpoint(folder, config, {"train": data})
+        except UserError as error:
+            print(str(error).replace(tmp, "runs/mine"))
+
+# %% [markdown]
+# ## The log
+#
+# The log line of an epoch is written before its checkpoint. A run that is killed between the two repeats the epoch, marks the second line, and readers take the last line of an epoch. A line that was cut off by a power failure is ignored:
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    folder = run.Folder(Path(tmp))
+    for epoch, loss in ((0, 1.0), (1, 0.9), (1, 0.8)):
+        run.write_log(folder, {"epoch": epoch, "loss": loss})
+    with open(folder.file("log.jsonl"), "a") as file:
+        file.write('{"epoch": 2, "lo')
+    run.write_log(folder, {"epoch": 2, "loss": 0.7})
+    print(*folder.history(), sep="\n")
+
+
+# %% [markdown]
+# ## The machinery: the folder
+#
+# A score without its versions cannot be repeated. `env.json` names the machine's kind, never its owner. The records are written after the checkpoint was compared with the settings, so a refused run leaves no trace.
 
 # %%
 #| export
@@ -107,32 +175,12 @@ def write_log(folder: Folder, entry: dict[str, Any]) -> None:
         to_disk(file)
 
 
-def say_status(
-    folder: Folder,
-    state: str,  # running, finished, stopped or failed
-    epoch: int,  # the last complete one
-    reason: str = "",
-) -> None:
-    "Write status.json, the state of a run for programs that watch it."
+def say_status(folder: Folder, state: str, epoch: int, reason: str = "") -> None:
+    "Write status.json: running, finished, stopped or failed, and the last complete epoch."
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     entry = {"state": state, "epochs_done": epoch + 1, "reason": reason, "time": now}
     write_json(folder.file("status.json"), entry | {"results": str(folder.path)})
 
-
-# %%
-with tempfile.TemporaryDirectory() as tmp:
-    folder = Folder(Path(tmp))
-    for epoch, loss in ((0, 1.0), (1, 0.9), (1, 0.8)):
-        write_log(folder, {"epoch": epoch, "loss": loss})
-    with open(folder.file("log.jsonl"), "a") as file:
-        file.write('{"epoch": 2, "lo')
-    write_log(folder, {"epoch": 2, "loss": 0.7})
-    print([entry["loss"] for entry in folder.history()])
-    say_status(folder, "stopped", 1, "SIGTERM")
-    print(folder.read_json("status.json")["epochs_done"])
-
-# %% [markdown]
-# A score without its versions cannot be repeated. `env.json` names the machine's kind, never its owner. The records are written after the checkpoint was compared with the settings, so a refused run leaves no trace:
 
 # %%
 #| export
@@ -143,7 +191,7 @@ PACKAGES = (
 
 
 def environment(device: str) -> dict[str, Any]:
-    "Kind of machine, device (its `why`) and versions."
+    "Kind of machine, device (its description) and versions."
     return {
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
@@ -154,13 +202,8 @@ def environment(device: str) -> dict[str, Any]:
     }
 
 
-def prepare(
-    folder: Folder,
-    config: Settings,
-    device: str,  # its `why`
-    unfinished: bool = True,
-) -> None:
-    "Make the folder of a run and its records; UserError if it cannot be written."
+def prepare(folder: Folder, config: Settings, device: str, unfinished: bool = True) -> None:
+    "Make a run's folder and its records, with the device's description; UserError if that fails."
     with cannot_be_written(folder.path):
         for left in folder.path.glob(".*.tmp"):  # of a killed process
             left.unlink()
@@ -172,11 +215,9 @@ def prepare(
 
 
 # %% [markdown]
-# ## A checkpoint
+# ### A checkpoint: saving and reading
 #
-# A checkpoint holds everything that the next step depends on, with the configuration and the data's hashes, so that it cannot resume something else. It is tensors and plain values alone: it loads without running code. Tensors are stored from the CPU, so a run can be resumed on a different device.
-#
-# With averaged weights (`ema`) a checkpoint has two sets: `model`, the averaged ones, which are evaluated and exported, and `trained`, from which training continues. The order and the crops of an epoch follow from the seed, the epoch and the image's number, and the random numbers of a step from the seed and the step, so there is no sampler and no random state to store. A run that is stopped within an epoch stores how many of its steps are done and the sum of their losses too, and resumes with the next step.
+# A file may be damaged, no checkpoint, or of a newer release. A pydantic model lists what it must hold. A value that an older format lacked has a default. `restore` puts everything back: weights, the optimizer's sums, and the place in the run.
 
 # %%
 #| export
@@ -204,12 +245,8 @@ class State:
         return self.model if self.ema is None else self.ema
 
 
-def snapshot(
-    state: State,
-    config: Settings,
-    data: dict[str, str],  # hash of each split and of the starting weights, and the precision
-) -> dict[str, Any]:
-    "The content of a checkpoint, which no later step changes."
+def snapshot(state: State, config: Settings, data: dict[str, str]) -> dict[str, Any]:
+    "The content of a checkpoint, which no later step changes; `data` as for `find_checkpoint`."
     content = {
         "format": FORMAT,
         "config": config.model_dump(),
@@ -232,9 +269,6 @@ def write_checkpoint(content: dict[str, Any], *paths: Path) -> None:
         previous = path.with_name("previous.pt") if path.name == "last.pt" else None
         write_atomic(path, buffer.getvalue(), previous)
 
-
-# %% [markdown]
-# A file may be damaged, no checkpoint, or of a newer release. A pydantic model lists what it must hold. A value that an older format lacked has a default. `restore` puts everything back: weights, the optimizer's sums, and the place in the run.
 
 # %%
 #| export
@@ -300,33 +334,7 @@ def restore(state: State, content: dict[str, Any]) -> None:
 
 
 # %% [markdown]
-# A small model, trained a step, saved and restored, has the same weights and the same optimizer state:
-
-# %%
-def small():
-    "A model with an optimizer that has made one step."
-    model = nn.Linear(3, 1)
-    optimizer = torch.optim.Adagrad(model.parameters(), lr=0.1)
-    model(torch.ones(1, 3)).sum().backward()
-    optimizer.step()
-    return State(model, optimizer)
-
-
-with tempfile.TemporaryDirectory() as tmp:
-    old, new, path = small(), small(), Path(tmp) / "last.pt"
-    old.epoch, old.phase = 4, "full"
-    write_checkpoint(snapshot(old, Config(), {"train": "0123"}), path)
-    restore(new, read_checkpoint(path))
-print(new.epoch, torch.equal(new.model.weight, old.model.weight))
-new.optimizer.state_dict()["state"][0]["sum"]
-
-
-# %% [markdown]
-# ## Resuming
-#
-# The same command again resumes the run. It must be the same run: every recipe setting and the data's hashes are compared, and differences are named. With a constant rate `epochs` may grow; a cosine ends where its run ends. For `precision` we compare the type that the run computes in, not the setting: "auto" means bfloat16 on one chip and float32 on another. A run that moves to a different machine keeps the precision it began with.
-#
-# For a damaged `last.pt` the previous one is taken. If that is damaged too, the run cannot resume, but the weights in `best.pt` may start a new one.
+# ### Finding the run to resume
 
 # %%
 #| export
@@ -360,6 +368,8 @@ def best_or_last(folder: Folder) -> dict[str, Any]:
         return last
 
 
+# %%
+#| export
 def _differences(old: dict[str, Any], new: Settings) -> list[str]:
     "Recipe settings that would change within a run, such as lr 0.05 -> 0.1."
     retired = [
@@ -418,9 +428,9 @@ def find_checkpoint(
 
 
 # %% [markdown]
-# ## Interrupts
+# ### Interrupts
 #
-# A session's time is over, a scheduler sends SIGTERM, a terminal is closed (SIGHUP), the user presses Ctrl-C or the notebook's stop button. Each of these is a request, and it is followed after the step in progress: the run writes its checkpoint with its place in the epoch, evaluates the selected epoch, and prints how to resume it. A second request ends it at once. An ignored signal, as under `nohup`, stays ignored. Time is measured by a monotonic clock.
+# A session's time is over, a scheduler sends SIGTERM, a terminal is closed (SIGHUP), the user presses Ctrl-C or the notebook's stop button. Each of these is a request, and it is followed after the step in progress: the run writes its checkpoint with its place in the epoch, evaluates the selected epoch, and prints how to resume it. A second request ends it at once. An ignored signal, as under `nohup`, stays ignored.
 
 # %%
 #| export
@@ -453,14 +463,14 @@ class Stop:
         for name in ("SIGINT", "SIGTERM", "SIGHUP") if main else ():
             number = getattr(signal, name, None)
             if number and signal.getsignal(number) not in (signal.SIG_IGN, None):
-                self.before[number] = signal.signal(number, self.hear)
+                self.before[number] = signal.signal(number, self.on_signal)
         return self
 
     def __exit__(self, *_: Any) -> None:
         for number, handler in self.before.items():
             signal.signal(number, handler)
 
-    def hear(self, number: int, frame: Any) -> None:
+    def on_signal(self, number: int, frame: Any) -> None:
         "Note a signal; raise Interrupted on the second one."
         if self.number:
             if started_processes() > 1 and time.monotonic() - self.asked < 2:
@@ -479,15 +489,17 @@ class Stop:
 
 
 # %%
-with Stop() as stop:
+with run.Stop() as stop:
     signal.raise_signal(signal.SIGTERM)
-    print(stop.reason)
-    with expect_fail(Interrupted, contains="SIGTERM"):
+    print("asked once:", stop.reason)
+    try:
         signal.raise_signal(signal.SIGTERM)
+    except run.Interrupted as error:
+        print("asked again:", type(error).__name__)
 
 
 # %% [markdown]
-# ## Writing in the background
+# ### Writing in the background
 #
 # Training need not wait for the disk. `snapshot` copies everything that will change, on the device, wherever it is in the optimizer's nested state: that is quick. Then a thread brings the copies to the host and writes them while the next epoch trains. A run that is killed within that moment repeats one epoch more. (On XLA and MPS the snapshot is brought to the host first.)
 #
@@ -511,7 +523,7 @@ class Background:
         if error is None or isinstance(error, Stopped):  # it promises that nothing is lost
             self.finish()
 
-    def do(self, work: Callable[[], None]) -> None:
+    def submit(self, work: Callable[[], None]) -> None:
         "Begin a job when the one before is done."
 
         def both() -> None:
@@ -538,7 +550,7 @@ def keep(
     write_log(folder, entry)
     best = ["best.pt"] if state.best and state.best["epoch"] == state.epoch else []
     files = [folder.file(name) for name in (*best, "last.pt")]
-    background.do(partial(write_checkpoint, snapshot(state, config, data), *files))
+    background.submit(partial(write_checkpoint, snapshot(state, config, data), *files))
 
 # %% [markdown]
 # ## Questions

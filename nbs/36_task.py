@@ -270,18 +270,15 @@ def digits(names: Sequence[str]) -> str:
     return hashlib.sha256("\n".join(sorted(names)).encode()).hexdigest()[:12]
 
 
-_FILES, _END = 1024, 16_384  # files that are looked into, and bytes of each of their ends
-
-
 def content_of(files: Sequence[Path]) -> str:
     "Twelve digits of what files hold: both ends of up to 1,024 of them; empty: there are none."
-    found = hashlib.sha256()
+    found, most, end = hashlib.sha256(), 1024, 16_384  # files, and bytes of each of their ends
     if not files:
         return ""
-    for file in files[:: -(-len(files) // _FILES)]:
+    for file in files[:: -(-len(files) // most)]:
         with contextlib.suppress(OSError), open(file, "rb") as data:  # reading it reports it
-            found.update(data.read(_END))
-            data.seek(max(data.seek(0, os.SEEK_END) - _END, 0))
+            found.update(data.read(end))
+            data.seek(max(data.seek(0, os.SEEK_END) - end, 0))
             found.update(data.read())
     return found.hexdigest()[:12]
 
@@ -296,11 +293,11 @@ def make_task(config: Settings) -> Any:
 
 
 # %% [markdown]
-# Training drops the remainder of an epoch, because padding samples would distort the statistics of batch norm. Scoring must not drop a sample and must not change the shape of a batch (a new shape is a new program for a compiler), so its last batch is filled with rows of -1. Two epochs of five samples in batches of two, and a scoring:
+# Training drops the remainder of an epoch, because padding samples would distort the statistics of batch norm. Scoring must not drop a sample and must not change the shape of a batch (a new shape is a new program for a compiler), so its last batch is filled with rows of -1. Two epochs and an evaluation, of five samples in batches of two:
 
 # %%
 for epoch in (0, 1, None):
-    print(Line(Config(batch_size=2)).plan(range(5), epoch))
+    print(f"epoch {epoch}:", Line(Config(batch_size=2)).plan(range(5), epoch))
 
 
 # %% [markdown]
@@ -419,12 +416,12 @@ def _score_text(value: Any) -> str:
 
 
 # %% [markdown]
-# A rate that is estimated from few objects has a wide interval. If nine of ten targets were found, it reaches from 0.60 to 0.98. Wilson's interval is right for small counts, where the usual one would reach beyond 1, or have no width if all were found.
+# Scores count objects, and a fraction of few objects is uncertain. Wilson's interval is right for small counts, where the usual one would reach beyond 1, or have no width if all were found. These intervals hold the true fraction in 95 of 100 cases:
 
 # %%
 #| export
 def wilson(right: int, count: int) -> tuple[float, float]:  # NaN if the count is 0
-    "The 95% interval of a share (Wilson, 1927)."
+    "The 95% interval of a fraction (Wilson, 1927)."
     if not count:
         return math.nan, math.nan
     z, p = 1.959964, right / count
@@ -434,7 +431,8 @@ def wilson(right: int, count: int) -> tuple[float, float]:  # NaN if the count i
 
 
 # %%
-[round(end, 3) for end in (*wilson(9, 10), *wilson(10, 10))]
+for right in (9, 10):
+    print("{} of 10: {:.3f} to {:.3f}".format(right, *wilson(right, 10)))
 
 # %% [markdown]
 # We score a network with random weights on two images, in batches of four. On a CPU the two rows of padding are left out, because a batch may have any shape there. A TPU computes them, and the tally does not count them. The [guide](guides/task.ipynb) has a small task with all of its methods.
@@ -512,7 +510,7 @@ def protocol(task: Task, data: Any, scores: Any, device: Device, weights: Origin
 
 
 # %% [markdown]
-# A checkpoint records which epoch was kept and by what. That is the `Origin` of its weights:
+# A checkpoint records which epoch was selected and by what. That is the `Origin` of its weights. Below is a part of the protocol of a model whose epoch was selected on the test list:
 
 # %%
 #| export
@@ -552,7 +550,9 @@ def count_seen(
 
 # %%
 past = {"config": {"choose": "test", "seed": 3}, "best": {"epoch": 7, "name": "iou"}, "data": {}}
-task.evaluate(model, test, device, "full", origin_of(past)).protocol
+facts = task.evaluate(model, test, device, "full", origin_of(past)).protocol
+for name in ("split", "images", "targets", "size", "threshold", "rule", "chosen"):
+    print(f"{name}: {facts[name]}")
 
 
 # %% [markdown]
@@ -575,11 +575,8 @@ class Trained:
     multiscale: tuple[float, ...] = ()  # see `predict_frame`; (): each frame at one size
 
 
-def trained_model(
-    path: str | os.PathLike[str],  # a run, its folder or checkpoint, or published weights
-    config: Settings | None = None,  # for weights that record none
-) -> Trained:
-    "A model with weights from a file; UserError if the file holds none, or they do not fit."
+def trained_model(path: str | os.PathLike[str], config: Settings | None = None) -> Trained:
+    "A model with weights of a run or a file (`config`: if it records none); else UserError."
     path = weights_file(path, config.task if config else "detect")
     content = read_file(path)
     if not isinstance(content, dict) or not content.get("best") or "config" not in content:
@@ -627,7 +624,7 @@ def trained_task(
 # %% [markdown]
 # ## Files
 #
-# `mshnet predict` of a task reads files, predicts what they hold, and writes. Reading and writing are the task's. What lies between is the same for all: a file that cannot be read is reported and skipped (a single one is an error), samples are predicted some hundred at a time, and the last line counts what was written. The status is 1 if a file was skipped.
+# With `mshnet predict` a task predicts files. How a file is read and what is written differs from task to task. The rest is the same for all: a file that cannot be read is reported and skipped (a single one is an error), samples are predicted some hundred at a time, and the last line counts what was written. The status is 1 if a file was skipped.
 
 # %%
 #| export
@@ -649,11 +646,8 @@ class Written:
         return f"{self.line}, {self.skipped} skipped" if self.skipped else self.line
 
 
-def read_each(
-    files: Sequence[Path],
-    read: Callable[[Path], Any],  # UserError for a file that cannot be read
-) -> Iterator[Any]:
-    "What files hold; one that cannot be read is reported and skipped, UserError if none can."
+def read_each(files: Sequence[Path], read: Callable[[Path], Any]) -> Iterator[Any]:
+    "What files hold; one for which `read` raises UserError is skipped, UserError if all are."
     skipped = 0
     for file in bar(files, len(files), "predict", "files"):
         try:

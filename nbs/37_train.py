@@ -3,7 +3,7 @@
 #
 # > One call trains and scores a model, and resumes an interrupted run: plain functions, read from top to bottom.
 #
-# Four functions make a run, each the loop inside the one before:
+# A loop of ten lines trains a network. This one also survives an interrupt, finds a NaN without waiting for the device in each step, and resumes to the last bit. Four functions make such a run, each the loop inside the one before:
 #
 # | function | what it repeats | what it does each time |
 # |---|---|---|
@@ -16,7 +16,6 @@
 #| hide
 #| default_exp train
 import matplotlib.pyplot as plt
-from fastcore.test import test_eq
 
 from mshnet.core import Config
 from mshnet.train import train
@@ -82,10 +81,10 @@ from mshnet.weights import load_weights, weights_file
 # %% [markdown]
 # ## The course of a run
 #
-# Twelve epochs on small scenes show what the schedule does. The cosine lowers the rate from epoch to epoch. The loss falls fastest while the rate is high. In the last epochs the rate is close to zero, and the IoU hardly changes any more. The rate decides how much a step may change the weights, so a model settles at the end of its schedule. (24 scenes of 32x32 pixels are too few for a good detector: it keeps many false alarms.)
+# Twelve epochs on small scenes show what the schedule does. The rate decides how much a step may change the weights, and the cosine lowers it from epoch to epoch. Until epoch 3 the prediction is empty (the IoU is 0), because the outputs start far below zero. The loss falls from epoch 2 on. In the last epochs the rate is close to zero, and the model settles. (24 scenes of 32x32 pixels are too few for a good detector: it keeps many false alarms.)
 
 # %%
-small = {"base_size": 32, "crop_size": 32, "choose": "last", "device": "cpu", "warm_epoch": 0}
+small = {"base_size": 32, "crop_size": 32, "warm_epoch": 0, "device": "cpu", "precision": "fp32"}
 with tempfile.TemporaryDirectory() as tmp:
     run = train(Config(scenes=24, epochs=12, output_dir=f"{tmp}/run", **small))
     history = run.history
@@ -98,7 +97,7 @@ figure, (above, below) = plt.subplots(
 above.plot(epochs, [1000 * entry["lr"] for entry in history], "k.-")
 above.set(ylabel="learning rate\nin thousandths", ylim=0, title="a run of 12 epochs")
 below.plot(epochs, [entry["loss"] for entry in history], "C3.-", label="mean training loss")
-below.plot(epochs, [e["scores"]["iou"] for e in history], "C0s-", ms=4, label="IoU on test")
+below.plot(epochs, [entry["scores"]["iou"] for entry in history], "C0s-", ms=4, label="IoU on test")
 below.legend()
 below.set(xlabel="epoch", ylabel="loss, IoU", ylim=0)
 plt.show()
@@ -130,10 +129,7 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether all epochs are done, or `patience` epochs passed without a better score.
-
-        If not, the time was over, and the same settings resume it.
-        """
+        "Whether all epochs are done, or `patience` ended it; if not, the same settings resume it."
         return Folder(self.folder).read_json("status.json").get("state") == "finished"
 
     @property
@@ -177,7 +173,7 @@ class Job:
         "The settings of the run."
         return self.task.config  # type: ignore[no-any-return]
 
-    def once(self, work: Callable[[], Any]) -> Any:
+    def rank_zero(self, work: Callable[[], Any]) -> Any:
         "Do in the first process alone, such as everything that writes; all get the result."
         return self.device.ranks.rank_zero(work)
 
@@ -197,17 +193,17 @@ def train(config: Settings, task: Task | None = None) -> Run:
     if processes_to_start(config):
         return _launch(config, task)
     device, task = device_for(config), task or make_task(config)
-    once = device.ranks.rank_zero
-    site = once(lambda: site_of(config))
+    rank_zero = device.ranks.rank_zero
+    site = rank_zero(lambda: site_of(config))
     folder = Folder(site.folder)
     device.cache_programs(site.programs)
     with contextlib.ExitStack() as held:
-        once(lambda: held.enter_context(alone(folder.path)))
-        once(lambda: bring_back(site.folder, site.copies))
+        rank_zero(lambda: held.enter_context(alone(folder.path)))
+        rank_zero(lambda: bring_back(site.folder, site.copies))
         job = Job(task, task.splits(), device, folder)
         check_data(job)
         state = beginning(job)
-        once(lambda: prepare(folder, config, device.description, not _all_done(config, state)))
+        rank_zero(lambda: prepare(folder, config, device.description, not _all_done(config, state)))
         _begin_session(job, state, site, held)
         with _failure_recorded(job):
             _announce(job, state)
@@ -219,8 +215,8 @@ def train(config: Settings, task: Task | None = None) -> Run:
             if state.best:
                 finish(job, state)
             end = "stopped" if stopped else "finished"
-            once(lambda: say_status(folder, end, state.epoch, reason))
-        once(lambda: _last_words(job, stopped))
+            rank_zero(lambda: say_status(folder, end, state.epoch, reason))
+        rank_zero(lambda: _end_session(job, stopped))
         if stopped and (stopped.number or not folder.file("scores.json").exists()):
             raise stopped
         return Run(folder.path, config)
@@ -252,7 +248,7 @@ def fit(job: Job, state: State) -> Stopped | None:  # the request that stopped i
     with Background(job.mirror.notify) as background:
         while not _all_done(config, state):
             epoch, start = state.epoch + 1, time.monotonic()
-            job.once(partial(say_status, folder, "running", state.epoch))
+            job.rank_zero(partial(say_status, folder, "running", state.epoch))
             try:
                 loss = train_epoch(job, state, epoch)
                 device.ranks.assert_in_sync(state.model)
@@ -264,17 +260,17 @@ def fit(job: Job, state: State) -> Stopped | None:  # the request that stopped i
                 device.ranks.assert_in_sync(state.model)
                 content = snapshot(state, config, job.record)
                 work = partial(write_checkpoint, content, folder.file("last.pt"))
-                job.once(partial(background.do, work))
+                job.rank_zero(partial(background.submit, work))
                 return stopped
             entry = _log_entry(job, state, loss, scores, trained, time.monotonic() - start)
             _end_epoch(task, state, entry)
-            job.once(partial(keep, folder, config, state, entry, job.record, background))
+            job.rank_zero(partial(keep, folder, config, state, entry, job.record, background))
             _print_epoch(job, entry)
             if not _all_done(config, state) and (
                 reason := device.ranks.any_rank(job.stop.reason, True)
             ):
                 return Stopped(reason, job.stop.number)
-        job.once(background.finish)
+        job.rank_zero(background.finish)
     return None
 
 
@@ -366,7 +362,7 @@ def train_epoch(job: Job, state: State, epoch: int) -> float:  # the mean loss o
                     where = f"epoch {epoch}, step {losses.step}/{len(plan)}"
                     note(steps, where, f"loss {losses.mean():.4f}")
                 if reason := device.ranks.any_rank(job.stop.reason, pause):
-                    losses.leave_place(state)
+                    losses.save_position(state)
                     raise Stopped(reason, job.stop.number)
         return losses.mean()
     except ArithmeticError as error:
@@ -400,23 +396,23 @@ class Losses:
         own = sums[ranks.rank] if len(sums) == ranks.count else mean
         self.device, self.step = device, state.step if state else 0
         self.total = device.transfer(torch.tensor(own))
-        self.fine = device.transfer(torch.tensor(float(self.step)))  # steps with a finite total
+        self.finite = device.transfer(torch.tensor(float(self.step)))  # steps with a finite total
 
     def add(self, loss: torch.Tensor) -> None:
         "Count the loss of a step."
         self.step += 1
         self.total = self.total + loss
-        self.fine = self.fine + self.total.isfinite()
+        self.finite = self.finite + self.total.isfinite()
 
     def mean(self) -> float:
         "Mean loss of the steps so far; ArithmeticError with the step that spoiled it."
         ranks = self.device.ranks
         total = self.device.read(ranks.mean(self.total)).item()
         if not math.isfinite(total):
-            raise ArithmeticError(min(ranks.all_gather(int(self.device.read(self.fine).item()))))
+            raise ArithmeticError(min(ranks.all_gather(int(self.device.read(self.finite).item()))))
         return float(total / self.step)
 
-    def leave_place(self, state: State) -> None:
+    def save_position(self, state: State) -> None:
         "Keep in the state where an epoch was interrupted."
         self.mean()  # raises where the loss is not finite
         state.step = self.step
@@ -430,14 +426,8 @@ class Losses:
 
 # %%
 #| export
-def train_step(
-    job: Job,
-    state: State,
-    compute: Compute,  # the task's loss, by the model as `device.begin` gave it
-    batch: Any,  # on the device
-    losses: Losses,  # to which the batch's mean loss is added
-) -> None:
-    "One update of the weights."
+def train_step(job: Job, state: State, compute: Compute, batch: Any, losses: Losses) -> None:
+    "Update the weights by a batch on the device, and add its mean loss to `losses`."
     device, found = job.device, list[torch.Tensor]()
     *others, last = parts_of(device, batch)
     for part in (*others, last):
@@ -487,20 +477,22 @@ def prepare_step(job: Job, state: State, step: int, per_epoch: int) -> None:
 
 
 # %% [markdown]
-# Two epochs of a small model: each reads its loss once. Then a step by hand, with averaged weights. The output has the mean losses of the two epochs, and the loss of the step:
+# Three epochs of a small model. The host waits for the device once in each, to read the mean loss. Then four steps on one batch, from fresh weights:
 
 # %%
-config = Config(scenes=8, epochs=3, **small)
-task, device = make_task(config), open_device("cpu")
+config = Config(scenes=16, epochs=3, lr=0.01, **small)
+task, device = make_task(config), open_device("cpu", "fp32")
 job, state = Job(task, task.splits(), device), fresh_state(task, device)
-first = [train_epoch(job, state, 0) for _ in range(2)]
-test_eq(device.reads, 2)
+for epoch in range(3):
+    print(f"epoch {epoch}: mean loss {train_epoch(job, state, epoch):.2f}")
+print(f"the host read {device.reads} times")
 
-losses, batch = Losses(device), task.batch(job.parts["train"], [0, 1], 0)
-prepare_step(job, state, 1, 2)
-train_step(job, state, lambda batch: task.loss(state.model, batch, "full"), batch, losses)
-average(state.ema, state.model, 0.25)
-first, losses.mean()
+state, batch = fresh_state(task, device), task.batch(job.parts["train"], [0, 1, 2, 3], None)
+for step in range(4):
+    losses = Losses(device)
+    prepare_step(job, state, step, 50)
+    train_step(job, state, lambda batch: task.loss(state.model, batch, "full"), batch, losses)
+    print(f"step {step}: loss {losses.mean():.2f}")
 
 
 # %% [markdown]
@@ -532,17 +524,17 @@ def is_best(task: Task, state: State, scores: dict[str, Any] | None) -> bool:
 
 def finish(job: Job, state: State) -> None:
     "Evaluate the selected epoch on the test list, unless that is done, and print the score line."
-    scores = job.once(lambda: job.folder.read_json("scores.json"))
+    scores = job.rank_zero(lambda: job.folder.read_json("scores.json"))
     if scores.get("protocol", {}).get("chosen") != chosen_by(job.config.choose, state.best):
-        best = job.once(lambda: best_or_last(job.folder))
+        best = job.rank_zero(lambda: best_or_last(job.folder))
         seen = count_seen(job.task, job.parts["test"], best["data"], "scored")
         origin = replace(origin_of(best), seen=seen)
         model = job.task.model()
         model.load_state_dict(best["model"])
         model = job.device.to_device(model)
         evaluation = job.task.evaluate(model, job.parts["test"], job.device, best["phase"], origin)
-        job.once(lambda: evaluation.save(job.folder.path))
-        scores = job.once(lambda: job.folder.read_json("scores.json"))
+        job.rank_zero(lambda: evaluation.save(job.folder.path))
+        scores = job.rank_zero(lambda: job.folder.read_json("scores.json"))
     rule = f", rule {scores['protocol']['rule']}" if "rule" in scores["protocol"] else ""
     print(f"test    {scores['protocol']['chosen']}{rule}")
     print(scores["line"])
@@ -578,7 +570,7 @@ def check_data(job: Job) -> None:
 def beginning(job: Job) -> State:
     "The state with which a run begins or is resumed."
     config, device, same = job.config, job.device, identity(job)
-    old = job.once(lambda: find_checkpoint(job.folder, config, same))
+    old = job.rank_zero(lambda: find_checkpoint(job.folder, config, same))
     if old and (computed := old["data"].get("precision", device.precision)) != device.precision:
         if computed not in device.precisions:
             raise UserError(
@@ -591,14 +583,12 @@ def beginning(job: Job) -> State:
     if old:
         restore(state, old)
         if config.weight_path or "starting weights" in old["data"]:
-            kept = {k: old["data"][k] for k in _OF_THE_START if k in old["data"]}
-            job.record = {k: v for k, v in job.record.items() if k not in _OF_THE_START} | kept
+            for name in ("starting weights", "training images"):  # as the run began
+                job.record.pop(name, None)
+                job.record |= {name: old["data"][name]} if name in old["data"] else {}
     elif config.weight_path:
         _begin_with_weights(job, state)
     return state
-
-
-_OF_THE_START = ("starting weights", "training images")  # what a resumed run keeps of its record
 
 
 def _begin_with_weights(job: Job, state: State) -> None:
@@ -628,8 +618,12 @@ def identity(job: Job) -> dict[str, str]:
     return same | {"precision": job.device.precision}
 
 
+# %% [markdown]
+# The facts that a resumed run must repeat. Data are represented by a hash; the images are listed, so that other weights can report which of them they were trained on:
+
 # %%
-print(identity(job))
+for name, fact in identity(job).items():
+    print(f"{name}: {fact[:25]}")
 
 
 # %% [markdown]
@@ -648,7 +642,7 @@ def _begin_session(job: Job, state: State, site: Site, held: contextlib.ExitStac
             print(site.note)
     over = f"the session's {site.hours:.4g} hours are over"
     job.stop = held.enter_context(Stop(site.seconds, over))
-    job.once(lambda: say_status(job.folder, "running", state.epoch))  # the mirror reads it
+    job.rank_zero(lambda: say_status(job.folder, "running", state.epoch))  # the mirror reads it
     target = site.mirror if first else None
     job.mirror = held.enter_context(Mirror(job.folder.path, target))
 
@@ -692,8 +686,8 @@ def _failure_recorded(job: Job) -> Iterator[None]:
         raise
 
 
-def _last_words(job: Job, stopped: Stopped | None) -> None:
-    "Finish the mirror, and print how to resume."
+def _end_session(job: Job, stopped: Stopped | None) -> None:
+    "Finish the backup, and print how to resume."
     if stopped:
         text = f"stopped  {stopped.reason}; nothing is lost. Run the same command again to resume"
         print(text, flush=True)
@@ -713,9 +707,8 @@ def keep_copies(config: Settings) -> str:  # which files are where; empty: there
 
 def _not_finite(job: Job, state: State, epoch: int, step: int) -> UserError:
     "The error of a loss that is first NaN or infinite in this step."
-    task, split = job.task, job.parts["train"]
-    plan = task.plan(split, epoch)
-    names = [split.names[i] for i in plan[step]]
+    split = job.parts["train"]
+    names = [split.names[i] for i in job.task.plan(split, epoch)[step]]
     kept = "; the last good checkpoint is kept" if state.epoch >= 0 or state.step else ""
     more = "" if job.device.precision == "fp32" else ", or --precision fp32"
     return UserError(
@@ -725,13 +718,21 @@ def _not_finite(job: Job, state: State, epoch: int, step: int) -> UserError:
 
 
 # %%
+task.loss = lambda *_: torch.tensor(math.nan, requires_grad=True)
+try:
+    train_epoch(job, fresh_state(task, device), 0)
+except UserError as error:
+    print(error)
+
+# %%
+#| hide
 with tempfile.TemporaryDirectory() as tmp:
-    job = Job(task, job.parts, device, Folder(Path(tmp)))
+    job = replace(job, task=make_task(config), folder=Folder(Path(tmp)))
     state = beginning(job)
-    fit(job, state)
+    assert fit(job, state) is None and is_best(job.task, state, None)
     finish(job, state)
-    print(len(Run(Path(tmp), config).history), "epochs", keep_copies(config))
-judge_split(Config(choose="val")), is_best(task, state, None)
+    average(state.model, job.task.model(), 0.25)
+    assert Run(Path(tmp), config).scores["line"] and judge_split(config) == "test"
 
 
 # %% [markdown]
@@ -771,20 +772,20 @@ class _Processes(Stop):
         ranks = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)]
         self.started = [subprocess.Popen(words, env=own | rank, **how) for rank in ranks]
         os.close(write)
-        self.read, self.said = read, list[str]()  # the last words of each process
+        self.read, self.errors = read, list[str]()  # the last words of each process
 
-    def hear(self, number: int, frame: Any) -> None:
+    def on_signal(self, number: int, frame: Any) -> None:
         "Note a signal, and pass it on."
         for process in self.started:
             process.send_signal(signal.SIGTERM if os.name == "nt" else number)
-        super().hear(number, frame)
+        super().on_signal(number, frame)
 
     def show(self) -> None:
         "Print the lines of all processes but their last words."
         with os.fdopen(self.read, encoding="utf-8", errors="replace") as lines:
             for line in lines:
                 if line.startswith("mshnet"):
-                    self.said.append(line.partition(": ")[2].strip())
+                    self.errors.append(line.partition(": ")[2].strip())
                 else:
                     print(line, end="", flush=True)
 
@@ -802,16 +803,13 @@ class _Processes(Stop):
 
 
 def run_in_processes(config: Settings, words: Sequence[str]) -> list[int]:
-    """Run a command line in `num_devices` processes; the statuses of those that failed.
-
-    UserError for a user's mistake.
-    """
+    "Run a command in `num_devices` processes; statuses of failed ones, UserError for a mistake."
     processes = _Processes(config, words)
     with processes:
         failed = processes.wait()
     if processes.number:
         raise Interrupted(processes.reason, processes.number)
-    if mistakes := [line for line in processes.said if line != STOPPED]:
+    if mistakes := [line for line in processes.errors if line != STOPPED]:
         raise UserError(mistakes[0])
     return failed
 
@@ -853,22 +851,17 @@ assert not processes_to_start(all_gpus(Config(device="cpu")))
 # %% [markdown]
 # ## Questions
 #
-# 1. A process is killed between the log line of an epoch and its checkpoint. Which epoch runs twice?
-#    <details><summary>Answer</summary>
-#
-#    The one of the log line. Its state was not stored, so it is repeated from the checkpoint before, and its new log line counts.
-#    </details>
-# 2. With a cosine schedule a longer run is a new run, and not a resumed one. Why? And with a constant learning rate?
+# 1. With a cosine schedule a longer run is a new run, and not a resumed one. Why? And with a constant learning rate?
 #    <details><summary>Answer</summary>
 #
 #    The cosine depends on the number of all steps, so every step of the longer run has a different learning rate. With a constant rate the first epochs of both are the same, and the longer run resumes the shorter one.
 #    </details>
-# 3. An epoch has 100 steps, and `log_every` is 20. How often does the host wait for the device while it trains this epoch?
+# 2. An epoch has 100 steps, and `log_every` is 20. How often does the host wait for the device while it trains this epoch?
 #    <details><summary>Answer</summary>
 #
 #    Five times: after 20, 40, 60 and 80 steps, and at the end for the mean loss.
 #    </details>
-# 4. In this epoch the loss of step 37 (counted from 0) is NaN. When does the run notice, and which images does the error name?
+# 3. In this epoch the loss of step 37 (counted from 0) is NaN. When does the run notice, and which images does the error name?
 #    <details><summary>Answer</summary>
 #
 #    After 40 steps, when the sum is read. 37 sums were finite, so the error names step 37 and the images of its batch. The weights are useless by then, but they are not written: the last checkpoint stays.

@@ -12,8 +12,8 @@ import tempfile
 
 import matplotlib.pyplot as plt
 
-import mshnet
-from mshnet import detect, find_targets
+from mshnet.predict import EXAMPLE, detect, detections, find_targets, predict_files, tiles_of
+from mshnet.predict import predict as predict_image
 from mshnet.scenes import scene
 
 # %%
@@ -72,7 +72,8 @@ from mshnet.weights import PRETRAINED, settings_of_weights, weights_file
 # `find_targets` returns the image with its detections marked. Without an argument it takes a real frame, a drone above clouds. The weights come with the library. `detect` returns the same detections as numbers:
 
 # %%
-print(detect(mshnet.predict.EXAMPLE, device="cpu"))
+(target,) = detect(EXAMPLE, device="cpu")
+print(target | {name: round(target[name], 2) for name in ("peak", "mean")})
 find_targets(device="cpu")
 
 # %% [markdown]
@@ -80,19 +81,19 @@ find_targets(device="cpu")
 #
 # ## What is a detection?
 #
-# The network gives each pixel a probability of target; `mshnet.predict` returns this map. A detection is a set of pixels above the threshold that touch at a side or a corner. Here is a synthetic scene with two targets, and what three thresholds make of one map:
+# The network gives each pixel a probability of target; `mshnet.predict` returns this map (it is imported here as `predict_image`). A detection is a set of pixels above the threshold that touch at a side or a corner. Here is a synthetic scene with two targets, and what three thresholds make of one map:
 
 # %%
 image, _ = scene(np.random.default_rng(2), 160)
-prob = mshnet.predict("pretrained", image, device="cpu")
+prob = predict_image("pretrained", image, device="cpu")
 figure = plt.figure(figsize=(9, 3.3), layout="constrained")
-for axes, least in zip(figure.subplots(1, 3), (0.1, 0.5, 0.9), strict=True):
-    found = mshnet.predict.detections(prob, least)
+for axes, threshold in zip(figure.subplots(1, 3), (0.1, 0.5, 0.9), strict=True):
+    found = detections(prob, threshold)
     axes.imshow(image, cmap="gray")
-    axes.contour(prob, [least], colors="tab:orange")
+    axes.contour(prob, [threshold], colors="tab:orange")
     areas = ", ".join(map(str, found.area))
     axes.set(xticks=[], yticks=[], xlim=(70, 150), ylim=(130, 50))
-    axes.set_title(f"threshold {least}: areas {areas}")
+    axes.set_title(f"threshold {threshold}: areas {areas}")
 
 # %% [markdown]
 # A lower threshold makes each detection larger and finds a third object, which is a false alarm. A higher one shrinks them. The default is the threshold stored with the weights, else 0.5. `threshold` of `detect` and `--threshold` of `mshnet predict` change it, and `--min-area` drops small detections.
@@ -109,9 +110,10 @@ for name in ("one/0.png", "one/1.png", "two/0.png", "two/1.png"):
     Image.fromarray(scene(np.random.default_rng(int(name[4]) + 1), 160)[0]).save(here / name)
 (here / "broken.png").write_bytes((here / "one" / "0.png").read_bytes()[:999])
 with warnings.catch_warnings(record=True, action="always") as caught:
-    done = mshnet.predict.predict_files("", f"{here}/**", here / "out", "cpu")
+    done = predict_files("", f"{here}/**", here / "out", "cpu")
 print(done, "| status", done.status, "|", len(caught), "warning")
-print(*sorted(p.relative_to(here / "out").as_posix() for p in (here / "out").rglob("*.*")))
+names = sorted(p.relative_to(here / "out").as_posix() for p in (here / "out").rglob("[!.]*.*"))
+print(*names, sep="\n")
 
 # %% [markdown]
 # Four frames are predicted, the damaged file is skipped with a warning, and the exit status is 1. Each frame gets a mask of 0 and 255 and an overlay. `detections.csv` has a line per detection. `coco.json` holds the same for COCO's tools, with the pixels of each detection. `frames.csv` lists all frames, and `skipped.csv` the files that cannot be read.
@@ -122,12 +124,15 @@ print(*sorted(p.relative_to(here / "out").as_posix() for p in (here / "out").rgl
 #
 # The network halves its input four times, hence the multiples of 16. We pad a frame at the right and below with its mirror image, and cut the padding off the result. (`mshnet test` does something else: it resizes each image to one square, as its scores demand.)
 #
-# If a side is longer than `--tile`, which is 1,024 by default, we cut the frame into tiles that overlap by an eighth or more. Where two tiles overlap, the weight of one falls smoothly from 1 to 0 while that of the other rises. The weights of a pixel add up to 1, so an object on a seam is neither cut nor counted twice. These are the weights of a frame of 200x200 pixels with `--tile 128`, from 0 (black) to 1:
+# If a side is longer than `--tile`, which is 1,024 by default, we cut the frame into tiles that overlap by an eighth or more. Where two tiles overlap, the weight of one falls smoothly from 1 to 0 while that of the other rises. The weights of a pixel add up to 1, so an object on a seam is neither cut nor counted twice. The figure shows the weights of the four tiles of a frame of 200x200 pixels (208x208 with its padding) with `--tile 128`, from 0 (black) to 1 (white). Only the sides that overlap fade:
 
 # %%
-tiles, padded = mshnet.predict.tiles_of((200, 200), 128)
-each = [np.pad(np.outer(*fade), 2, constant_values=0.5) for _, fade in tiles]
-Image.fromarray((255 * np.hstack(each)).astype(np.uint8))
+tiles, padded = tiles_of((200, 200), 128)
+figure = plt.figure(figsize=(4, 4.3), layout="constrained")
+for axes, ((rows, columns), fade) in zip(figure.subplots(2, 2).flat, tiles, strict=True):
+    axes.imshow(np.outer(*fade), cmap="gray", vmin=0, vmax=1)
+    axes.set(xticks=[], yticks=[], xlabel=f"columns {columns.start} to {columns.stop - 1}")
+    axes.set_ylabel(f"rows {rows.start} to {rows.stop - 1}")
 
 
 # %% [markdown]
@@ -171,10 +176,7 @@ class Detections(Objects):
             }
 
     def runs(self, shape: Sequence[int]) -> Iterator[list[int]]:  # shape: [H,W] of the frame
-        """Of each object the lengths of the runs outside and inside of it, column by column.
-
-        They begin with a run outside. COCO's tools call this an uncompressed run-length encoding.
-        """
+        "Lengths of runs outside and inside of each object, by columns: COCO's uncompressed RLE."
         height, width = shape
         places = self.pixels[1].astype(np.int64) * height + self.pixels[0]
         for end, area in zip(np.cumsum(self.area), self.area, strict=True):
@@ -200,7 +202,7 @@ def detections(
     first = np.flatnonzero(np.diff(labels[y, x], prepend=0))  # pixel of each object
     area, values = np.diff(first, append=len(y)), small[y, x]
     y, x = row[y].astype(np.int32), col[x].astype(np.int32)
-    low, high = ([how.reduceat(v, first) for v in (y, x)] for how in (np.minimum, np.maximum))
+    low, high = ([of.reduceat(v, first) for v in (y, x)] for of in (np.minimum, np.maximum))
     centroid = [np.add.reduceat(v, first, dtype=float) / area for v in (y, x)]
     return Detections(
         centroid=np.stack(centroid, 1),
@@ -229,8 +231,8 @@ def overlay(
     side = max(pixels.shape[:2])
     scale = float(max(1, 1024 // side)) if side <= 4096 else 4096 / side
     width, height = (max(1, round(n * scale)) for n in pixels.shape[1::-1])
-    how = Image.Resampling.NEAREST if scale >= 1 else Image.Resampling.BOX
-    image = Image.fromarray(pixels).resize((width, height), how).convert("RGB")
+    resample = Image.Resampling.NEAREST if scale >= 1 else Image.Resampling.BOX
+    image = Image.fromarray(pixels).resize((width, height), resample).convert("RGB")
     draw, font = ImageDraw.Draw(image), ImageFont.load_default(13)
     for row in found:
         top, left, bottom, right = (scale * x for x in row["box"])
@@ -249,8 +251,8 @@ def overlay(
 
 
 # %%
-found: Detections = detections(prob)
-overlay(image, list(found.rows()))
+print("of each detection:", *Detections.__dataclass_fields__)
+overlay(image, list(detections(prob).rows()))
 
 # %% [markdown]
 # ### Tiles
@@ -305,7 +307,7 @@ def tiles_of(
 
 # %%
 #| export
-def _one_pass(detector: Callable[..., Tensor], pixels: np.ndarray) -> np.ndarray:  # [H,W]
+def _forward(detector: Callable[..., Tensor], pixels: np.ndarray) -> np.ndarray:  # [H,W]
     "Probabilities of pixels with sides of multiples of 16; UserError if NaN, or out of memory."
     image = torch.from_numpy(np.ascontiguousarray(pixels))[None]
     rgb = image.permute(0, 3, 1, 2) if image.ndim == 4 else image[None].expand(-1, 3, -1, -1)
@@ -321,12 +323,12 @@ def _one_pass(detector: Callable[..., Tensor], pixels: np.ndarray) -> np.ndarray
     return prob
 
 
-def _one_look(detector: Callable[..., Tensor], pixels: np.ndarray, tile: int) -> np.ndarray:
+def _predict_at_scale(detector: Callable[..., Tensor], pixels: np.ndarray, tile: int) -> np.ndarray:
     "Probabilities of target of a frame at its own size, without the prediction at half of it."
     tiles, shape = tiles_of(pixels.shape, tile)
     padded, prob = pad_mirrored(pixels, shape), np.zeros(shape, np.float32)
     for place, fade in tiles:
-        prob[place] += np.outer(*fade) * _one_pass(detector, padded[place])
+        prob[place] += np.outer(*fade) * _forward(detector, padded[place])
     return prob[: pixels.shape[0], : pixels.shape[1]]
 
 
@@ -354,16 +356,17 @@ def predict_frame(
     "Probabilities of target of one frame; of a frame without pixels an empty map."
     if not pixels.size:
         return np.zeros(pixels.shape[:2], np.float32)
-    prob = _one_look(detector, pixels, tile)
+    prob = _predict_at_scale(detector, pixels, tile)
     if multiscale := getattr(detector, "multiscale", ()):
         half = np.asarray(Image.fromarray(pixels).reduce(2))  # means of 2x2 pixels
-        prob = _fused(prob, _one_look(detector, half, tile), multiscale)
+        prob = _fused(prob, _predict_at_scale(detector, half, tile), multiscale)
     return prob
 
 
 # %%
 detector = Detector(weights_file(PRETRAINED), "cpu")
-len(tiles_of((1000, 10_000))[0]), predict_frame(detector, image[:150, :141]).shape
+print(len(tiles_of((1000, 10_000))[0]), "tiles in a frame of 1000x10000")
+print("an odd size stays:", predict_frame(detector, image[:150, :141]).shape)
 
 # %% [markdown]
 # ### One image in memory
@@ -449,8 +452,8 @@ def detect(
     _expect_possible(threshold=threshold)
     pixels, file = _pixels_in(image), weights_file(weights)
     detector = _last_opened(file, stamp(file), device)
-    least = detector.threshold if threshold is None else threshold
-    return list(detections(predict_frame(detector, pixels), least).rows())
+    threshold = detector.threshold if threshold is None else threshold
+    return list(detections(predict_frame(detector, pixels), threshold).rows())
 
 
 def find_targets(
@@ -494,12 +497,13 @@ def predict(
 
 
 # %%
-[predict("pretrained", x, "cpu").max() for x in (image, image / 255, Image.fromarray(image))]
+for name, x in {"bytes": image, "0 to 1": image / 255, "Pillow": Image.fromarray(image)}.items():
+    print(f"{name}: highest probability {predict('pretrained', x, 'cpu').max():.2f}")
 
 # %% [markdown]
 # ### Names
 #
-# The results of a frame have the name of its file, with the number of the frame if there are several. If two inputs have the same file name, the output name is prefixed with the folder. If a name is still taken, it gets a number. So does `clip` beside a file `clip_00001`, which may be a frame of it. Upper and lower case count as equal, because some disks ignore them. Names depend on the list of files alone, so several processes find the same ones. A name that is not UTF-8, such as one that a Chinese Windows wrote, is kept for masks and overlays; in tables each invalid byte becomes `\\xba`.
+# The results of a frame have the name of its file, with the number of the frame if there are several. If two inputs have the same file name, the output name is prefixed with the folder. If a name is still taken, it gets a number. `clip` also gets one if there is a `clip_00001`, which could be one of its frames. Upper and lower case count as equal, because some disks ignore them. Names depend on the list of files alone, so several processes find the same ones. A name that is not UTF-8, such as one that a Chinese Windows wrote, is kept for masks and overlays; in tables each invalid byte becomes `\\xba`.
 
 # %%
 #| export
@@ -593,7 +597,7 @@ class _Results:
 
     def __init__(self, folder: Path, files: Sequence[Path], record: dict[str, Any]) -> None:
         self.folder, self.record = folder, record  # the latter for summary.json
-        self.asked, self.began = record["asked"], time.monotonic()
+        self.request, self.began = record["asked"], time.monotonic()
         self.names = _names(files)
         self.records = {f: folder / _RECORDS / f"{name}.jsonl" for f, name in self.names.items()}
         self.stamps = {file: [_spelled(file), *(stamp(file) or ())[:2]] for file in files}
@@ -617,7 +621,7 @@ class _Results:
         "Make the folders, and remove from them what does not belong to the finished files."
         names, records = set().union(*done.values()), {self.records[file] for file in done}
         with cannot_be_written(self.folder):
-            for kind in (_RECORDS, *self.asked["save"]):
+            for kind in (_RECORDS, *self.request["save"]):
                 (self.folder / kind).mkdir(parents=True, exist_ok=True)
                 for path in sorted((self.folder / kind).iterdir()):
                     kept = path in records if kind == _RECORDS else _spelled(path.stem) in names
@@ -640,7 +644,7 @@ class _Results:
     def summarise(self, state: str) -> dict[str, Any]:
         "Write the tables and summary.json; the latter's content."
         counts = {"files": len(self.names), **_write_tables(self.folder, self.lines())}
-        if self.asked["tracks"]:
+        if self.request["tracks"]:
             rows = list(confirmed_tracks(self.lines()))
             write_table(self.folder / "tracks.csv", [COLUMNS.split(","), *rows])
             counts["tracks"] = len(rows)
@@ -651,7 +655,7 @@ class _Results:
 
     def write(self, frame: Frame, prob: np.ndarray) -> int:
         "Write a frame's mask and overlay, then its line; return the number of detections."
-        found = detections(prob, self.record["threshold"], self.asked["min_area"])
+        found = detections(prob, self.record["threshold"], self.request["min_area"])
         name = self.names[frame.file]
         if not frame.single:
             name = f"{name}_{frame.number:05d}"
@@ -670,7 +674,7 @@ class _Results:
     def _rows(self, frame: Frame, found: Detections) -> list[dict[str, Any]]:
         "The rows of a frame; in a clip, if asked, with the track of each."
         rows = list(found.rows())
-        if self.asked["tracks"] and not frame.single:
+        if self.request["tracks"] and not frame.single:
             if not frame.number:
                 self.tracker = Tracker()
             for row, number in zip(rows, self.tracker.update(found.centroid), strict=True):
@@ -679,7 +683,7 @@ class _Results:
 
     def _draw(self, frame: Frame, name: str, found: Detections, rows: list[Any]) -> None:
         "Write the mask and the overlay of a frame."
-        for kind in self.asked["save"]:
+        for kind in self.request["save"]:
             mask, content = np.zeros(frame.pixels.shape[:2], np.uint8), io.BytesIO()
             mask[found.pixels] = 255
             image = overlay(frame.pixels, rows) if kind == "overlays" else Image.fromarray(mask)
@@ -697,32 +701,32 @@ class _Results:
 
 # %%
 with contextlib.redirect_stderr(io.StringIO()) as printed, warnings.catch_warnings(action="ignore"):
-    mshnet.predict.predict_files("", f"{here}/**", here / "out", "cpu")
+    predict_files("", f"{here}/**", here / "out", "cpu")
 print(printed.getvalue().splitlines()[0].replace(f"{here}/", ""))
 
 
 # %%
 #| export
-def _record(detector: Detector, path: Path, inputs: Any, how: dict[str, Any]) -> dict[str, Any]:
+def _record(detector: Detector, path: Path, inputs: Any, options: dict[str, Any]) -> dict[str, Any]:
     "What makes two predictions the same, the threshold, and how they were made."
     named = [inputs] if isinstance(inputs, str | Path) else inputs
     places = [os.path.abspath(os.path.expanduser(name)) for name in named]
     weights = {"weights": os.path.abspath(path), "sha256": digest(path)}
-    least = detector.threshold if how["threshold"] is None else how["threshold"]
-    asked = {**weights, "inputs": places, **how}
-    return {"asked": asked, "threshold": least, "environment": environment(detector.why)}
+    request = {**weights, "inputs": places, **options}
+    threshold = detector.threshold if options["threshold"] is None else options["threshold"]
+    return {"asked": request, "threshold": threshold, "environment": environment(detector.why)}
 
 
-def _output_folder(weights: Path, output_dir: str | Path, asked: dict[str, Any]) -> Path:
+def _output_folder(weights: Path, output_dir: str | Path, request: dict[str, Any]) -> Path:
     "The folder for results: the given one, or a free one that is named after the weights."
 
-    def fits(folder: Path) -> bool:
-        held = folder.is_dir() and any(path.name[0] != "." for path in folder.iterdir())
-        return not held or Folder(folder).read_json(SUMMARY).get("asked") == asked
+    def is_usable(folder: Path) -> bool:
+        used = folder.is_dir() and any(path.name[0] != "." for path in folder.iterdir())
+        return not used or Folder(folder).read_json(SUMMARY).get("asked") == request
 
     outside_of_data(output_dir)
-    folder = predictions_folder(weights, output_dir, "detect", fits)
-    if not fits(folder):
+    folder = predictions_folder(weights, output_dir, "detect", is_usable)
+    if not is_usable(folder):
         text = "holds something else than this prediction; use another --output-dir"
         raise UserError(f"output_dir={str(folder)!r}: {text}")
     return folder
@@ -770,22 +774,22 @@ def predict_files(
 ) -> Written:
     "Predict files, and write masks, tables and overlays; files finished before are skipped."
     kinds = sorted(word.strip() for word in save.split(",") if save not in ("", "none"))
-    how: dict[str, Any] = {"tile": tile, "threshold": threshold, "min_area": min_area}
-    _expect_possible(**how, kinds=kinds)
-    how["tracks"] = tracks
+    options: dict[str, Any] = {"tile": tile, "threshold": threshold, "min_area": min_area}
+    _expect_possible(**options, kinds=kinds)
+    options["tracks"] = tracks
     if tracks:
         Tracker()  # its library is missed before the work, not after it
     files = find_inputs(inputs, READABLE)  # a mistyped input is reported first
     path = weights_file(weights or PRETRAINED)
     detector = Detector(path, device, precision)
-    record = _record(detector, path, inputs, {"precision": precision, "save": kinds, **how})
+    record = _record(detector, path, inputs, {"precision": precision, "save": kinds, **options})
 
     def begin() -> _Results:
         folder = _output_folder(path, output_dir, record["asked"])
-        held.enter_context(alone(folder))
+        stack.enter_context(alone(folder))
         return _Results(folder, files, record)
 
-    with contextlib.ExitStack() as held, warnings.catch_warnings():
+    with contextlib.ExitStack() as stack, warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="PIL")  # we report errors of files ourselves
         results = detector.device.ranks.rank_zero(begin)
         _predict_part(results, detector, tile)

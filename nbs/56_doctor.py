@@ -34,14 +34,14 @@ from mshnet.xla import XLA_PACKAGES, tpu_chips, why_no_xla
 # %% [markdown]
 # ## A report
 #
-# `mshnet doctor` prints it. The worst line decides the exit status. For programs, `doctor(config).lines` has the levels and texts. First a run on synthetic scenes, then one whose data set is not there:
+# `mshnet doctor` prints a line for each check. Programs find the levels and texts in `doctor(config).lines`. Here are the names of all checks, and the lines of the last two: first for a run on synthetic scenes, then for one whose data set is not there. (What the others print depends on the machine.)
 
 # %%
 from mshnet.doctor import doctor
 
+print(*(line.subject for line in doctor(Config(scenes=8, device="cpu")).lines))
 for config in (Config(scenes=8, device="cpu"), Config(dataset_dir="nowhere", device="cpu")):
-    report = doctor(config)
-    print(*(line for line in report.lines if line.subject != "machine"), "", sep="\n")
+    print(*doctor(config).lines[-2:], sep="\n")
 
 # %% [markdown]
 # ## The machinery: what the checks share
@@ -213,7 +213,7 @@ def _data(checkup: _Checkup) -> _Finding:
     "Whether the data set can be trained on."
     config = checkup.config
     if not config.dataset_dir:
-        return "ok", f"{config.synthetic_name} data (no dataset_dir)"
+        return "ok", f"{config.synthetic_name} (no dataset_dir)"
     if config.task != "detect":  # whether these settings read this data set
         make_task(config).splits(["test"])
     text, usable = make_task(config).describe_data()
@@ -242,7 +242,7 @@ def _session(checkup: _Checkup) -> _Finding:
         return "ok" if colab else "warning", f"{time}; {wanted}; {todo}"
     if colab:
         return "warning", f"{time}, and the run goes with it; use --mirror-dir drive"
-    return "ok", f"{time}; no copies (--mirror-dir DIR copies the run there meanwhile)"
+    return "ok", f"{time}; no backup (--mirror-dir DIR makes one)"
 
 
 _ALL = (_machine, _accelerator, _build, _disk, _data, _session)
@@ -266,10 +266,12 @@ def doctor(config: Settings) -> Report:
     return Report(tuple(_line(checkup, subject) for subject in _CHECKS))
 
 
+# %% [markdown]
+# The worst line decides the exit status:
+
 # %%
-found: Report = doctor(Config(scenes=8, device="cpu"))
-first: Line = found.lines[0]
-first.subject, len(found.lines)
+report = Report((Line("ok", "session", "no limit of time"), Line("warning", "data", "one skipped")))
+print(report, f"status {report.status}", sep="\n")
 
 # %% [markdown]
 # ## Questions

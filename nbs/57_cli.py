@@ -53,7 +53,7 @@ from mshnet.recipe import Config
 
 # %%
 with contextlib.suppress(SystemExit):
-    make_parser(whole=False).parse_args(["train", "--help"])
+    make_parser(full=False).parse_args(["train", "--help"])
 
 # %% [markdown]
 # A mistake is one line with its remedy, and status 2:
@@ -73,15 +73,15 @@ for line in ("train --epochs none", "test --weight-path none.pt", "export", "dat
 
 # %%
 #| export
-_READING = "dataset_dir train_list test_list"
-_SCORING = f"weight_path output_dir batch_size num_workers {_READING} device precision preset"
+_DATA_FLAGS = "dataset_dir train_list test_list"
+_EVALUATE = f"weight_path output_dir batch_size num_workers {_DATA_FLAGS} device precision preset"
 _FLAGS = {  # the settings that are flags; of `train`: all
-    "test": f"task {_SCORING} num_devices on_bad_image",
+    "test": f"task {_EVALUATE} num_devices on_bad_image",
     "predict": "task weight_path output_dir device precision",
-    "data": f"task {_READING} seed on_bad_image",
-    "doctor": f"task {_READING} device precision num_devices preset batch_size micro_batch "
+    "data": f"task {_DATA_FLAGS} seed on_bad_image",
+    "doctor": f"task {_DATA_FLAGS} device precision num_devices preset batch_size micro_batch "
     "crop_size output_dir resume mirror_dir max_hours",
-    "bench": f"{_SCORING} scenes base_size crop_size mirrored rule seed choose on_bad_image cache "
+    "bench": f"{_EVALUATE} scenes base_size crop_size mirrored rule seed choose on_bad_image cache "
     "deterministic",
     "export": "weight_path",
 }
@@ -152,11 +152,11 @@ except UserError as error:
 
 # %%
 #| export
-_DAILY = (  # shown by --help, with those that a task calls daily
+_COMMON = (  # shown by --help, with those that a task calls daily
     "preset task dataset_dir weight_path output_dir resume epochs batch_size lr choose seed "
     "device num_devices max_hours mirror_dir"
 )
-_DAILY_OF_TEST = (
+_COMMON_OF_TEST = (
     "task dataset_dir test_list weight_path output_dir base_size rule batch_size device num_devices"
 )
 _TEXTS = {  # of settings that each command uses in its own way
@@ -248,11 +248,8 @@ def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def make_parser(
-    settings: type[Settings] = Config,  # of the task
-    whole: bool = True,  # explain every flag, and not only the common ones
-) -> argparse.ArgumentParser:
-    "The parser of all commands."
+def make_parser(settings: type[Settings] = Config, full: bool = True) -> argparse.ArgumentParser:
+    "The parser of all commands; full: it explains every flag, not only the common ones."
     about = "Train, evaluate and use MSHNet (infrared small target detection) and other tasks."
     more = _EXAMPLES.format(tasks=", ".join(TASKS))
     parser = _Parser(prog="mshnet", description=about, epilog=more)
@@ -267,40 +264,40 @@ def make_parser(
         sub = commands.add_parser(command, help=text, description=shown, usage=usage)
         sub.add_argument(name, metavar=sign, nargs=count, help=about)
         for name, (kind, hint) in _OPTIONS.get(command, {}).items():
-            how: dict[str, Any] = {"action": "store_const", "const": True}
+            options: dict[str, Any] = {"action": "store_const", "const": True}
             if kind is not bool:
-                how = {"type": kind, "metavar": _metavar(name, kind)}
-            sub.add_argument(_flag(name), help=argparse.SUPPRESS if others else hint, **how)
+                options = {"type": kind, "metavar": _metavar(name, kind)}
+            sub.add_argument(_flag(name), help=argparse.SUPPRESS if others else hint, **options)
         if names:
             sub.add_argument("--help-all", action="help", help="show all flags")
             sub.add_argument("--config", default="", metavar="FILE", help="JSON file of settings")
-            _add_settings(sub, names, settings, whole)
+            _add_settings(sub, names, settings, full)
     return parser
 
 
 def _add_settings(
-    parser: argparse.ArgumentParser, names: list[str], settings: type[Settings], whole: bool
+    parser: argparse.ArgumentParser, names: list[str], settings: type[Settings], full: bool
 ) -> None:
     "Add the flags of settings: the common ones, those of the task, the others; the presets."
     command = parser.prog.split()[-1]
-    usual = _DAILY_OF_TEST if command == "test" else _DAILY
-    common = [*usual.split(), *settings.flags.get("daily", ())]
-    daily = [name for name in common if name in names]
-    own = [name for name in names if name not in {*Settings.model_fields, *daily}]
-    rest = [name for name in names if name not in {*own, *daily}]
+    usual = _COMMON_OF_TEST if command == "test" else _COMMON
+    listed = [*usual.split(), *settings.flags.get("daily", ())]
+    common = [name for name in listed if name in names]
+    own = [name for name in names if name not in {*Settings.model_fields, *common}]
+    rest = [name for name in names if name not in {*own, *common}]
     task = f"settings of task {settings.model_fields['task'].default}"
-    for title, some in {"common settings": daily, task: own, "other settings": rest}.items():
+    for title, some in {"common settings": common, task: own, "other settings": rest}.items():
         group = parser.add_argument_group(title)
         for name in some:
             kind = settings.model_fields[name].annotation
-            how: dict[str, Any] = {"nargs": "?", "const": "true"} if kind is bool else {}
-            how |= {"dest": name, "metavar": _metavar(name, kind)}
-            explained = whole or some is daily
+            options: dict[str, Any] = {"nargs": "?", "const": "true"} if kind is bool else {}
+            options |= {"dest": name, "metavar": _metavar(name, kind)}
+            explained = full or some is common
             hint = _text_of(name, settings, command) if explained else argparse.SUPPRESS
-            group.add_argument(_flag(name), help=hint, **how)
+            group.add_argument(_flag(name), help=hint, **options)
             for alias in (alias for alias, target in ALIASES.items() if target == name):
-                group.add_argument(_flag(alias), help=argparse.SUPPRESS, **how)
-    if settings.presets and "preset" in (names if whole else daily):
+                group.add_argument(_flag(alias), help=argparse.SUPPRESS, **options)
+    if settings.presets and "preset" in (names if full else common):
         parser.epilog = _presets(settings)
 
 
@@ -315,40 +312,38 @@ def _presets(settings: type[Settings]) -> str:
 
 
 # %% [markdown]
-# The flags depend on the task. We look for the task first: in the words, in the file of settings, in the run that is resumed, in the weights that are evaluated or used to predict.
+# The flags depend on the task. We look for the task first: in the flags, in the file of settings, in the run that is resumed, in the weights that are evaluated or used to predict.
 #
 # Names of several words have dashes or, as in a notebook, underscores. For an unknown flag the error names the most similar one, for a flag with one dash the one with two, and for a retired flag its replacement. A flag of a different command has an error of its own.
 
 # %%
 #| export
-def _task_of_words(words: Sequence[str]) -> tuple[type[Settings], dict[str, Any]]:
+def _find_task(argv: Sequence[str]) -> tuple[type[Settings], dict[str, Any]]:
     "The settings of the task that a command line is about, and those of its weights."
     parser = _Parser(prog="mshnet", add_help=False)
     for flag in ("--task", "--config", "--resume", "--weight-path"):
         parser.add_argument(flag, nargs="?", const="", default="")
-    asked = parser.parse_known_args(words)[0]
+    asked = parser.parse_known_args(argv)[0]
     written = read_settings(asked.config) | ({"task": asked.task} if asked.task else {})
     weights, trained = asked.weight_path or str(written.get("weight_path", "")), {}
-    if weights and words[0] in ("test", "predict"):
+    if weights and argv[0] in ("test", "predict"):
         trained = resolve("mshnet.weights:settings_of_weights")(weights)
     task = task_of(written, trained or settings_of(asked.resume))
     return settings_class(task), trained
 
 
-def parse(
-    words: Sequence[str],  # as on the command line, without the program's name
-) -> tuple[str, dict[str, Any], str, dict[str, Any]]:
-    """The command, what was written, a file of settings, and the settings of weights to score.
+def parse(argv: Sequence[str]) -> tuple[str, dict[str, Any], str, dict[str, Any]]:
+    """Parse a command line, without the program's name; UserError for a mistake.
 
-    UserError for a mistake.
+    Returns the command, its settings, the file of `--config`, and the settings of the weights.
     """
-    if words and words[0] in RETIRED:
-        raise UserError(unknown(words[0], []))
-    words = [re.sub("^--[^=]+", lambda flag: flag[0].replace("_", "-"), word) for word in words]
-    if words[:1] == ["predict"]:  # a file's name may begin with a dash
-        words = [f"./{w}" if w.startswith("-") and os.path.exists(w) else w for w in words]
-    settings, trained = _task_of_words(words)
-    parsed, rest = make_parser(settings, "--help-all" in words).parse_known_args(words)
+    if argv and argv[0] in RETIRED:
+        raise UserError(unknown(argv[0], []))
+    argv = [re.sub("^--[^=]+", lambda flag: flag[0].replace("_", "-"), word) for word in argv]
+    if argv[:1] == ["predict"]:  # a file's name may begin with a dash
+        argv = [f"./{w}" if w.startswith("-") and os.path.exists(w) else w for w in argv]
+    settings, trained = _find_task(argv)
+    parsed, rest = make_parser(settings, "--help-all" in argv).parse_known_args(argv)
     written = {k: v for k, v in vars(parsed).items() if v is not None}
     command, file = written.pop("command"), written.pop("config", "")
     if command == "predict" and settings is not Config:
@@ -357,18 +352,18 @@ def parse(
         written["inputs"] += [word for word in rest if not word.startswith("-")]
         rest = [word for word in rest if word.startswith("-")]
     weights = written.pop("weights", "")
-    if weights and (not rest or words[1] == weights):  # else it is the value of an unknown flag
+    if weights and (not rest or argv[1] == weights):  # else it is the value of an unknown flag
         _expect_same(weights, "weight_path", written)
-        at = len(words) - 1 - words[::-1].index(weights)
-        return parse([command, f"--weight-path={weights}", *words[1:at], *words[at + 1 :]])
+        at = len(argv) - 1 - argv[::-1].index(weights)
+        return parse([command, f"--weight-path={weights}", *argv[1:at], *argv[at + 1 :]])
     if rest:
-        raise UserError(_misfit(rest[0], command, settings))
+        raise UserError(_unexpected(rest[0], command, settings))
     if folder := written.pop("folder", ""):
         written["dataset_dir"] = _data_folder(command, folder, written)
     return command, written, file, trained if command == "test" else {}
 
 
-def _misfit(word: str, command: str, settings: type[Settings]) -> str:
+def _unexpected(word: str, command: str, settings: type[Settings]) -> str:
     "The error of a word that a command does not have."
     see = f"see mshnet {command} --help"
     if not word.startswith("-"):
@@ -400,20 +395,22 @@ def _data_folder(command: str, folder: str, written: dict[str, Any]) -> str:
 
 
 # %%
-make_parser().prog, parse(["train", "sirst", "--lr", "0.1", "--ema=0.99"])
+print(*parse(["train", "sirst", "--lr", "0.1", "--ema=0.99"])[:2])
 
 
 # %% [markdown]
 # ### What the commands do
 #
-# | command | what it does beyond its function | status |
+# Each command calls the function of its name. The table lists what else is special:
+#
+# | command | beyond its function | status, besides 0 and 2 for an error |
 # |---|---|---|
 # | `train` | draws the figures of the run | 75 if the time is over first: `mshnet train && mshnet export` does not continue with half a run |
-# | `test` | checks its output folder before the work; prints the protocol, without which a score cannot be compared | |
+# | `test` | checks its output folder before the work; prints the protocol, without which a score cannot be compared | - |
 # | `predict` | asks the task of the weights to read the files | 1 if a file was skipped |
-# | `data` | reports | 2 if an image cannot be used |
-# | `doctor` | reports | 1 or 2 by the worst line |
-# | `compare` | reads the files of runs; needs neither data nor a device | |
+# | `data` | - | 2 if an image cannot be used |
+# | `doctor` | - | 1 or 2 by the worst line |
+# | `bench`, `export`, `compare` | - | - |
 #
 # Without weights, `test` and `predict` use those that come with the library, and print that.
 
@@ -480,7 +477,7 @@ def _test(config: Settings) -> int:
     return 0
 
 
-def _predict(config: Config, inputs: list[str], words: Sequence[str], **how: Any) -> int:
+def _predict(config: Config, inputs: list[str], argv: Sequence[str], **options: Any) -> int:
     "Predict files, and print where the results are; status 1 if a file was skipped."
     from mshnet.device import started_processes
     from mshnet.predict import predict_files
@@ -490,18 +487,18 @@ def _predict(config: Config, inputs: list[str], words: Sequence[str], **how: Any
         from mshnet.train import processes_to_start, run_in_processes
 
         if processes_to_start(config):
-            return max(map(abs, run_in_processes(config, words)), default=0)
+            return max(map(abs, run_in_processes(config, argv)), default=0)
         if not started_processes():
             raise UserError("num_devices: one process drives all chips of a TPU; leave it out")
     names, predict = ["output_dir", "device", "precision"], predict_files
     if config.task != "detect":
-        if how or started_processes() > 1:
-            what = _flag(next(iter(how))) if how else "torchrun"
+        if options or started_processes() > 1:
+            what = _flag(next(iter(options))) if options else "torchrun"
             raise UserError(f"task {config.task} has no option {what}; leave it out")
         own = config.model_fields_set.intersection(config.flags.get("predict", ()))
         names, predict = [*names, "batch_size", *own], make_task(config).predict_files
     settings = {name: getattr(config, name) for name in names}
-    summary = predict(config.weight_path, inputs, **settings, **how)
+    summary = predict(config.weight_path, inputs, **settings, **options)
     print(f"{summary}\nweights  {_which_weights(config)}\nresults  {summary.folder}")
     return summary.status
 
@@ -529,11 +526,11 @@ def _doctor(config: Config) -> int:
     return int(found.status)
 
 
-def _bench(config: Config, **how: int) -> int:
+def _bench(config: Config, **options: int) -> int:
     "Print the measurements."
     if config.output_dir:
         _result_folder(config.output_dir)
-    measured = resolve("mshnet.bench:bench")(config, **how)
+    measured = resolve("mshnet.bench:bench")(config, **options)
     print(resolve("mshnet.bench:table")(measured))
     return 0
 
@@ -544,12 +541,12 @@ def _compare(config: Config, runs: list[str]) -> int:
     return 0
 
 
-def _export(config: Config, **how: str) -> int:
+def _export(config: Config, **options: str) -> int:
     "Write weights as a file for other programs, and print its name."
     if not config.weight_path:
         todo = "name the weights to export, such as runs/NAME/best.pt, or pretrained"
         raise UserError(f"weight_path is empty: {todo}")
-    path = resolve("mshnet.export:export")(config.weight_path, **how)
+    path = resolve("mshnet.export:export")(config.weight_path, **options)
     print(f"{path}  {megabytes(path.stat().st_size)}, checked")
     return 0
 
@@ -579,20 +576,20 @@ def _warnings_once() -> Callable[..., None]:
 
 
 def main(
-    words: Sequence[str] | None = None,  # None: those of this process
+    argv: Sequence[str] | None = None,  # None: that of this process
 ) -> int:  # 0, 1 a bad finding, 2 a mistake or an error, 75 time over, 128 + number of a signal
     "Run a command."
     with warnings.catch_warnings():
         warnings.showwarning = _warnings_once()
-        command, words = "", sys.argv[1:] if words is None else words
+        command, argv = "", sys.argv[1:] if argv is None else argv
         try:
-            command, written, file, trained = parse(words)
+            command, written, file, trained = parse(argv)
             names = ["runs", "inputs", *_OPTIONS.get(command, {})]
-            own = {name: written.pop(name) for name in names if name in written}
+            options = {name: written.pop(name) for name in names if name in written}
             config = configure(written, file, trained)
             if command == "predict":
-                own["words"] = words
-            status = _RUN[command](config, **own)
+                options["argv"] = argv
+            status = _RUN[command](config, **options)
             sys.stdout.flush()
             return status
         except UserError as error:

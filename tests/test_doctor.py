@@ -95,7 +95,7 @@ FINDINGS = [  # the machine, the subject, settings, the level, a part of the tex
     ({}, "disk", {"output_dir": "file/run"}, "error", "(Not a directory)"),
     ({}, "data", {"dataset_dir": "set"}, "ok", "train: "),
     ({}, "data", {"dataset_dir": "sets"}, "error", "did you mean"),
-    ({}, "session", RUN, "ok", "no copies"),
+    ({}, "session", RUN, "ok", "no backup"),
     ({}, "session", {"mirror_dir": "copies"}, "ok", "50 GB free"),
     ({}, "session", {"mirror_dir": "drive"}, "warning", "mounted in Colab only"),
     ({}, "session", BESIDE, "error", "this is the run folder"),

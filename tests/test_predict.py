@@ -793,7 +793,7 @@ def test_a_large_frame_takes_less_than_sixty_bytes_a_pixel(tmp_path, weights):
         from pathlib import Path
         import mshnet.predict as p
         folder, weights = Path(sys.argv[1]), sys.argv[2]
-        p._one_pass = lambda detector, pixels: pixels.astype("float32") / 255  # of bright
+        p._forward = lambda detector, pixels: pixels.astype("float32") / 255  # of bright
         held = lambda: int(next(x for x in open("/proc/self/status") if "VmHWM" in x).split()[1])
         for name in ("small", "a"):  # the small one loads what both need
             Path("/proc/self/clear_refs").write_text("5")

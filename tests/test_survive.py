@@ -925,11 +925,11 @@ from mshnet.run import Background, State, snapshot, write_checkpoint
 model = open_device("cpu").to_device(mshnet.MSHNet())
 torch.ones(1000, 1000).sum()  # so torch's own threads are there
 with Background() as background:
-    background.do(lambda: None)
+    background.submit(lambda: None)
     background.finish()
     before = len(os.listdir("/proc/self/task"))
     state = State(model, torch.optim.AdamW(model.parameters()))
-    background.do(partial(write_checkpoint, snapshot(state, Config(), {}), Path(sys.argv[1])))
+    background.submit(partial(write_checkpoint, snapshot(state, Config(), {}), Path(sys.argv[1])))
     background.finish()
     print(before, len(os.listdir("/proc/self/task")))
 """
