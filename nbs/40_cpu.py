@@ -49,16 +49,16 @@ from mshnet.model import (
 # - **Sums of gradients.** The gradient of a maximum comes in channels-last order, that of a mean does not (ask both for `is_contiguous()`), and a sum of two orders takes four times as long. We compute all of them in one order.
 # - **In 16 bits**, the maximum over the channels of each pixel, and the product with one number per pixel. We copy the former to the usual order first, and write out the latter for all channels.
 #
-# Each bar is the time of our replacement, as a fraction of torch's. The shorter it is, the more we gain:
+# Each bar is the time of our replacement, as a fraction of torch's ([measured](../results/bench-cpu/README.md)). The shorter it is, the more we gain:
 
 # %%
 measured = {  # 4 images of 16x128x128, AVX-512, one thread: float32, bfloat16
-    "maximum over pixels": (0.05, 0.04),
-    "gradient of the 7x7 kernel": (0.08, 0.07),
-    "sum of two gradients": (0.24, 0.18),
+    "maximum over pixels": (0.04, 0.06),
+    "gradient of the 7x7 kernel": (0.07, 0.07),
+    "sum of two gradients": (0.22, 0.18),
     "product with one number per pixel": (None, 0.22),
-    "maximum over channels": (None, 0.35),
-    "all of a block's end": (0.36, 0.42),
+    "maximum over channels": (None, 0.34),
+    "all of a block's end": (0.38, 0.35),
 }
 figure, axes = plt.subplots(figsize=(7, 3), layout="constrained")
 for row, ratios in enumerate(measured.values()):
