@@ -61,7 +61,10 @@ def pairs(dtype):
             lambda _: rows * weight,
             lambda _: rows * weight.expand_as(rows).contiguous(),
         ),
-        "maximum over channels": (lambda _: rows.amax(2), lambda _: rows.mT.contiguous().mT.amax(2)),
+        "maximum over channels": (
+            lambda _: rows.amax(2),
+            lambda _: rows.mT.contiguous().mT.amax(2),
+        ),
         "all of a block's end": (lambda _: end(attend), lambda _: end(attend_on_cpu)),
     }
 
