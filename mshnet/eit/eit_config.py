@@ -19,8 +19,8 @@ class _EitFields(BaseModel):
 
     data: Literal["simulated", "uef2017", "ktc2023"] = Field(
         default="simulated",
-        description="tanks to evaluate: simulated ones (or the test split of a data set), or "
-        "real ones: those of the folder test2017 or test2023 of dataset_dir",
+        description="tanks to evaluate: simulated (or the test split of dataset_dir), or real: "
+        "uef2017 (in dataset_dir/test2017), ktc2023 (in dataset_dir/test2023)",
     )
     tanks: int = Field(default=2048, ge=8, le=1_000_000, description="simulated training tanks")
     size: int = Field(default=32, ge=16, le=128, multiple_of=16, description="side of the image")

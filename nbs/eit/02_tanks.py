@@ -338,7 +338,6 @@ def check_orientation(voltages: Tensor, images: Tensor, where: object) -> None:
     "Raise UserError if measurements [N,208] do not fit their images [N,H,H] as they are."
     fit = tank.orientation(voltages, images).nanmean(0)
     way = int(fit.abs().argmax())
-    turned = f"{'mirrored, then ' if way >= 16 else ''}turned by {way % 16} electrodes"
     if fit.abs()[way] < _FITS:
         raise UserError(
             f"{where}: the voltages fit the images in no orientation (correlation "
@@ -347,11 +346,14 @@ def check_orientation(voltages: Tensor, images: Tensor, where: object) -> None:
         )
     if fit.abs()[way] > fit[0] + _MARGIN:
         why = "the electrodes are counted in another order; electrode 0 is at the bottom, 4 right"
+        turned = f"{'mirrored, then ' if way >= 16 else ''}turned by {way % 16} electrodes"
+        changes = [f"the tank {turned}"] if way else []
         if fit[way] < 0:
             why = "the sign of the voltages is reversed; ys is the measurement minus plain water"
+            changes.append("the sign changed")
         raise UserError(
-            f"{where}: {why} (the images fit best if the tank is {turned}: correlation "
-            f"{fit[way]:.2f} instead of {fit[0]:.2f})"
+            f"{where}: {why} (correlation with the images {fit[0]:.2f}, but "
+            f"{fit[way].abs():.2f} with {' and '.join(changes)})"
         )
 
 

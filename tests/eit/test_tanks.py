@@ -186,10 +186,10 @@ def spoiled(how, folder):
         "turned": (turned(5), "counted in another order; .*turned by 5 electrodes"),
         "mirrored": (turned(18), "mirrored, then turned by 2 electrodes"),
         "order": (lambda y: y[turned_order().numpy()], "208 voltages are in another order"),
-        "sign": (lambda y: -y, "the sign of the voltages is reversed; .*correlation -0"),
+        "sign": (lambda y: -y, r"voltages is reversed; .* -\S+, but \d\S+ with the sign"),
         "shuffled": (
-            lambda y: ys[next(i for i, x in enumerate(ys) if x is y) - 1],
-            "fit the images in no orientation",
+            lambda y: ys[[x is y for x in ys].index(True) - 1],
+            "images in no orientation",
         ),
         "unit": (lambda y: 1040 * y, "statistics of another set, or the voltages have another"),
     }
