@@ -227,9 +227,9 @@ def _checked_voltages(values: np.ndarray, where: object) -> Tensor:  # [208] flo
             f"{where}: {values.size} voltages; a measurement of 16 electrodes has {tank.VALUES} "
             "(16 driven pairs, 13 sensed pairs each)"
         )
-    if values.dtype.kind not in "fiu" or not np.isfinite(values).all():
-        raise UserError(f"{where}: a voltage is NaN, infinite or not a number")
-    return torch.from_numpy(values.astype(np.float32).reshape(tank.VALUES))
+    if values.dtype.kind not in "fiu" or not (np.abs(values.astype(float)) < 1e10).all():
+        raise UserError(f"{where}: a voltage is NaN, above 1e10 or not a number")
+    return torch.from_numpy(values.astype(np.float32).reshape(VALUES))
 
 
 @dataclass(frozen=True)
@@ -276,8 +276,13 @@ class FolderTanks:
         file, ways = self.files[index], torch.tensor([way])
         ys, xs = read_npz(file).values()
         voltages = _checked_voltages(ys, file) / self.scale
-        if xs.ndim != 2 or len(set(xs.shape)) != 1 or not np.isfinite(xs).all():
-            raise UserError(f"{file}: xs has shape {xs.shape}, not a square of numbers")
+        if xs.ndim != 2 or len(set(xs.shape)) != 1 or not xs.size or xs.dtype.kind not in "biuf":
+            raise UserError(f"{file}: xs is {xs.dtype}, {xs.shape}, not a square of numbers")
+        largest = np.abs(xs.astype(float)).max()
+        if not largest < 1.5:  # real tanks: 1.12 at most
+            raise UserError(
+                f"{file}: xs is up to {largest:.3g}; write -1 to 1, 0 outside of the tank"
+            )
         image = torch.from_numpy(xs.astype(np.float32)).clamp(-1, 1)[None]
         image = resize_images(tank.turn_images(image, ways) if way else image, self.size)
         return tank.turn_voltages(voltages[None], ways)[0], image[0]
@@ -377,10 +382,11 @@ for title, values in measured.items():
 _SEEDS = {"val": 2**31, "test": 2**31 + 1}  # of 64 simulated tanks; of training it is the run's
 
 
-def open_folder(folder: Path, part: str, size: int) -> FolderTanks:
+def open_folder(folder: Path, part: str, size: int, whole: bool = False) -> FolderTanks:
     "Open a split (a key of PARTS) of a data set; UserError if it is missing or inconsistent."
     if not folder.is_dir():
-        raise UserError(f"{folder}: there is no such folder")
+        why = "this is a file; unpack it" if folder.exists() else "there is no such folder"
+        raise UserError(f"{folder}: {why}")
     there = folder / PARTS[part]
     files = tuple(sorted(there.glob("*.npz")))
     if not files:
@@ -392,6 +398,9 @@ def open_folder(folder: Path, part: str, size: int) -> FolderTanks:
     voltages, images = _a_few(found)
     check_voltages(voltages, there, found.stats)
     check_orientation(voltages, images, there)
+    if whole or part != "train":  # a run reads its training files in the first epoch anyway
+        for index in bar(range(len(found)), len(found), f"check {part}", "files"):
+            found.pair(index)
     return found
 
 
@@ -415,9 +424,7 @@ def load_tanks(config: Any, names: Sequence[str]) -> dict[str, SimulatedTanks | 
     "The splits of a run: those of its folder, or simulated ones; real tanks are for the test only."
     folder, real = Path(config.dataset_dir).expanduser(), config.data != "simulated"
     if real and not config.dataset_dir:
-        raise UserError(
-            f"data={config.data} needs dataset_dir: use the folder that has {PARTS[config.data]}"
-        )
+        raise UserError(f"data={config.data} needs dataset_dir: the parent of {PARTS[config.data]}")
     simulated = not config.dataset_dir or (real and not (folder / PARTS["train"]).is_dir())
     found = dict[str, SimulatedTanks | FolderTanks]()
     for name in names:
@@ -437,8 +444,8 @@ def describe_folder(folder: Path) -> str:
     parts = [part for part, name in PARTS.items() if (folder / name).is_dir()]
     lines = ["correlation: of voltages with those computed from the images"]
     for part in parts or ["train"]:
-        found = open_folder(folder, part, 64)
-        fit = tank.orientation(*_a_few(found))[:, 0].nanmedian()
+        found = open_folder(folder, part, 64, whole=True)
+        fit = orientation(*_a_few(found))[:, 0].nanmedian()
         lines.append(f"{PARTS[part]}: {counted(len(found), 'tank')}, correlation {fit:.3f}")
     return "\n".join(lines)
 

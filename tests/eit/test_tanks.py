@@ -94,8 +94,9 @@ def test_the_command_writes_and_reports(tmp_path, capsys, monkeypatch):
     assert "520 files written" in capsys.readouterr().out
     assert main(["data", "--write", str(tmp_path / "new")]) == 2
     assert "task detect has none" in capsys.readouterr().err
-    assert main(["data", "--task", "eit", str(tmp_path / "missing")]) == 2
-    assert "there is no such folder" in capsys.readouterr().err
+    for where, words in ((tmp_path / "no", "there is no such folder"), (__file__, "unpack it")):
+        assert main(["data", "--task", "eit", str(where)]) == 2
+        assert words in capsys.readouterr().err
 
 
 def test_turned_pairs_fit_each_other(written):
@@ -163,10 +164,13 @@ def spoiled(how, folder):
     ys = [np.load(file)["ys"] for file in files]
     one = {
         "207": ({"ys": np.zeros(207)}, "207 voltages; a measurement of 16 electrodes has 208"),
-        "nan": ({"ys": np.full((208, 1), np.nan)}, "NaN, infinite or not a number"),
-        "text": ({"ys": np.array(["1"] * 208)}, "NaN, infinite or not a number"),
+        "nan": ({"ys": np.full((208, 1), np.nan)}, "NaN, above 1e10 or not a number"),
+        "text": ({"ys": np.array(["1"] * 208)}, "NaN, above 1e10 or not a number"),
         "pickle": ({"ys": np.array([Evil()], dtype=object)}, "it would run code"),
         "xs": ({"xs": np.zeros((128, 64))}, "not a square of numbers"),
+        "xs text": ({"xs": np.full((64, 64), "0")}, "<U1.* not a square of numbers"),
+        "xs nan": ({"xs": np.full((64, 64), np.nan)}, "xs is up to nan; .*0 outside of the tank"),
+        "labels": ({"xs": np.full((64, 64), 2)}, "xs is up to 2; write -1 to 1"),
     }
     if how in one:
         spoil(files[0], **one[how][0])
@@ -174,11 +178,11 @@ def spoiled(how, folder):
     if how == "no ys":
         np.savez(files[0], xs=0)
         return "ys is not a file in the archive"
-    if how == "labels":
-        for file in files:
-            xs = np.load(file)["xs"]
-            spoil(file, xs=np.where(xs < 0, 1.0, np.where(xs > 0, 2.0, 0)))
-        return "fit the images in no orientation .*xs is the change of the conductivity"
+    if how in ("test", "train"):  # a file that is not among the 32 that are compared with physics
+        for i in range(60):
+            shutil.copy(files[i % 4], folder / how / f"1{i:05d}.npz")
+        spoil(folder / how / "100001.npz", ys=np.zeros(200))
+        return "100001.npz: 200 voltages"
     if how == "broken":
         files[0].write_bytes(files[0].read_bytes()[:1000])
         return "not a readable npz file"
@@ -199,8 +203,8 @@ def spoiled(how, folder):
     return words
 
 
-BAD = ["207", "nan", "text", "pickle", "no ys", "xs", "broken", "labels"]
-BAD += ["turned", "mirrored", "order", "sign", "shuffled", "unit"]
+BAD = ["207", "nan", "text", "pickle", "no ys", "xs", "broken", "labels", "xs text", "xs nan"]
+BAD += ["test", "train", "turned", "mirrored", "order", "sign", "shuffled", "unit"]
 
 
 @pytest.mark.parametrize("how", BAD)
@@ -208,7 +212,7 @@ def test_bad_data_is_one_line(how, folder, capsys):
     "From the command: status 2, one line, the file's name, nothing run and nothing written."
     words = spoiled(how, folder)
     with pytest.raises(UserError, match=words):
-        _ = open_folder(folder, "test", 32).voltages
+        describe_folder(folder)
     out = folder.parent / "run"
     asked = ["train", "--task", "eit", "--dataset-dir", str(folder), "--output-dir", str(out)]
     assert main([*asked, "--device", "cpu", "--epochs", "1"]) == 2
