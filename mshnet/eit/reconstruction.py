@@ -247,13 +247,8 @@ def _predict_tanks(
     return Written(folder, line, len(files) - len(read))
 
 
-def draw_tank(
-    title: str,
-    drawn: Tensor,  # [samples,S,S]
-    truth: Tensor | None = None,  # [S,S]
-    on: Any = None,  # a part of a larger figure; None: a new one
-) -> Any:  # the figure
-    "A row of images: the ground truth, the mean, one sample, and the standard deviation."
+def draw_tank(title: str, drawn: Tensor, truth: Tensor | None = None, on: Any = None) -> Any:
+    "Images [samples,S,S]: truth, mean, one of them and deviation; a figure, or `on` a part of one."
     shown = {} if truth is None else {"ground truth": truth}
     shown |= {"mean": drawn.mean(0), "one of them": drawn[0]}
     shown |= {"standard deviation": drawn.std(0, correction=0)}

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['PARTS', 'SCALES', 'Stats', 'SimulatedTanks', 'simulated_tanks', 'read_npz', 'FolderTanks', 'resize_images',
-           'check_voltages', 'check_orientation', 'open_folder', 'load_tanks', 'describe_folder', 'read_measurements',
-           'write_tanks']
+           'check_voltages', 'check_orientation', 'open_folder', 'load_tanks', 'describe_folder', 'write_tanks',
+           'read_measurements']
 
 # %% ../../nbs/eit/02_tanks.ipynb #c-import-hashlib
 import hashlib
@@ -124,16 +124,10 @@ class SimulatedTanks:
 
 
 @lru_cache(maxsize=4)  # a run and its figures use the same ones
-def simulated_tanks(
-    name: str,  # "train", "val" or "test"
-    count: int,
-    seed: int,
-    size: int,
-    **how: Any,  # as for `simulate`: fine, noise, gains
-) -> SimulatedTanks:
-    "Simulate a split of a data set."
-    voltages, _ = tank.simulate(count, seed, size, **how)
-    return SimulatedTanks(name, voltages, tank.sample_shapes(count, seed), size)
+def simulated_tanks(name: str, count: int, seed: int, size: int, **how: Any) -> SimulatedTanks:
+    "Simulate a split of a data set; `how` is that of `simulate`: fine, noise, gains."
+    voltages, _ = simulate(count, seed, size, **how)
+    return SimulatedTanks(name, voltages, sample_shapes(count, seed), size)
 
 # %% ../../nbs/eit/02_tanks.ipynb #read_npz
 PARTS = {"train": "train", "val": "valid", "test": "test", "uef2017": "test2017"}
@@ -223,9 +217,7 @@ class FolderTanks:
 
 def resize_images(images: Tensor, size: int) -> Tensor:  # [N,H,H] to [N,size,size]
     "Images of another size: means over areas if smaller, bilinear if larger."
-    if images.shape[-1] == size:
-        return images
-    mode = "area" if size < images.shape[-1] else "bilinear"
+    mode = "area" if size <= images.shape[-1] else "bilinear"
     return F.interpolate(images[:, None], size=(size, size), mode=mode)[:, 0]
 
 # %% ../../nbs/eit/02_tanks.ipynb #check_voltages
@@ -235,14 +227,10 @@ _FITS = 0.5  # correlation of voltages with their images; real tanks: 0.96
 _LEVELS = 30.0  # times that voltages may be larger or smaller than promised
 
 
-def check_voltages(
-    voltages: Tensor,  # [N,208]
-    where: object,
-    stats: Stats | None = None,  # whose size they must have; None: that is not known
-) -> None:
-    "Raise UserError if voltages are in another order, or not of the size that is promised."
-    shown = tank.tank_map(voltages.double())
-    symmetry = tank.correlation(shown.flatten(1), shown.mT.flatten(1)).nanmedian()
+def check_voltages(voltages: Tensor, where: object, stats: Stats | None = None) -> None:
+    "Raise UserError if voltages [N,208] are in another order, or not of the size of `stats`."
+    shown = tank_map(voltages.double())
+    symmetry = correlation(shown.flatten(1), shown.mT.flatten(1)).nanmedian()
     if symmetry < _SYMMETRY:
         raise UserError(
             f"{where}: the 208 voltages are in another order (exchanging driven and sensed pairs "
@@ -354,6 +342,20 @@ def describe_folder(folder: Path) -> str:
         lines.append(f"{PARTS[part]}: {counted(len(found), 'tank')}, correlation {fit:.3f}")
     return "\n".join(lines)
 
+# %% ../../nbs/eit/02_tanks.ipynb #write_tanks
+def write_tanks(folder: Path, counts: dict[str, int], seed: int = 0, **how: float) -> None:
+    "Write so many tanks of each split, as published; UserError if the folder holds something else."
+    claim(folder, "tanks.json", {"simulated tanks": {"seed": seed, **how}})
+    training, blocks = [], [(part, i) for part, n in counts.items() for i in range(0, n, 32)]
+    for part, first in bar(blocks, len(blocks), "write"):
+        make_folder(folder / PARTS[part])
+        count, fine = min(32, counts[part] - first), part != "train"
+        made = simulate(count, _SEEDS.get(part, seed), 128, fine, first=first, **how)
+        training += [] if fine else [made[0]]
+        for row, (ys, xs) in enumerate(zip(*made, strict=True), first):
+            write_arrays(folder / PARTS[part] / f"{row:06d}.npz", ys=ys[:, None], xs=xs)
+    Stats.of(torch.cat(training)).save(folder)
+
 # %% ../../nbs/eit/02_tanks.ipynb #_Measurements
 @dataclass(frozen=True)
 class _Measurements:
@@ -375,53 +377,56 @@ class _Measurements:
 
 def read_measurements(path: Path) -> _Measurements:
     "The measurements in an npz, CSV or text file; UserError if a row is not 208 numbers."
-    values = read_npz(path, ["ys"])["ys"] if path.suffix == ".npz" else _table(path)
-    if values.ndim < 2 or values.shape[1:] == (1,):  # one measurement, as a row or a column
+    values = read_npz(path, ["ys"])["ys"] if path.suffix.lower() == ".npz" else _table(path)
+    if values.size == VALUES or values.shape[1:] in ((), (1,)):  # one measurement
         values = values.reshape(1, -1)
     if not values.size:
         raise UserError(f"{path}: holds no voltages")
+    if len(values) == VALUES != values[0].size:
+        raise UserError(f"{path}: a column is a measurement; transpose it, so that a row is one")
     found = [_checked_voltages(row, f"{path}, row {i}") for i, row in enumerate(values)]
     names = [path.stem] if len(found) == 1 else [f"{path.stem}_{i}" for i in range(len(found))]
-    voltages = torch.stack(found)
+    voltages, stats, note = torch.stack(found), Stats.known("published"), ""
     check_voltages(voltages, path)
     folder = path.resolve().parent
+    squares = (voltages / stats.size()).square()
+    level, rows = squares.mean().sqrt(), squares.mean(1).sqrt()
     if part := next((part for part, name in PARTS.items() if name == folder.name), ""):
-        scaled = voltages / SCALES.get(folder.name, 1.0)
-        return _Measurements(names, scaled, _stats_of(folder.parent, part))
-    stats = Stats.known("published")
-    level = (voltages / stats.size()).square().mean().sqrt()
-    if 0.2 < level < 5 or not level > 0:
-        return _Measurements(names, voltages, stats)
-    note = f"{path}: voltages divided by {level:.3g}, to the size of the training's"
-    return _Measurements(names, voltages / level, stats, note)
+        voltages, stats = voltages / SCALES.get(folder.name, 1.0), _stats_of(folder.parent, part)
+    elif level > 0 and not 0.2 < level < 5:
+        if (ratio := rows.max() / rows[rows > 0].median()) > _LEVELS:
+            why = f"{ratio:.3g} times as large as in most rows; correct it, or save it separately"
+            raise UserError(f"{path}, row {rows.argmax()}: the voltages are {why}")
+        note = f"{path}: voltages divided by {level:.3g}, to the size of the training's"
+        voltages = voltages / level
+    return _Measurements(names, voltages, stats, note)
+
+
+_MISSING = re.compile(r"(?<![^\s,;])(#?N/?A|null|none|-+|#[A-Z]+(/0)?!)(?![^\s,;])", re.I)
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?|nan|[-+]?inf", re.I)
+_DECIMAL = re.compile(r"[-+]?\d+(,\d+)?(e[-+]?\d+)?|nan", re.I)  # a number without a point
 
 
 def _table(path: Path) -> np.ndarray:  # [rows,numbers]
     "The numbers in a text; commas, semicolons, tabs or spaces between them, perhaps a heading."
-    text = read_text(path, "table of voltages").replace(",", " ").replace(";", " ")
-    lines = [line for line in text.splitlines() if line.strip()]
-    if lines and re.match(r"\s*[^\s\d+.-]", lines[0]):  # names of columns
+    text = read_text(path, "table of voltages").replace("\u2212", "-").replace('"', " ")
+    lines = [x for x in _MISSING.sub("nan", text).splitlines() if x.strip()[:1] not in ("", "#")]
+    rows = (line.replace(";", " ").split() for line in lines[1:] or lines)
+    if all(len(row) > 1 and all(map(_DECIMAL.fullmatch, row)) for row in rows):  # 1,5;2,5
+        lines = [line.replace(",", ".") for line in lines]
+    if lines and _is_heading(lines[0]):
         lines = lines[1:]
     try:
-        return np.loadtxt(lines, ndmin=2) if lines else np.zeros((0, tank.VALUES))
+        lines = [re.sub("[,;]", " ", line) for line in lines]
+        return np.loadtxt(lines, ndmin=2) if lines else np.zeros((0, VALUES))
     except ValueError as error:
         raise UserError(f"{path}: not a table of numbers ({reason(error)})") from None
 
-# %% ../../nbs/eit/02_tanks.ipynb #write_tanks
-def write_tanks(
-    folder: Path,
-    counts: dict[str, int],  # samples of each split: train, val, test
-    seed: int = 0,
-    **how: float,  # as for `simulate`: noise, gains
-) -> None:
-    "Write simulated tanks in the published layout; UserError if the folder holds something else."
-    claim(folder, "tanks.json", {"simulated tanks": {"seed": seed, **how}})
-    training, blocks = [], [(part, i) for part, n in counts.items() for i in range(0, n, 32)]
-    for part, first in bar(blocks, len(blocks), "write"):
-        make_folder(folder / PARTS[part])
-        count, fine = min(32, counts[part] - first), part != "train"
-        made = tank.simulate(count, _SEEDS.get(part, seed), 128, fine, first=first, **how)
-        training += [] if fine else [made[0]]
-        for row, (ys, xs) in enumerate(zip(*made, strict=True), first):
-            write_arrays(folder / PARTS[part] / f"{row:06d}.npz", ys=ys[:, None], xs=xs)
-    Stats.of(torch.cat(training)).save(folder)
+
+def _is_heading(line: str) -> bool:
+    "Whether at least a quarter of its cells are names, or they count: 0, 1, 2 and so on."
+    sign = "[,;\t]" if re.search("[,;\t]", line) else " "
+    cells = [cell.split() for cell in re.split(sign, line) if cell.strip()]
+    numbers = [float(cell[0]) for cell in cells if all(map(_NUMBER.fullmatch, cell))]
+    counted = len(numbers) >= VALUES and set(np.diff(numbers)) == {1}
+    return counted or 4 * len(numbers) <= 3 * len(cells)

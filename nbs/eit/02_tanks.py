@@ -58,9 +58,7 @@ from mshnet.weights import read_file
 # %% [markdown]
 # ## Voltages of one size
 #
-# Inclusions change the voltage of a pair beside the driven one four times as much as that of the pair opposite. A network needs inputs of one size, so each value is normalised by its mean and standard deviation over the training set. Turning a tank must not change this normalisation. So values of the same distance between the driven and the sensed pair share one mean and one deviation. Over many tanks they are equal by symmetry; over a finite set they are not, so we average them. The lesson below turns a hundred tanks by seven electrodes: only with shared statistics the mean square of their normalised voltages remains 1.
-#
-# Voltages that this library simulates are normalised by the statistics of its simulator, recorded ones by the published statistics. So a network that was trained on the one can read the other, and no true image of a recorded tank is needed.
+# Inclusions change the voltage of a pair beside the driven one four times as much as that of the pair opposite. A network needs inputs of one size, so each value is normalised by its mean and standard deviation over the training set. Turning a tank must not change this normalisation. So values of the same distance between the driven and the sensed pair share one mean and one deviation. Over many tanks they are equal by symmetry; over a finite set they are not, so we average them. The lesson below turns a hundred tanks by seven electrodes: only with shared statistics the mean square of their normalised voltages remains 1. Voltages that this library simulates are normalised by the statistics of its simulator, recorded ones by the published statistics. So a network that was trained on the one can read the other, and no true image of a recorded tank is needed.
 
 # %%
 #| export
@@ -174,16 +172,10 @@ class SimulatedTanks:
 
 
 @lru_cache(maxsize=4)  # a run and its figures use the same ones
-def simulated_tanks(
-    name: str,  # "train", "val" or "test"
-    count: int,
-    seed: int,
-    size: int,
-    **how: Any,  # as for `simulate`: fine, noise, gains
-) -> SimulatedTanks:
-    "Simulate a split of a data set."
-    voltages, _ = tank.simulate(count, seed, size, **how)
-    return SimulatedTanks(name, voltages, tank.sample_shapes(count, seed), size)
+def simulated_tanks(name: str, count: int, seed: int, size: int, **how: Any) -> SimulatedTanks:
+    "Simulate a split of a data set; `how` is that of `simulate`: fine, noise, gains."
+    voltages, _ = simulate(count, seed, size, **how)
+    return SimulatedTanks(name, voltages, sample_shapes(count, seed), size)
 
 
 # %%
@@ -197,9 +189,7 @@ for axis, way in zip(axes, range(0, 32, 4), strict=True):
 # %% [markdown]
 # ## Files
 #
-# The published sets have an npz file for each sample: `ys` the 208 voltage differences, `xs` the true image of 128 by 128, and two classical reconstructions. The folders are `train`, `valid` and `test`, with `mean.pth` and `std.pth` beside them; `test2017` and `test2023` are recordings of real tanks. Their voltages are divided by a factor that was published with each of them, which brings them to the unit of the simulations.
-#
-# A data set may be larger than the memory, so a sample is read when it is needed. An npz file may hold pickles, which can run code, so we read arrays of numbers only. An error is one line with the name of the file.
+# The published sets have an npz file for each sample: `ys` the 208 voltage differences, `xs` the true image of 128 by 128, and two classical reconstructions. The folders are `train`, `valid` and `test`, with `mean.pth` and `std.pth` beside them; `test2017` and `test2023` are recordings of real tanks. Their voltages are divided by a factor that was published with each of them, which brings them to the unit of the simulations. A data set may be larger than the memory, so a sample is read when it is needed. An npz file may hold pickles, which can run code, so we read arrays of numbers only. An error is one line with the name of the file.
 
 # %%
 #| export
@@ -290,9 +280,7 @@ class FolderTanks:
 
 def resize_images(images: Tensor, size: int) -> Tensor:  # [N,H,H] to [N,size,size]
     "Images of another size: means over areas if smaller, bilinear if larger."
-    if images.shape[-1] == size:
-        return images
-    mode = "area" if size < images.shape[-1] else "bilinear"
+    mode = "area" if size <= images.shape[-1] else "bilinear"
     return F.interpolate(images[:, None], size=(size, size), mode=mode)[:, 0]
 
 
@@ -313,14 +301,10 @@ _FITS = 0.5  # correlation of voltages with their images; real tanks: 0.96
 _LEVELS = 30.0  # times that voltages may be larger or smaller than promised
 
 
-def check_voltages(
-    voltages: Tensor,  # [N,208]
-    where: object,
-    stats: Stats | None = None,  # whose size they must have; None: that is not known
-) -> None:
-    "Raise UserError if voltages are in another order, or not of the size that is promised."
-    shown = tank.tank_map(voltages.double())
-    symmetry = tank.correlation(shown.flatten(1), shown.mT.flatten(1)).nanmedian()
+def check_voltages(voltages: Tensor, where: object, stats: Stats | None = None) -> None:
+    "Raise UserError if voltages [N,208] are in another order, or not of the size of `stats`."
+    shown = tank_map(voltages.double())
+    symmetry = correlation(shown.flatten(1), shown.mT.flatten(1)).nanmedian()
     if symmetry < _SYMMETRY:
         raise UserError(
             f"{where}: the 208 voltages are in another order (exchanging driven and sensed pairs "
@@ -451,9 +435,38 @@ def describe_folder(folder: Path) -> str:
 
 
 # %% [markdown]
+# ## A data set on disk
+#
+# `write_tanks` writes simulated tanks in the published layout, for other programs and for `mshnet train --task eit --dataset-dir`. Sample i depends only on the seed and on i.
+
+# %%
+#| export
+def write_tanks(folder: Path, counts: dict[str, int], seed: int = 0, **how: float) -> None:
+    "Write so many tanks of each split, as published; UserError if the folder holds something else."
+    claim(folder, "tanks.json", {"simulated tanks": {"seed": seed, **how}})
+    training, blocks = [], [(part, i) for part, n in counts.items() for i in range(0, n, 32)]
+    for part, first in bar(blocks, len(blocks), "write"):
+        make_folder(folder / PARTS[part])
+        count, fine = min(32, counts[part] - first), part != "train"
+        made = simulate(count, _SEEDS.get(part, seed), 128, fine, first=first, **how)
+        training += [] if fine else [made[0]]
+        for row, (ys, xs) in enumerate(zip(*made, strict=True), first):
+            write_arrays(folder / PARTS[part] / f"{row:06d}.npz", ys=ys[:, None], xs=xs)
+    Stats.of(torch.cat(training)).save(folder)
+
+
+# %%
+with TemporaryDirectory() as tmp:
+    write_tanks(Path(tmp), {"train": 3, "test": 2})
+    opened: FolderTanks = open_folder(Path(tmp), "test", 32)
+    print(describe_folder(Path(tmp)))
+    print(resize_images(torch.tensor(read_npz(opened.files[0])["xs"])[None], 32).shape)
+
+
+# %% [markdown]
 # ## Measurements alone
 #
-# To predict, voltages are enough: an npz file with `ys`, of one or of many measurements, or a table as text, one measurement in each row. A file in a data set has the scale and the statistics of its set. The unit of any other file is unknown: if its voltages are far from the usual size, we divide them by one factor and report it.
+# To predict, voltages are enough: an npz file with `ys`, of one or of many measurements, or a table as text, one measurement in each row. Its first line may be names or numbers of the columns. A file in a data set has the scale and the statistics of its set. The unit of any other file is unknown: if its voltages are far from the usual size, we divide them by one factor and report it. This factor would make all other images empty if one row were much larger, so such a file is refused.
 
 # %%
 #| export
@@ -477,71 +490,59 @@ class _Measurements:
 
 def read_measurements(path: Path) -> _Measurements:
     "The measurements in an npz, CSV or text file; UserError if a row is not 208 numbers."
-    values = read_npz(path, ["ys"])["ys"] if path.suffix == ".npz" else _table(path)
-    if values.ndim < 2 or values.shape[1:] == (1,):  # one measurement, as a row or a column
+    values = read_npz(path, ["ys"])["ys"] if path.suffix.lower() == ".npz" else _table(path)
+    if values.size == VALUES or values.shape[1:] in ((), (1,)):  # one measurement
         values = values.reshape(1, -1)
     if not values.size:
         raise UserError(f"{path}: holds no voltages")
+    if len(values) == VALUES != values[0].size:
+        raise UserError(f"{path}: a column is a measurement; transpose it, so that a row is one")
     found = [_checked_voltages(row, f"{path}, row {i}") for i, row in enumerate(values)]
     names = [path.stem] if len(found) == 1 else [f"{path.stem}_{i}" for i in range(len(found))]
-    voltages = torch.stack(found)
+    voltages, stats, note = torch.stack(found), Stats.known("published"), ""
     check_voltages(voltages, path)
     folder = path.resolve().parent
+    squares = (voltages / stats.size()).square()
+    level, rows = squares.mean().sqrt(), squares.mean(1).sqrt()
     if part := next((part for part, name in PARTS.items() if name == folder.name), ""):
-        scaled = voltages / SCALES.get(folder.name, 1.0)
-        return _Measurements(names, scaled, _stats_of(folder.parent, part))
-    stats = Stats.known("published")
-    level = (voltages / stats.size()).square().mean().sqrt()
-    if 0.2 < level < 5 or not level > 0:
-        return _Measurements(names, voltages, stats)
-    note = f"{path}: voltages divided by {level:.3g}, to the size of the training's"
-    return _Measurements(names, voltages / level, stats, note)
+        voltages, stats = voltages / SCALES.get(folder.name, 1.0), _stats_of(folder.parent, part)
+    elif level > 0 and not 0.2 < level < 5:
+        if (ratio := rows.max() / rows[rows > 0].median()) > _LEVELS:
+            why = f"{ratio:.3g} times as large as in most rows; correct it, or save it separately"
+            raise UserError(f"{path}, row {rows.argmax()}: the voltages are {why}")
+        note = f"{path}: voltages divided by {level:.3g}, to the size of the training's"
+        voltages = voltages / level
+    return _Measurements(names, voltages, stats, note)
+
+
+_MISSING = re.compile(r"(?<![^\s,;])(#?N/?A|null|none|-+|#[A-Z]+(/0)?!)(?![^\s,;])", re.I)
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?|nan|[-+]?inf", re.I)
+_DECIMAL = re.compile(r"[-+]?\d+(,\d+)?(e[-+]?\d+)?|nan", re.I)  # a number without a point
 
 
 def _table(path: Path) -> np.ndarray:  # [rows,numbers]
     "The numbers in a text; commas, semicolons, tabs or spaces between them, perhaps a heading."
-    text = read_text(path, "table of voltages").replace(",", " ").replace(";", " ")
-    lines = [line for line in text.splitlines() if line.strip()]
-    if lines and re.match(r"\s*[^\s\d+.-]", lines[0]):  # names of columns
+    text = read_text(path, "table of voltages").replace("\u2212", "-").replace('"', " ")
+    lines = [x for x in _MISSING.sub("nan", text).splitlines() if x.strip()[:1] not in ("", "#")]
+    rows = (line.replace(";", " ").split() for line in lines[1:] or lines)
+    if all(len(row) > 1 and all(map(_DECIMAL.fullmatch, row)) for row in rows):  # 1,5;2,5
+        lines = [line.replace(",", ".") for line in lines]
+    if lines and _is_heading(lines[0]):
         lines = lines[1:]
     try:
-        return np.loadtxt(lines, ndmin=2) if lines else np.zeros((0, tank.VALUES))
+        lines = [re.sub("[,;]", " ", line) for line in lines]
+        return np.loadtxt(lines, ndmin=2) if lines else np.zeros((0, VALUES))
     except ValueError as error:
         raise UserError(f"{path}: not a table of numbers ({reason(error)})") from None
 
 
-# %% [markdown]
-# ## A data set on disk
-#
-# `write_tanks` writes simulated tanks in the published layout, for other programs and for `mshnet train --task eit --dataset-dir`. Sample i depends only on the seed and on i.
-
-# %%
-#| export
-def write_tanks(
-    folder: Path,
-    counts: dict[str, int],  # samples of each split: train, val, test
-    seed: int = 0,
-    **how: float,  # as for `simulate`: noise, gains
-) -> None:
-    "Write simulated tanks in the published layout; UserError if the folder holds something else."
-    claim(folder, "tanks.json", {"simulated tanks": {"seed": seed, **how}})
-    training, blocks = [], [(part, i) for part, n in counts.items() for i in range(0, n, 32)]
-    for part, first in bar(blocks, len(blocks), "write"):
-        make_folder(folder / PARTS[part])
-        count, fine = min(32, counts[part] - first), part != "train"
-        made = tank.simulate(count, _SEEDS.get(part, seed), 128, fine, first=first, **how)
-        training += [] if fine else [made[0]]
-        for row, (ys, xs) in enumerate(zip(*made, strict=True), first):
-            write_arrays(folder / PARTS[part] / f"{row:06d}.npz", ys=ys[:, None], xs=xs)
-    Stats.of(torch.cat(training)).save(folder)
-
-
-# %%
-with TemporaryDirectory() as tmp:
-    write_tanks(Path(tmp), {"train": 3, "test": 2})
-    opened: FolderTanks = open_folder(Path(tmp), "test", 32)
-    print(describe_folder(Path(tmp)))
-    print(resize_images(torch.tensor(read_npz(opened.files[0])["xs"])[None], 32).shape)
+def _is_heading(line: str) -> bool:
+    "Whether at least a quarter of its cells are names, or they count: 0, 1, 2 and so on."
+    sign = "[,;\t]" if re.search("[,;\t]", line) else " "
+    cells = [cell.split() for cell in re.split(sign, line) if cell.strip()]
+    numbers = [float(cell[0]) for cell in cells if all(map(_NUMBER.fullmatch, cell))]
+    counted = len(numbers) >= VALUES and set(np.diff(numbers)) == {1}
+    return counted or 4 * len(numbers) <= 3 * len(cells)
 
 # %% [markdown]
 # ## Questions

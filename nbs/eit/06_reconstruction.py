@@ -173,10 +173,8 @@ class Eit(Task):
         return super().protocol(data, scores) | {"size": self.config.size}
 
 
-# %% [markdown]
-# The tensors of a batch: four simulated tanks and a row of padding, with the noise of three samples in five steps each. (A real run has 2,048 tanks.)
-
 # %%
+# A batch: four simulated tanks and a row of padding, with the noise of 3 samples in 5 steps each.
 task = Eit(configure({"task": "eit", "preset": "quick", "tanks": 16, "samples": 3}))
 batch: EitBatch = task.batch(task.splits()["test"], [0, 1, 2, 3, -1], None)
 print({name: tuple(x.shape) for name, x in batch._asdict().items()})
@@ -210,7 +208,7 @@ def _fit_guesses(data: Any, config: EitConfig) -> Tensor:  # [hints, size * size
 # %% [markdown]
 # ## Scores
 #
-# The mean of the sampled images is scored, tank by tank, and the scores are averaged. CC, the correlation of the image with the true one, is the main score. We also count how often the true value lies within the standard deviation. The score line ends with the RMSE of an image of zeros (plain water), which any method must beat; the [guide](../guides/eit.ipynb) has the scores of classical methods. Real tanks are used only for scores.
+# The mean of the sampled images is scored, tank by tank, and the scores are averaged. CC, the correlation of the image with the true one, is the main score. We also count how often the true value lies within the standard deviation. The score line ends with the RMSE of an image of zeros (plain water), which any method must beat; the [guide](../guides/eit.ipynb) has the scores of classical methods. Real tanks are used only for scores. The lesson scores a fresh network, which adds nothing to its first guess. So all samples of a tank are equal, and the scores are those of the guess. Fitted to only sixteen tanks, it finds the inclusions, but its errors are still larger than those of an image of zeros.
 
 # %%
 #| export
@@ -241,9 +239,6 @@ class EitTally(RowTally):
         there = {k: [x for x in v if not math.isnan(x)] for k, v in columns.items()}
         return EitScores({k: sum(v) / len(v) if v else math.nan for k, v in there.items()})
 
-
-# %% [markdown]
-# A fresh network adds nothing to its first guess, so all samples of a tank are equal, and the scores are those of the guess. Fitted to only sixteen tanks, it finds the inclusions, but its errors are still larger than those of an image of zeros.
 
 # %%
 drawn = task.predict(task.model(), batch, "full").detach()
@@ -295,13 +290,8 @@ def _predict_tanks(
     return Written(folder, line, len(files) - len(read))
 
 
-def draw_tank(
-    title: str,
-    drawn: Tensor,  # [samples,S,S]
-    truth: Tensor | None = None,  # [S,S]
-    on: Any = None,  # a part of a larger figure; None: a new one
-) -> Any:  # the figure
-    "A row of images: the ground truth, the mean, one sample, and the standard deviation."
+def draw_tank(title: str, drawn: Tensor, truth: Tensor | None = None, on: Any = None) -> Any:
+    "Images [samples,S,S]: truth, mean, one of them and deviation; a figure, or `on` a part of one."
     shown = {} if truth is None else {"ground truth": truth}
     shown |= {"mean": drawn.mean(0), "one of them": drawn[0]}
     shown |= {"standard deviation": drawn.std(0, correction=0)}

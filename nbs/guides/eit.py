@@ -49,7 +49,7 @@ for row, name, images, truth in zip(axes, [1, 5], samples, batch.image, strict=T
 #
 # | you have | format |
 # |---|---|
-# | only measurements | a table (`.csv`, `.txt`) with 208 voltages in each row, one row per measurement; or an `.npz` file with `ys` |
+# | only measurements | a table (`.csv`, `.txt`) with 208 voltages in each row, one row per measurement, with or without a heading; or an `.npz` file with `ys` |
 # | a data set | folders `train`, `valid`, `test` with an `.npz` file for each tank (`ys`: the 208 voltages, `xs`: the true image); next to the folders `mean.pth` and `std.pth` |
 # | recordings of real tanks | the same files in a folder `test2017` (UEF 2017) or `test2023` (KTC 2023) |
 #
@@ -69,11 +69,13 @@ for row, name, images, truth in zip(axes, [1, 5], samples, batch.image, strict=T
 # | message | cause | what to do |
 # |---|---|---|
 # | `... voltages; a measurement of 16 electrodes has ...` | not 208 values | measure with 16 electrodes, adjacent drive and adjacent sense, and leave out the three sensed pairs that carry current ([order](../eit/02_tanks.ipynb)) |
-# | `a voltage is NaN, infinite or not a number` | a damaged file, or a broken electrode | leave out the file, or measure again; one missing voltage cannot be left out |
+# | `a voltage is NaN, above 1e10 or not a number` | a damaged file, or a broken electrode | leave out the file, or measure again; one missing voltage cannot be left out |
 # | `the 208 voltages are in another order` | reciprocity is violated: swapping drive and sense pairs must not change a voltage | sort the voltages as the message says |
 # | `the electrodes are counted in another order` | the voltages fit the images only if the tank is turned or mirrored | turn the images or reorder the voltages as the message says |
 # | `the sign of the voltages is reversed` | `ys` is plain water minus the measurement | change the sign of `ys` |
-# | `fit the images in no orientation` | `xs` has labels 0, 1, 2, or belongs to other voltages | save the change of the conductivity: -1, 0, 1 |
+# | `xs is up to ...` | `xs` has labels 0, 1, 2, another scale, or NaN | save the change of the conductivity: -1, 0, 1 |
+# | `fit the images in no orientation` | `xs` belongs to other voltages | find the images that were measured |
+# | `... times as large as in most rows` | a row in another unit, or a wrong value; one factor for all rows would make the other images empty | correct the row, or save it in a file of its own |
 # | `the voltages are ... times what mean.pth and std.pth promise` | `mean.pth` and `std.pth` of other data, or voltages in a different unit | copy the files of this set, or convert the voltages |
 # | `data=... needs dataset_dir` | real tanks need their files | pass `--dataset-dir DIR` |
 # | `refused, it would run code when loaded` | a file with a pickle | save arrays of numbers only |

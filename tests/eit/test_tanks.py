@@ -77,8 +77,7 @@ def test_a_written_set_is_read_back(written):
         assert torch.equal(ys, voltages[i]) and torch.equal(xs, images[i])
     with np.load(written / "train/000000.npz") as file:
         shapes = {name: (file[name].shape, file[name].dtype.name) for name in file}
-    picture = ((128, 128), "float32")
-    assert shapes == {"ys": ((208, 1), "float32"), "xs": picture}
+    assert shapes == {"ys": ((208, 1), "float32"), "xs": ((128, 128), "float32")}
     torch.testing.assert_close(Stats.read(written).std, Stats.of(voltages).std)
     mean = torch.load(written / "mean.pth", weights_only=True)
     assert (mean.shape, mean.dtype) == ((1, 16, 13), torch.float32)
@@ -109,8 +108,7 @@ def test_turned_pairs_fit_each_other(written):
         (v1, x1), (v2, x2) = files.pair(1, way), drawn.pair(1, way)
         assert torch.equal(v1, v2) and float((x1 - x2).abs().mean()) < 0.01
         assert float((x1 - files.pair(1)[1]).abs().mean()) > 0.01
-    want = render_images(drawn.shapes[1:2], 64)[0]
-    assert torch.equal(drawn.pair(1)[1], want)
+    assert torch.equal(drawn.pair(1)[1], render_images(drawn.shapes[1:2], 64)[0])
 
 
 def test_parts_of_a_run(written, real, tmp_path):
@@ -255,15 +253,20 @@ def test_measurements_alone(tmp_path):
     "npz of one or many, tables with commas, semicolons or tabs, a row, a column, a heading."
     voltages = simulate(3, 4, 8)[0]
     np.savez(tmp_path / "one.npz", ys=voltages[0][:, None])
+    np.savez(tmp_path / "one map.npz", ys=voltages[0].view(16, 13))
     np.savez(tmp_path / "many.npz", ys=voltages[:, :, None])
+    (tmp_path / "many.npz").rename(tmp_path / "MANY.NPZ")
     for name, sign in (("a.csv", ","), ("b.csv", ";"), ("c.txt", "\t"), ("d.txt", " ")):
         np.savetxt(tmp_path / name, voltages, delimiter=sign)
-        torch.testing.assert_close(read_measurements(tmp_path / name).voltages, voltages)
-    np.savetxt(tmp_path / "column.csv", voltages[0])
-    heading = ",".join(f"v{i}" for i in range(208))
-    np.savetxt(tmp_path / "head.csv", voltages, delimiter=",", header=heading, comments="")
-    for name, count in (("one.npz", 1), ("many.npz", 3), ("column.csv", 1), ("head.csv", 3)):
-        found = read_measurements(tmp_path / name)
+    np.savetxt(tmp_path / "one column.csv", voltages[0])
+    text = (tmp_path / "b.csv").read_text()
+    for i, (old, new) in enumerate(((".", ","), ("-", "\u2212"), (";", '";"'))):
+        (tmp_path / f"{i}.csv").write_text(text.replace(old, new), encoding="utf-8")
+    for name in ("v{}", "{}", "{}.0", "voltage {}", "0-{}"):
+        heading = ",".join(name.format(i) for i in range(208))
+        np.savetxt(tmp_path / f"{name}.csv", voltages, delimiter=",", header=heading, comments="")
+    for path in tmp_path.iterdir():
+        found, count = read_measurements(path), 1 if path.name.startswith("one") else 3
         torch.testing.assert_close(found.voltages, voltages[:count])
         assert len(found.names) == count and not found.note
     for unit in (1e4, 1e-4):
@@ -292,16 +295,18 @@ def test_statistics_of_another_unit_are_noticed_either_way():
     "Voltages that are too small differ from the mean by as much as ones of the right size."
     voltages, stats = simulate(3, 4, 8)[0], Stats.known("simulated")
     check_voltages(voltages, "mine", stats)
-    for unit in (1e4, 1e-4):
+    for unit, power in ((1e4, 1), (1e-4, 1), (1, 2)):  # variances
         with pytest.raises(UserError, match="the voltages have another unit"):
-            check_voltages(unit * voltages, "mine", stats)
-    with pytest.raises(UserError, match="the voltages have another unit"):
-        check_voltages(voltages, "mine", Stats(stats.mean, stats.std**2))  # variances
+            check_voltages(unit * voltages, "mine", Stats(stats.mean, stats.std**power))
 
 
+ONES = ",".join(["1"] * 207)
 TABLES = {
-    ",".join(["1"] * 207): "row 0: 207 voltages",
-    ",".join(["1"] * 207 + ["nan"]): "NaN, infinite",
+    ONES: "row 0: 207 voltages",
+    **{f"{x},{ONES}\n1,{ONES}": "row 0: .* above 1e10" for x in ("nan", "NA", "#N/A", "1e300")},
+    f"x,{ONES}\n1,{ONES}": "not a table of numbers .*could not convert string 'x'",
+    "\n".join([f"1,{ONES}"] * 2 + [f"1,{ONES}".replace("1", "1e8")]): r"row 2: .* 1e\+08 times",
+    "1,2\n" * 208: "transpose it",
     "1,2\n3,x,4\n": "not a table of numbers .*changed from 2 to 3",
     "a,b\n1,2\n3,x\n": "not a table of numbers .*could not convert string 'x'",
     "": "holds no voltages",
