@@ -126,8 +126,8 @@ class SimulatedTanks:
 @lru_cache(maxsize=4)  # a run and its figures use the same ones
 def simulated_tanks(name: str, count: int, seed: int, size: int, **how: Any) -> SimulatedTanks:
     "Simulate a split of a data set; `how` is that of `simulate`: fine, noise, gains."
-    voltages, _ = simulate(count, seed, size, **how)
-    return SimulatedTanks(name, voltages, sample_shapes(count, seed), size)
+    voltages, _ = tank.simulate(count, seed, size, **how)
+    return SimulatedTanks(name, voltages, tank.sample_shapes(count, seed), size)
 
 # %% ../../nbs/eit/02_tanks.ipynb #read_npz
 PARTS = {"train": "train", "val": "valid", "test": "test", "uef2017": "test2017"}
@@ -156,7 +156,7 @@ def _checked_voltages(values: np.ndarray, where: object) -> Tensor:  # [208] flo
         )
     if values.dtype.kind not in "fiu" or not (np.abs(values.astype(float)) < 1e10).all():
         raise UserError(f"{where}: a voltage is NaN, above 1e10 or not a number")
-    return torch.from_numpy(values.astype(np.float32).reshape(VALUES))
+    return torch.from_numpy(values.astype(np.float32).reshape(tank.VALUES))
 
 
 @dataclass(frozen=True)
@@ -229,8 +229,8 @@ _LEVELS = 30.0  # times that voltages may be larger or smaller than promised
 
 def check_voltages(voltages: Tensor, where: object, stats: Stats | None = None) -> None:
     "Raise UserError if voltages [N,208] are in another order, or not of the size of `stats`."
-    shown = tank_map(voltages.double())
-    symmetry = correlation(shown.flatten(1), shown.mT.flatten(1)).nanmedian()
+    shown = tank.tank_map(voltages.double())
+    symmetry = tank.correlation(shown.flatten(1), shown.mT.flatten(1)).nanmedian()
     if symmetry < _SYMMETRY:
         raise UserError(
             f"{where}: the 208 voltages are in another order (exchanging driven and sensed pairs "
@@ -338,7 +338,7 @@ def describe_folder(folder: Path) -> str:
     lines = ["correlation: of voltages with those computed from the images"]
     for part in parts or ["train"]:
         found = open_folder(folder, part, 64, whole=True)
-        fit = orientation(*_a_few(found))[:, 0].nanmedian()
+        fit = tank.orientation(*_a_few(found))[:, 0].nanmedian()
         lines.append(f"{PARTS[part]}: {counted(len(found), 'tank')}, correlation {fit:.3f}")
     return "\n".join(lines)
 
@@ -350,7 +350,7 @@ def write_tanks(folder: Path, counts: dict[str, int], seed: int = 0, **how: floa
     for part, first in bar(blocks, len(blocks), "write"):
         make_folder(folder / PARTS[part])
         count, fine = min(32, counts[part] - first), part != "train"
-        made = simulate(count, _SEEDS.get(part, seed), 128, fine, first=first, **how)
+        made = tank.simulate(count, _SEEDS.get(part, seed), 128, fine, first=first, **how)
         training += [] if fine else [made[0]]
         for row, (ys, xs) in enumerate(zip(*made, strict=True), first):
             write_arrays(folder / PARTS[part] / f"{row:06d}.npz", ys=ys[:, None], xs=xs)
@@ -378,11 +378,11 @@ class _Measurements:
 def read_measurements(path: Path) -> _Measurements:
     "The measurements in an npz, CSV or text file; UserError if a row is not 208 numbers."
     values = read_npz(path, ["ys"])["ys"] if path.suffix.lower() == ".npz" else _table(path)
-    if values.size == VALUES or values.shape[1:] in ((), (1,)):  # one measurement
+    if values.size == tank.VALUES or values.shape[1:] in ((), (1,)):  # one measurement
         values = values.reshape(1, -1)
     if not values.size:
         raise UserError(f"{path}: holds no voltages")
-    if len(values) == VALUES != values[0].size:
+    if len(values) == tank.VALUES != values[0].size:
         raise UserError(f"{path}: a column is a measurement; transpose it, so that a row is one")
     found = [_checked_voltages(row, f"{path}, row {i}") for i, row in enumerate(values)]
     names = [path.stem] if len(found) == 1 else [f"{path.stem}_{i}" for i in range(len(found))]
@@ -418,7 +418,7 @@ def _table(path: Path) -> np.ndarray:  # [rows,numbers]
         lines = lines[1:]
     try:
         lines = [re.sub("[,;]", " ", line) for line in lines]
-        return np.loadtxt(lines, ndmin=2) if lines else np.zeros((0, VALUES))
+        return np.loadtxt(lines, ndmin=2) if lines else np.zeros((0, tank.VALUES))
     except ValueError as error:
         raise UserError(f"{path}: not a table of numbers ({reason(error)})") from None
 
@@ -428,5 +428,5 @@ def _is_heading(line: str) -> bool:
     sign = "[,;\t]" if re.search("[,;\t]", line) else " "
     cells = [cell.split() for cell in re.split(sign, line) if cell.strip()]
     numbers = [float(cell[0]) for cell in cells if all(map(_NUMBER.fullmatch, cell))]
-    counted = len(numbers) >= VALUES and set(np.diff(numbers)) == {1}
+    counted = len(numbers) >= tank.VALUES and set(np.diff(numbers)) == {1}
     return counted or 4 * len(numbers) <= 3 * len(cells)
