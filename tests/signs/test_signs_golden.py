@@ -147,10 +147,8 @@ def test_beams_find_the_most_probable_sentence():
     cases = GOLDEN.listed("ctc.json")
     rows = [arr(f"ctc{i}", (5, 3), 1.5).log_softmax(1) for i in range(len(cases))]
     for width, exact in ((64, 20), (8, 20), (2, 14)):
-        found = [
-            beam_search(x.numpy(), width) == c["best"] for x, c in zip(rows, cases, strict=True)
-        ]
-        assert sum(found) == exact
+        found = [beam_search(x.numpy(), width) for x in rows]
+        assert sum(f == c["best"] for f, c in zip(found, cases, strict=True)) == exact
     for x, case in zip(rows, cases, strict=True):
         assert greedy(x.numpy()) == case["greedy"]
         loss = ctc_loss(x[None], *(torch.tensor(v) for v in ([5], [[1, 2]], [2])))

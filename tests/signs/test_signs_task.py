@@ -271,8 +271,6 @@ def test_simulated_videos_are_learnt_through_the_reader(tmp_path):
 @pytest.mark.nightly
 def test_real_sentences_are_learnt(tmp_path):
     "60 of the 200 epochs are enough to read most glosses of the real test sentences."
-    config = SignsConfig(
-        dataset_dir=str(data_folder("boston104")), epochs=60, eval_every=60, device="cpu",
-        output_dir=str(tmp_path / "run"),
-    )  # fmt: skip
+    where = {"dataset_dir": str(data_folder("boston104")), "output_dir": str(tmp_path / "run")}
+    config = SignsConfig(epochs=60, eval_every=60, device="cpu", **where)
     assert train(config).scores["scores"]["wer"] < 0.5
