@@ -286,8 +286,7 @@ def _predict_recordings(
     some = read_each(files, read)
     for (row, _), found in predict_each(task, model, some, _as_frames, on, batch_size):
         curves.append(found["evidence"].softmax(-1))
-        spikes = {"spikes": int(found["spikes"].sum())}
-        rows.append(row | _answer(curves[-1], task.config) | spikes)
+        rows.append(row | _answer(curves[-1], task.config) | {"spikes": int(found["spikes"].sum())})
     _write_answers(folder, rows, torch.stack(curves), task.config)
     return Written(folder, counted(len(rows), "recording"), len(files) - len(rows))
 

@@ -97,11 +97,9 @@ class Recording:
         where: object,  # the file, for the error line
     ) -> "Recording":
         "Make a recording; UserError if an event is impossible."
-        x, y, t, p = (np.asarray(column) for column in columns)
+        x, y, t, p = map(np.ravel, columns)  # MATLAB's columns are [1,N] or [N,1]
         if len({len(x), len(y), len(t), len(p)}) != 1:
-            raise UserError(
-                f"{where}: its columns have {len(x)}, {len(y)}, {len(t)}, {len(p)} rows"
-            )
+            raise UserError(f"{where}: has {len(x)} x, {len(y)} y, {len(t)} t and {len(p)} p")
         if not len(x):
             raise UserError(f"{where}: holds no event; leave it out")
         found = np.unique(p).tolist()
@@ -208,7 +206,7 @@ for axis, shown in zip(axes, (both, denoise(both)), strict=True):
 # | format | data set | an event |
 # |---|---|---|
 # | `.bin` | N-MNIST | 5 bytes: x, y, polarity (1 bit), time (23 bits) |
-# | `.aedat` 2.0 | CIFAR10-DVS | 8 bytes, big-endian: address (polarity, x, y), time |
+# | `.aedat` 2.0 of a DVS128 | CIFAR10-DVS | 8 bytes, big-endian: address (polarity, x, y), time |
 # | `.npy` | DVS128 Gesture as tonic stores it | a row: x, y, polarity, time in milliseconds |
 # | `.npz` | any, such as N-TIDIGITS | arrays x, y, t (whole microseconds), p |
 #
@@ -234,13 +232,15 @@ def _read_aedat(path: Path) -> Columns:
     if not data.startswith(b"#!AER-DAT2"):
         raise ValueError("it does not begin with #!AER-DAT2; the guide converts versions 3 and 4")
     start = len(re.match(rb"(#[^\n]*\n)*", data)[0])  # type: ignore[index]
-    words = np.frombuffer(data[start : start + (len(data) - start) // 8 * 8], ">u4")
-    address, time = words[::2].astype(np.int64), words[1::2].astype(np.int64)
+    words = np.frombuffer(data[start : len(data) - (len(data) - start) % 8], ">u4").reshape(-1, 2)
+    if (words[:, 0] >> 16).any():
+        raise ValueError("its addresses are of another camera than DVS128; convert it to npz")
+    address, time = words[words[:, 0] < 1 << 15].astype(np.int64).T  # others: of no pixel
     return 127 - (address >> 8 & 127), 127 - (address >> 1 & 127), time, 1 - (address & 1)
 
 
 # %% [markdown]
-# Arrays are read without pickles, which could run code. An npz file does not name the unit of its times. A sample of the public sets lasts between a tenth of a second and some seconds. So if a recording of many events lasts less than 20 milliseconds or more than 100 seconds, its times have a different unit. We reject it, because all of its events would be in the first bin, or hardly any in the window.
+# Arrays are read without pickles, which could run code. They do not name the unit of their times. A sample of the public sets lasts between a tenth of a second and some seconds. So if a recording of at least 100 events lasts less than 20 milliseconds or more than 100 seconds, its times have a different unit. We reject it, because all of its events would be in the first bin, or hardly any in the window.
 
 # %%
 #| export
@@ -250,22 +250,24 @@ _MANY, _SHORT, _LONG = 100, 20_000, 100_000_000  # events; microseconds
 def _read_arrays(path: Path) -> Columns:
     "The events of an npz file, or of an npy file of tonic (x, y, polarity, milliseconds)."
     found: Any = np.load(path, allow_pickle=False)
-    if path.suffix.lower() == ".npy":
+    if isinstance(found, np.ndarray):
         if found.ndim != 2 or found.shape[1] != 4:
             raise ValueError(f"its shape is {found.shape}, not [N,4]")
-        return found[:, 0], found[:, 1], 1000 * found[:, 3].astype(np.int64), found[:, 2]
-    with found as file:
-        if missing := [name for name in "xytp" if name not in file]:
-            raise ValueError(f"it holds no array {missing[0]!r}, but {', '.join(file)}")
-        x, y, t, p = (file[name] for name in "xytp")
-    span = int(t[-1]) - int(t[0]) if len(t) >= _MANY else _SHORT
-    if (t != t.astype(np.int64)).any() or not _SHORT <= span <= _LONG:
-        raise UserError(
-            f"{path}: {len(t)} events at times from {t[0]:g} to {t[-1]:g}, which cannot be whole "
-            "microseconds; multiply seconds by 1,000,000 or milliseconds by 1,000, divide "
-            "nanoseconds by 1,000"
+        x, y, p, t = found.T
+        micro, unit = (1000 * t.astype(float)).round(), "milliseconds"
+    else:
+        with found as file:
+            if missing := [name for name in "xytp" if name not in file]:
+                raise ValueError(f"it holds no array {missing[0]!r}, but {', '.join(file)}")
+            x, y, t, p = (np.ravel(file[name]) for name in "xytp")
+        micro, unit = t, "whole microseconds"
+    span = int(micro[-1]) - int(micro[0]) if len(t) >= _MANY else _SHORT
+    if (micro != micro.astype(np.int64)).any() or not _SHORT <= span <= _LONG:
+        raise ValueError(
+            f"{len(t)} events at times from {t[0]:g} to {t[-1]:g}, which cannot be {unit}; "
+            "convert them: 1 s is 1,000 ms, 1,000,000 us, or 1,000,000,000 ns"
         )
-    return x, y, t, p
+    return x, y, micro, p
 
 
 _READERS: dict[str, Callable[[Path], Columns]] = {
@@ -287,10 +289,9 @@ def read_recording(
         raise UserError(f"{path}: unknown format of events (there are {', '.join(_READERS)})")
     try:
         columns = _READERS[kind](path)
-    except UserError:
-        raise
     except Exception as error:  # of zip files, headers, arrays: each library has its own
-        raise UserError(f"{path}: not a readable recording ({reason(error)})") from None
+        why = "no array of numbers" if "pickle" in str(error) else reason(error)
+        raise UserError(f"{path}: not a readable recording ({why})") from None
     return Recording.checked(columns, shape, path)
 
 
@@ -339,11 +340,10 @@ def _in_classes(folder: Path, dataset: str) -> list[_Entry]:
 
 def _find_folders(root: Path, dataset: str) -> dict[str, list[_Entry]]:
     "Folders Train and Test (or train and test) with a folder for each class."
-    found = {}
-    for part in ("train", "test"):
-        there = [p for p in (root / part.title(), root / part) if p.is_dir()]
-        found[part] = _in_classes(there[0], dataset) if there else []
-    return found
+    return {
+        part: _in_classes(root / part.title(), dataset) or _in_classes(root / part, dataset)
+        for part in ("train", "test")
+    }
 
 
 def _find_gestures(root: Path, dataset: str) -> dict[str, list[_Entry]]:
@@ -366,7 +366,8 @@ def _find_things(root: Path, dataset: str) -> dict[str, list[_Entry]]:
 def find_recordings(folder: Path, dataset: str) -> dict[str, list[_Entry]]:  # train and test
     "The recordings of a data set, perhaps in a folder of tonic's name; UserError if none."
     if not folder.is_dir():
-        raise UserError(f"{folder}: there is no such folder")
+        what = "is a file; unpack it" if folder.is_file() else "there is no such folder"
+        raise UserError(f"{folder}: {what}")
     own = {"dvsgesture": _find_gestures, "cifar10dvs": _find_things}.get(dataset, _find_folders)
     tonic = {"nmnist": "NMNIST", "dvsgesture": "DVSGesture", "cifar10dvs": "CIFAR10DVS"}
     name = tonic.get(dataset, dataset)
@@ -463,7 +464,7 @@ def read_frames(
     gone = ("", "", "")  # a file that is not there is reported when it is read
     stamps = [(entry, stamp(entry.path) or gone) for entry in entries]
     lines = [f"{e.name} {e.label} {size} {time}" for e, (size, time, _) in stamps]
-    file = cache / f"{_mark(how, *lines)}.frames"
+    file = cache / f"{_mark(how, 'version 2', *lines)}.frames"  # changes with what is refused
     if not file.exists():
         make_folder(cache)
         with cannot_be_written(file), replacing(file, durable=False) as out:

@@ -61,7 +61,7 @@ for i, step in enumerate((1, 7, 12)):
 # |---|---|---|
 # | `... is outside of the sensor, which has ... pixels; ...` | a damaged file, or a wrong `--dataset` | pass the right `--dataset`; leave out damaged files |
 # | `...: times fall, from ... to ... microseconds at event ...; ...` | files that were joined or sorted by pixel | sort the events by time, or leave the file out |
-# | `...: ... events at times from ... to ..., which cannot be whole microseconds; ...` | times in seconds, milliseconds or nanoseconds | save whole microseconds |
+# | `...: not a readable recording (... events at times from ... to ..., which cannot be ...` | times in another unit | save whole microseconds in an npz file |
 # | `...: the polarities are ...; use 1 for brighter, ...` | polarities such as 1 and 2 | save 1 and 0 |
 # | `...: holds no event; leave it out` | an empty recording | remove it |
 # | `...: holds no recordings of ... in train/<class> and test/<class>...` | a folder of another data set, or another layout | pass its `--dataset`, or arrange the files in this way |

@@ -266,10 +266,8 @@ def test_the_scan_is_the_loop(steps):
     want, have = torch.stack(found), scan(a, b)
     assert (want - have).abs().max() < 1e-5
     weight = torch.randn(steps, 2, 5)
-    pairs = zip(
-        *(torch.autograd.grad((x * weight).sum(), [a, b]) for x in (want, have)), strict=True
-    )
-    assert all((one - other).abs().max() < 1e-5 * steps for one, other in pairs)
+    grads = [torch.autograd.grad((x * weight).sum(), [a, b]) for x in (want, have)]
+    assert all((g - h).abs().max() < 1e-5 * steps for g, h in zip(*grads, strict=True))
 
 
 def test_half_precision_computes_the_recurrences_in_float32():
@@ -310,11 +308,8 @@ def test_simulated_digits_are_recognised(tmp_path):
 @pytest.mark.nightly
 def test_real_digits_are_recognised_better_than_without_a_network(tmp_path):
     "On held-out training recordings, in 8 of the 20 epochs; the test list is not touched."
-    folder = data_folder("nmnist-small")
-    config = EventsConfig(
-        dataset_dir=str(folder), choose="val", epochs=8, device="cpu",
-        output_dir=str(tmp_path / "run"),
-    )  # fmt: skip
+    where = {"dataset_dir": str(data_folder("nmnist-small")), "output_dir": str(tmp_path / "run")}
+    config = EventsConfig(choose="val", epochs=8, device="cpu", **where)
     task = Events(config)
     parts = task.splits(["train"])
     task.splits = lambda names=(): {**parts, "test": parts["val"]}

@@ -1,5 +1,7 @@
 "Files of event cameras: formats, folders, bins, noise, and what is refused."
 
+import itertools
+
 import numpy as np
 import pytest
 from conftest import data_folder
@@ -87,7 +89,8 @@ def aedat2(recording):
     "The bytes of a CIFAR10-DVS file: an address whose x and y are mirrored and exchanged."
     address = (127 - recording.x) << 8 | (127 - recording.y) << 1 | (1 - recording.p)
     words = np.stack([address, recording.t], 1).astype(">u4")
-    return b"#!AER-DAT2.0\r\n# made\r\n" + words.tobytes()
+    outside = b"\0\0\x80\0\0\0\0\0"  # an external event: it has no pixel
+    return b"#!AER-DAT2.0\r\n# made\r\n" + outside + words.tobytes()
 
 
 def test_every_format_gives_the_events(tmp_path):
@@ -95,9 +98,10 @@ def test_every_format_gives_the_events(tmp_path):
     small, large = made(), made(shape=(2, 128, 128), milliseconds=2000)
     (tmp_path / "a.bin").write_bytes(bin_bytes(small))
     (tmp_path / "b.aedat").write_bytes(aedat2(large))
-    np.savez(tmp_path / "d.npz", x=large.x, y=large.y, t=large.t, p=large.p)
+    for name, shape in (("d.npz", -1), ("e.npz", (1, -1)), ("f.npz", (-1, 1))):  # two of MATLAB
+        np.savez(tmp_path / name, **{n: getattr(large, n).reshape(shape) for n in "xytp"})
     assert same(read_recording(tmp_path / "a.bin", EYE), small)
-    for name in ("b.aedat", "d.npz"):
+    for name in ("b.aedat", "d.npz", "e.npz", "f.npz"):
         assert same(read_recording(tmp_path / name, large.shape), large), name
     table = np.stack([large.x, large.y, large.p, large.t // 1000], 1)
     np.save(tmp_path / "3.npy", table)
@@ -105,26 +109,28 @@ def test_every_format_gives_the_events(tmp_path):
     np.testing.assert_array_equal(found.t, large.t // 1000 * 1000)
 
 
-PLAIN = {"x": [3, 4], "y": [5, 6], "t": [0, 9], "p": [0, 1]}
-
-
 def written(path, **columns):
-    "An npz recording of 200 random events, with other columns."
+    "A recording of 200 random events, with other columns."
     some = made(200)
-    np.savez(path, **{name: getattr(some, name) for name in "xytp"} | columns)
+    columns = {name: getattr(some, name) for name in "xytp"} | columns
+    if path.suffix == ".npz":
+        np.savez(path, **columns)
+    else:
+        np.save(path, np.stack([columns[name] for name in "xypt"], 1))
     return some
 
 
-@pytest.mark.parametrize("per_microsecond", [1e-6, 1e-3, 1000])
-def test_times_in_another_unit_are_refused(tmp_path, per_microsecond):
+@pytest.mark.parametrize(
+    ("name", "unit", "others"), [("a.npz", 1, (1e-6, 1e-3, 1000)), ("a.npy", 1e-3, (1e-6, 1))]
+)
+def test_times_in_another_unit_are_refused(tmp_path, name, unit, others):
     "All events would lie in the first bin, or none in the window; whole microseconds are read."
-    some = written(tmp_path / "us.npz", t=made(200).t.astype(float))
-    assert same(read_recording(tmp_path / "us.npz", EYE), some)
-    times = (some.t + 1) * per_microsecond
-    for each in (times, times.astype(int)):  # seconds and milliseconds without fractions, too
-        written(tmp_path / "a.npz", t=each)
-        with pytest.raises(UserError, match=r"200 events at times from .* divide nanoseconds"):
-            read_recording(tmp_path / "a.npz", EYE)
+    some = written(tmp_path / name, t=made(200).t * float(unit))
+    assert same(read_recording(tmp_path / name, EYE), some)
+    for kind, other in itertools.product((float, int), others):  # without fractions, too
+        written(tmp_path / name, t=((some.t + 1) * other).astype(kind))
+        with pytest.raises(UserError, match=r"200 events at times from .* convert them"):
+            read_recording(tmp_path / name, EYE)
 
 
 def test_polarities(tmp_path):
@@ -142,16 +148,18 @@ def test_formats_that_are_converted_first(tmp_path):
     "AEDAT4 and HDF5 are named, with the page that has the lines; hidden files are left out."
     with pytest.raises(UserError, match=r"no recordings of N-MNIST in train/<class>"):
         find_recordings(tmp_path, "nmnist")
-    with pytest.raises(UserError, match="there is no such folder"):
-        find_recordings(tmp_path / "nowhere", "nmnist")
+    (tmp_path / "set.zip").touch()
+    for name, text in (("nowhere", "there is no such folder"), ("set.zip", "unpack it")):
+        with pytest.raises(UserError, match=text):
+            find_recordings(tmp_path / name, "nmnist")
     for name, kind in (("n-tidigits.hdf5", "ntidigits"), ("airplane/user1.aedat", "dvsgesture")):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
         with pytest.raises(UserError, match=f"convert {name.split('/')[-1]} to npz, as the guide"):
             find_recordings(tmp_path, kind)
         (tmp_path / name).unlink()
-    np.savez(tmp_path / "airplane/b.NPZ.npz", **PLAIN)
-    (tmp_path / "airplane/b.NPZ.npz").rename(tmp_path / "airplane/b.NPZ")
+    with open(tmp_path / "airplane/b.NPZ", "wb") as file:
+        np.savez(file, x=[3, 4], y=[5, 6], t=[0, 9], p=[0, 1])
     (tmp_path / "airplane/._b.npz").touch()
     [entry] = find_recordings(tmp_path, "cifar10dvs")["test"]
     assert len(read_recording(entry.path, (2, 128, 128))) == 2
@@ -165,8 +173,9 @@ def test_formats_that_are_converted_first(tmp_path):
         ("a.bin", bytes([34, 0, 0, 0, 0]), r"event 0 \(x=34, y=0\) is outside of the sensor"),
         ("a.bin", bytes([0, 0, 0, 0, 9, 0, 0, 0, 0, 3]), "times fall, from 9 to 3 microseconds"),
         ("a.aedat", b"#!AER-DAT3.1", "#!AER-DAT2; the guide converts versions 3 and 4"),
-        ("a.npz", b"no zip file", "not a readable recording"),
-        ("a.npy", b"no array", "not a readable recording"),
+        ("a.aedat", b"#!AER-DAT2.0\r\n\5@\0\0\0\0\0\1", "another camera than DVS128"),
+        ("a.npz", b"no zip file", r"not a readable recording \(no array of numbers\)"),
+        ("a.npy", b"no array", r"not a readable recording \(no array of numbers\)"),
         ("a.txt", b"1 2 3", "unknown format of events"),
     ],
 )
@@ -181,7 +190,7 @@ def test_what_cannot_be_read_is_one_line(tmp_path, name, content, text):
 def test_an_npz_file_runs_no_code(tmp_path):
     "Pickles are refused; arrays that are missing are named."
     np.savez(tmp_path / "a.npz", x=np.array([print], dtype=object), y=[1], t=[1], p=[1])
-    with pytest.raises(UserError, match="allow_pickle"):
+    with pytest.raises(UserError, match="no array of numbers"):
         read_recording(tmp_path / "a.npz", EYE)
     np.savez(tmp_path / "b.npz", x=[1], y=[1], t=[1])
     with pytest.raises(UserError, match="no array 'p', but x, y, t"):
