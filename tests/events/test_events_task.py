@@ -133,8 +133,7 @@ def test_beta_comes_from_bin_and_tau():
 @pytest.mark.parametrize("preset", list(EventsConfig.presets))
 def test_presets_are_possible(preset):
     "Each makes a network for a sensor; those for 128x128 fit into 64 steps or are published."
-    large = "128" in preset
-    config = EventsConfig(preset=preset, dataset="dvsgesture" if large else "nmnist")
+    config = EventsConfig(preset=preset, dataset="dvsgesture" if "128" in preset else "nmnist")
     with torch.device("meta"):
         count = sum(w.numel() for w in make_task(config).model().parameters())
     if preset == "sensor-128":
@@ -170,8 +169,7 @@ def test_commands_take_the_run(run, files, tmp_path, capsys):
     noisy = ["test", "--weight-path", str(run.folder), "--noise", "20", "--device", "cpu"]
     assert main(noisy) == 0 and capsys.readouterr().out.splitlines()[-1] != str(run)
     out = tmp_path / "out"
-    words = ["predict", "--weight-path", str(run.folder), "--output-dir", str(out)]
-    words += ["--device", "cpu"]
+    words = f"predict --weight-path {run.folder} --output-dir {out} --device cpu".split()
     assert main([*words, str(files)]) == 0
     assert "3 recordings" in capsys.readouterr().out
     rows = list(csv.DictReader((out / "recordings.csv").read_text().splitlines()))
@@ -212,8 +210,7 @@ def test_data_are_described(run, tmp_path, capsys):
         np.savez(file, **{name: getattr(recording, name) for name in "xytp"})
     folder = str(tmp_path / "set")
     assert main(["data", "--task", "events", folder]) == 0
-    said = capsys.readouterr().out
-    assert "train: 20 recordings of set (0 2, 1 2" in said
+    assert "train: 20 recordings of set (0 2, 1 2" in capsys.readouterr().out
     refused(["data", "--task", "events", "--write", folder], "task events has none", capsys)
     config = tiny(dataset_dir=folder, epochs=1, output_dir=str(tmp_path / "runs/run"))
     protocol = train(config).scores["protocol"]

@@ -39,11 +39,7 @@ def by_torch(logits, frames, labels, lengths):
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("sizes", [(6, 30, 40, 7), (2, 60, 3516, 9)])
 def test_values_and_gradients_are_those_of_torch(seed, sizes):
-    """The loss to 1e-5, with repeats, padding and an empty sentence.
-
-    A gradient is the exponential of a difference of logarithms as large as the loss (up to 500),
-    so float32 leaves it the rounding of numbers of that size.
-    """
+    "With repeats, padding and an empty sentence; a gradient is rounded as logarithms of up to 500."
     logits, *rest = batch(seed, *sizes, dtype=torch.float32)
     own, wanted = ctc_loss(logits, *rest), by_torch(logits.double(), *rest)
     torch.testing.assert_close(own.double(), wanted, rtol=1e-6, atol=1e-5)
@@ -105,9 +101,8 @@ def test_the_teacher_is_detached_and_padding_is_not_distilled():
     outputs = {"final": logits, "final_conv": student}
     for how in ("detached", "published"):
         parts = signing_loss(outputs, frames, labels, lengths, how)
-        pair = torch.autograd.grad(
-            parts["distil_final_conv"], [student, logits], allow_unused=True, retain_graph=True
-        )
+        loss = parts["distil_final_conv"]
+        pair = torch.autograd.grad(loss, [student, logits], allow_unused=True, retain_graph=True)
         late = torch.arange(30)[None] >= frames[:, None]
         assert (pair[0][late].abs().sum() == 0) == (how == "detached")
         assert (pair[1] is None) == (how == "detached")

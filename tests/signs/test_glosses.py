@@ -1,12 +1,12 @@
 "The spelling of glosses, their numbers, and the word error rate."
 
-import csv
 import json
 
 import numpy as np
 import pytest
 from conftest import SHARED, data_folder
 
+from mshnet.signs.clips import _read_labels
 from mshnet.signs.glosses import (
     PUNCTUATION,
     Errors,
@@ -16,19 +16,14 @@ from mshnet.signs.glosses import (
     corpus_scores,
     normalise,
     show_alignment,
-    split_glosses,
 )
 
 
 @pytest.fixture(scope="module")
 def labels():
     "The glosses of CE-CSL's three parts."
-    folder = data_folder("ce-csl") / "label"
-    parts = {}
-    for part in ("train", "dev", "test"):
-        with open(folder / f"{part}.csv", encoding="utf-8") as file:
-            parts[part] = [split_glosses(row["Gloss"]) for row in csv.DictReader(file)]
-    return parts
+    files = {part: data_folder("ce-csl") / f"label/{part}.csv" for part in ("train", "dev", "test")}
+    return {part: [glosses for *_, glosses in _read_labels(file)] for part, file in files.items()}
 
 
 def test_the_vocabulary_is_the_published_one(labels):
