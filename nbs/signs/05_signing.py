@@ -205,9 +205,9 @@ def _make_network(config: SignsConfig, classes: int) -> Reader:
 # %%
 #| export
 class _SignScores(Values):
-    "Scores by name; `pairs` has the sentences, by their row, in the end by their name."
+    "Scores by name; `pairs` has the sentences by their row, in the end a list with their names."
 
-    pairs: dict[Any, Any]
+    pairs: Any
     line = "WER {wer:.3f} (S {substitutions}, D {deletions}, I {insertions} of {words} glosses)"
 
     def __str__(self) -> str:
@@ -242,7 +242,7 @@ class _SignEvaluation(Evaluation):
         "The sentences, each with its alignment."
         found = [
             {"name": name, "truth": a, "read": b, "alignment": show_alignment(align(a, b))}
-            for name, (a, b) in self.scores.pairs.items()
+            for name, a, b in self.scores.pairs
         ]
         return {"sentences": found}
 
@@ -389,9 +389,9 @@ class Signs(Task):
         device.num_shapes = max(len(self.buckets), 1)
         whole = super().evaluate(model, data, device, phase, origin)
         scores: _SignScores = whole.scores
-        scores.pairs = {data.names[row]: pair for row, pair in scores.pairs.items()}
+        scores.pairs = [(data.names[row], *pair) for row, pair in scores.pairs.items()]
         for name, known in (("known", True), ("new", False)) if self.train_sentences else ():
-            pairs = [p for p in scores.pairs.values() if (p[0] in self.train_sentences) == known]
+            pairs = [p for _, *p in scores.pairs if (p[0] in self.train_sentences) == known]
             scores |= {f"{name}_wer": corpus_errors(pairs).wer, f"{name}_sentences": len(pairs)}
         return _SignEvaluation(scores, whole.protocol, whole.settings)
 
@@ -405,10 +405,9 @@ class Signs(Task):
 
     def describe_data(self) -> tuple[str, bool]:
         "What a folder holds, each split with its glosses."
-        if self.config.dataset_dir:  # by a network that reads it
-            kind = kind_of(Path(self.config.dataset_dir).expanduser())
-            network = "tracks" if kind == "tracks" else "tfnet"
-            self.config = self.config.model_copy(update={"network": network})
+        if folder := self.config.dataset_dir:  # by a network that reads it
+            video = kind_of(Path(folder).expanduser()) == "video"
+            self.config = self.config.model_copy(update={"network": "tfnet" if video else "tracks"})
         lines = []
         for name, part in self.splits().items():
             count, words = sum(map(len, part.sentences)), len(Vocabulary.of(part.sentences))

@@ -12,21 +12,20 @@ from conftest import data_folder
 
 from mshnet.cli import main
 from mshnet.core import UserError
+from mshnet.device import open_device
 from mshnet.export import export
 from mshnet.places import installed
 from mshnet.signs.clips import simulated_clips
 from mshnet.signs.reading import read_files
 from mshnet.signs.signing import Signs, _make_network
 from mshnet.signs.signs_config import SignsConfig
-from mshnet.task import trained_task
+from mshnet.task import Origin, trained_task
 from mshnet.train import train
 from mshnet.weights import fit_weights
 
 TINY = {"network": "tracks", "preset": "", "signs": 4, "sentences": 32, "hidden": 32}
 TINY |= {"epochs": 2, "eval_every": 1, "batch_size": 8, "device": "cpu", "num_workers": 0}
 TINY |= {"log_every": 1000, "lr": 0.01}
-
-
 TFNET = {"network": "tfnet", "backbone": "small", "max_frames": 48, "distil": "detached"}
 
 
@@ -53,6 +52,11 @@ def test_a_run_is_scored_with_its_protocol(run):
     assert (protocol["vocabulary"], protocol["outside_vocabulary"]) == (4, 0)
     sentences = json.loads((run.folder / "details.json").read_text())["sentences"]
     assert len(sentences) == 6 and all(s["alignment"] for s in sentences)
+    task, model = trained_task(run.folder, run.config)
+    data = simulated_clips("test", 4, 4, 0, video=False)
+    twice, cpu = replace(data, clips=2 * data.clips), open_device("cpu", "fp32")  # of equal names
+    found = task.evaluate(model, twice, cpu, "full", Origin("none"))
+    assert len(found.details()["sentences"]) == 8
 
 
 def test_early_stopping(tmp_path):
@@ -97,10 +101,10 @@ def test_test_and_predict(run, tmp_path, capsys):
     assert main(["test", "--weight-path", str(run.folder), "--device", "cpu"]) == 0
     assert run.scores["line"] in capsys.readouterr().out
     write_tracks(tmp_path / "one.csv")
-    words = ["predict", "--decoder", "greedy", "--num-workers", "0", "--device", "cpu"]
-    words += ["--weight-path", str(run.folder)]
-    out = ["--output-dir", str(tmp_path / "out"), str(tmp_path / "one.csv")]
-    assert main([*words, *out]) == 0
+    words = (
+        f"predict --decoder greedy --num-workers 0 --device cpu --weight-path {run.folder}".split()
+    )
+    assert main([*words, "--output-dir", str(tmp_path / "out"), str(tmp_path / "one.csv")]) == 0
     assert "one: " in capsys.readouterr().out
     rows = list(csv.reader((tmp_path / "out/signs.csv").read_text().splitlines()))
     assert rows[0] == ["clip", "gloss", "frame", "probability"]
@@ -110,9 +114,8 @@ def test_test_and_predict(run, tmp_path, capsys):
 
 def test_weights_of_another_vocabulary(run, tmp_path):
     "One line, from train and from test; nothing is scored. Without glosses they can begin a run."
-    other = {"signs": 6, "weight_path": str(run.folder), "output_dir": str(tmp_path / "run")}
     with pytest.raises(UserError, match="vocabulary of another set than the 6 of this one"):
-        train(tiny(**other))
+        train(tiny(signs=6, weight_path=str(run.folder), output_dir=str(tmp_path / "run")))
     task, model = trained_task(run.folder, run.config)
     data = simulated_clips("test", 4, 2, 0, video=False)
     clips = tuple(replace(clip, glosses=("HELLO", "YOU")) for clip in data.clips)
@@ -135,11 +138,9 @@ def test_too_few_frames_for_a_sentence_are_refused():
 
 def test_a_damaged_picture_in_training(videos, tmp_path):
     "Stops with its name."
-    folder = tmp_path / "copy"
-    shutil.copytree(videos, folder)
+    folder = shutil.copytree(videos, tmp_path / "copy")
     (sorted((folder / "video/train").glob("*/*"))[0] / "00003.jpg").write_bytes(b"no picture")
-    settings = {"network": "tfnet", "backbone": "small", "dataset_dir": str(folder)}
-    task = Signs(tiny(**settings, batch_size=12, frame_size=24, crop=24))
+    task = Signs(tiny(**TFNET, dataset_dir=str(folder), batch_size=12, frame_size=24, crop=24))
     data = task.splits()["train"]
     with pytest.raises(UserError, match=r"00003\.jpg: unreadable image"):
         task.batch(data, list(range(12)), 0)
@@ -172,7 +173,6 @@ def test_data_is_described_and_written(tmp_path, capsys):
     folder = tmp_path / "made"
     words = ["data", "--task", "signs", "--sentences", "8", "--signs", "3"]
     assert main([*words, "--write", str(folder)]) == 0
-    capsys.readouterr()
     assert main(["data", "--task", "signs", str(folder)]) == 0
     assert "train: 8 clips of made" in capsys.readouterr().out
     assert main([*words, "--write", str(folder)]) == 0  # the same again
@@ -211,14 +211,12 @@ def test_two_clips_of_one_name_are_two(run, tmp_path):
 
 def test_a_clip_that_breaks_off_is_skipped_by_predict(videos, tmp_path):
     "Only its last picture is damaged, so only its frames show it; the others are read."
-    config = tiny(network="tfnet", backbone="small", max_frames=48, dataset_dir=str(videos))
-    task = Signs(config)
+    task = Signs(tiny(**TFNET, dataset_dir=str(videos)))
     task.splits()
-    record = {"phase": "full", "epoch": 0, "config": config.model_dump(), "data": {}}
+    record = {"phase": "full", "epoch": 0, "config": task.config.model_dump(), "data": {}}
     record["best"] = {"epoch": 0, "name": None, "score": None}
     torch.save({"model": task.model().state_dict(), **record}, tmp_path / "w.pt")
-    [signer, *_] = sorted((videos / "video" / "test").iterdir())
-    [clip, *_] = sorted(signer.iterdir())
+    clip = sorted((videos / "video/test").glob("*/*"))[0]
     for name in ("broken", "whole"):
         shutil.copytree(clip, tmp_path / "clips" / name)
     last = sorted((tmp_path / "clips" / "broken").iterdir())[-1]
@@ -256,10 +254,7 @@ def test_weights_of_shared_layers_are_exported(tmp_path):
 
 @pytest.mark.nightly
 def test_simulated_videos_are_learnt_through_the_reader(tmp_path):
-    """WER at most 20% by the preset quick: 80 sentences of 4 glosses, from folders of jpg.
-
-    Twice as many epochs as it has, because they are a fifth as long. Untrained it reads nothing: 1.
-    """
+    "WER at most 20%, untrained 1; epochs are a fifth as long as those of quick, and twice as many."
     few = {"sentences": 80, "signs": 4}
     words = [f"--{name}={value}" for name, value in few.items()]
     assert main(["data", "--task", "signs", *words, "--write", str(tmp_path / "set")]) == 0
