@@ -46,7 +46,7 @@ plt.show()
 #
 # | you have | format | train with |
 # |---|---|---|
-# | videos | `label/train.csv` with the columns Number, Translator, Gloss (separated by `/`), and `video/train/A/train-00001.mp4`, or a folder of jpg frames for each video; the same for `dev` and `test` | `--preset quick` for a trial, `--preset paper` on a GPU; or `--network tfnet` and your own settings |
+# | videos | `label/train.csv` with the columns Number, Translator, Gloss (separated by `/`; the columns by commas, semicolons or tabs), and `video/train/A/train-00001.mp4`, or a folder of jpg frames for each video; the same for `dev` and `test` | `--preset quick` for a trial, `--preset paper` on a GPU; or `--network tfnet` and your own settings |
 # | hand tracks | `hands_condensed.csv` (video, frame, left-x ... nose-y), `train_words.csv` and `test_words.csv` (video, speaker, word, startframe, endframe) | nothing: the default network reads hand tracks |
 #
 # These are the layouts of CE-CSL (Chinese, 5,988 videos) and of RWTH-BOSTON-104 (American, 201 sentences, hand tracks). [Data sets](datasets.ipynb) has their addresses and terms, [clips](../signs/03_clips.ipynb) the details. The first command reports what a folder contains, the second writes simulated videos in the layout of CE-CSL:
@@ -61,7 +61,9 @@ plt.show()
 # | message | cause | what to do |
 # |---|---|---|
 # | `frames, and its ... glosses need ...` | the network predicts once for four frames, and a label needs one prediction for each gloss | the video is cut too short, or the label belongs to another video |
-# | `no video (... is missing, empty or damaged)` | a label without a readable file | complete the data |
+# | `no video (...)` | a label without a readable file, or without rows in the table of hand tracks | complete the data, or correct the name |
+# | `startframe and endframe of its glosses are not within its ... frames` | times in seconds, or of another video | write frames, counted from the first one of the video |
+# | `..., row ...: ...; look for a stray quotation mark` | a quotation mark that is not closed swallows the rows after it | remove it, or double it within quotes |
 # | `an empty gloss` | a label of slashes or notes only | repair the label |
 # | `... of ... cannot be used: ...; repair them, or use --on-bad-image skip` | the line names the first such clip and its reason, from the rows above | repair the data; with `skip` these clips are counted and left out |
 # | `... holds ..., network=... does not: use ...` | hand tracks and videos need different networks | pass the flag that the line names |

@@ -38,7 +38,8 @@ import hashlib
 import io
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -114,7 +115,7 @@ class Clips:
 # %% [markdown]
 # ## Two layouts on the disk
 #
-# - **Videos**, as in CE-CSL. `label/train.csv` has the columns Number, Translator and Gloss. A video is a file such as `video/train/A/train-00001.mp4`, or a folder of that name with a jpg for each frame. In the authors' own tree there is no folder `label` or `video`: their contents are at the top. The validation split is called `dev`.
+# - **Videos**, as in CE-CSL. `label/train.csv` has the columns Number, Translator and Gloss. Commas, semicolons or tabs separate them. A video is a file such as `video/train/A/train-00001.mp4`, or a folder of that name with a jpg for each frame. If two signers have a video of one number, its clips are called A/00001 and B/00001. In the authors' own tree there is no folder `label` or `video`: their contents are at the top. The validation split is called `dev`.
 # - **Hand tracks**, as in RWTH-BOSTON-104. `hands_condensed.csv` has a row for each frame (video, frame, left-x ... nose-y), and `train_words.csv` one for each gloss (video, word, startframe, endframe). The glosses are taken as they are.
 #
 # We write the three simulated videos in the first layout, print the table, and read the folder with `load_clips`. It returns the name, the glosses, the number of frames and the path of each clip, but no image. The videos of a data set do not fit into memory, so `Clips.read` reads a clip when a batch needs it.
@@ -136,13 +137,21 @@ _COLUMNS = ("left-x", "left-y", "right-x", "right-y", "nose-x", "nose-y")
 
 def _rows(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
     "The rows of a table; UserError if it is unreadable, or lacks a column."
-    reader = csv.DictReader(io.StringIO(read_text(path, "table")))
-    if missing := [name for name in columns if name not in (reader.fieldnames or [])]:
-        raise UserError(f"{path}: has no column {missing[0]!r}")
+    text, rows = read_text(path, "table"), list[dict[str, str]]()
+    sign = max(",;\t", key=text.split("\n", 1)[0].count)  # spreadsheets use any of the three
+    reader = csv.DictReader(io.StringIO(text), delimiter=sign, skipinitialspace=True, strict=True)
     try:
-        return [{k: v or "" for k, v in row.items() if k} for row in reader]
+        if missing := [name for name in columns if name not in (reader.fieldnames or [])]:
+            raise UserError(f"{path}: has no column {missing[0]!r}")
+        for cells in reader:
+            row = {k: (v or "").strip() for k, v in cells.items() if k}
+            if broken := [name for name in columns if "\n" in row[name]]:
+                raise csv.Error(f"a line break in {broken[0]}")
+            rows.append(row)
     except csv.Error as error:
-        raise UserError(f"{path}: {error}; look for a stray quotation mark") from None
+        where = f"{path}, row {len(rows) + 1}"
+        raise UserError(f"{where}: {error}; look for a stray quotation mark") from None
+    return rows
 
 
 def _number(text: str, path: Path) -> float:
@@ -155,13 +164,15 @@ def _number(text: str, path: Path) -> float:
 
 def read_tracks(path: Path) -> dict[str, np.ndarray]:  # [T,6] float32
     "The tracks of each video in a table: left hand, right hand, nose; x and y in pixels."
-    found: dict[str, list[list[float]]] = {}
-    for row in _rows(path, _COLUMNS):
-        values = [_number(row.get(name, "0"), path) for name in ("frame", *_COLUMNS)]
-        found.setdefault(row.get("video", path.stem), []).append(values)
+    found: dict[str, dict[float, list[float]]] = {}
+    for i, row in enumerate(_rows(path, _COLUMNS)):
+        at, video = _number(row.get("frame", str(i)), path), row.get("video", path.stem)
+        values = [_number(row[name], path) for name in _COLUMNS]
+        if found.setdefault(video, {}).setdefault(at, values) is not values:
+            raise UserError(f"{path}: has frame {at:g} of {video} twice; leave one out")
     if not found:
         raise UserError(f"{path}: has no frames")
-    return {k: np.array(sorted(v, key=lambda x: x[0]), np.float32)[:, 1:] for k, v in found.items()}
+    return {k: np.array([v[at] for at in sorted(v)], np.float32) for k, v in found.items()}
 
 
 def _tracked(folder: Path, name: str) -> list[Clip]:
@@ -170,7 +181,7 @@ def _tracked(folder: Path, name: str) -> list[Clip]:
     found: dict[str, list[tuple[float, float, str]]] = {}
     for row in _rows(path, ("video", "word", "startframe", "endframe")):
         start, end = (_number(row[name], path) for name in ("startframe", "endframe"))
-        found.setdefault(row["video"], []).append((start, end, row["word"].strip()))
+        found.setdefault(row["video"], []).append((start, end, row["word"]))
     clips, empty = [], np.zeros((0, 6), np.float32)
     for video, words in found.items():
         words.sort(key=lambda word: word[0])
@@ -200,26 +211,28 @@ def _read_labels(path: Path) -> list[tuple[str, str, tuple[str, ...]]]:
             f"{path}: glosses are separated by {other[0][0]!r}, as in {other[0].string[:60]!r}; "
             "write / between them"
         )
-    texts = ((row["Number"].strip(), row["Translator"].strip(), row["Gloss"]) for row in rows)
-    return [(number, signer, tuple(split_glosses(text))) for number, signer, text in texts]
+    return [(r["Number"], r["Translator"], tuple(split_glosses(r["Gloss"]))) for r in rows]
 
 
 def _filmed(folder: Path, name: str) -> list[Clip]:
     "The clips of a split that has videos or folders of images."
     top = _either(folder / "video" / PARTS[name], folder / PARTS[name])
     suffixes = ("", *VIDEOS, *(suffix.upper() for suffix in VIDEOS))
-    clips = []
-    for number, signer, glosses in _read_labels(_label_file(folder, name)):
+    clips, labels = [], _read_labels(_label_file(folder, name))
+    times = Counter(number for number, *_ in labels)
+    for number, signer, glosses in labels:
         path = _either(*(top / signer / f"{number}{suffix}" for suffix in suffixes))
         frames = count_frames(path) if path.exists() else 0
-        clips.append(Clip(number, glosses, frames, signer, path))
+        label = number if times[number] == 1 else f"{signer}/{number}"
+        clips.append(Clip(label, glosses, frames, signer, path))
     return clips
 
 
 def kind_of(folder: Path) -> str:  # "tracks" or "video"
     "What a data set holds; UserError for another folder."
     if not folder.is_dir():
-        raise UserError(f"{folder}: there is no such folder")
+        what = "is a file; unpack it" if folder.is_file() else "there is no such folder"
+        raise UserError(f"{folder}: {what}")
     if (folder / TRACKS).is_file():
         return "tracks"
     if _label_file(folder, "train").is_file() or _label_file(folder, "test").is_file():
@@ -230,7 +243,7 @@ def kind_of(folder: Path) -> str:  # "tracks" or "video"
 # %% [markdown]
 # ## The machinery: videos
 #
-# CE-CSL comes as mp4 files or, as its authors prepare it, as folders with a jpg for each frame. Every image is resized to a square. PyAV decodes videos (`pip install av`). A decoder does not report that a video breaks off, so [frames](../23_frames.ipynb) compares the time of the last frame with the duration in the header.
+# CE-CSL comes as mp4 files or, as its authors prepare it, as folders with a jpg for each frame. The page on [frames](../23_frames.ipynb) reads both: it turns images upright, stretches 16 bits to 8, and reports a video that breaks off. Every image is resized to a square. PyAV decodes videos (`pip install av`).
 
 # %%
 #| export
@@ -250,27 +263,18 @@ def _parts_of(path: Path) -> list[Path]:
     return [files[0], files[len(files) // 2], files[-1]] if len(files) > 1 else files
 
 
-def _images(path: Path) -> Iterator[Image.Image]:
-    "The images of a video or a folder; UserError if one cannot be read."
-    for file in _image_files(path) if path.is_dir() else ():
-        try:
-            with Image.open(file) as image:
-                yield image.convert("RGB")
-        except (OSError, ValueError, SyntaxError) as error:
-            raise UserError(f"{file}: unreadable image ({reason(error)})") from None
-    for frame in () if path.is_dir() else resolve("mshnet.frames:frames_of")(path):
-        if frame.error:
-            raise UserError(f"{path}: {frame.error}")
-        yield Image.fromarray(frame.pixels).convert("RGB")
-
-
 def read_video(path: Path, size: int) -> np.ndarray:  # [T,size,size,3] uint8
     "All frames of a video or a folder of images; UserError if one cannot be read."
-    square = (size, size), Image.Resampling.BILINEAR
-    frames = [np.asarray(image.resize(*square)) for image in _images(path)]
-    if not frames:
+    frames_of, found = resolve("mshnet.frames:frames_of"), []
+    frames = map(next, map(frames_of, _image_files(path))) if path.is_dir() else frames_of(path)
+    for frame in frames:
+        if frame.error:
+            raise UserError(f"{frame.file}: {frame.error}")
+        image = Image.fromarray(frame.pixels).convert("RGB")
+        found.append(np.asarray(image.resize((size, size), Image.Resampling.BILINEAR)))
+    if not found:
         raise UserError(f"{path}: has no frames")
-    return np.stack(frames)
+    return np.stack(found)
 
 
 def count_frames(path: Path) -> int:  # 0: the video is damaged
@@ -308,7 +312,10 @@ def _why_not(clip: Clip) -> str:  # empty: it can be learnt
     if not clip.glosses or not all(clip.glosses):
         return "an empty gloss"
     if not clip.frames:
-        return f"no video ({clip.path} is missing, empty or damaged)"
+        why = "is missing, empty or damaged" if clip.array is None else "has no row of it"
+        return f"no video ({clip.path} {why})"
+    if clip.cuts and not 0 < min(clip.cuts) <= max(clip.cuts) < clip.frames:
+        return f"startframe and endframe of its glosses are not within its {clip.frames} frames"
     if clip.frames < (least := needed_frames(clip.glosses)):
         return f"{clip.frames} frames, and its {len(clip.glosses)} glosses need {least}"
     return ""
@@ -316,11 +323,11 @@ def _why_not(clip: Clip) -> str:  # empty: it can be learnt
 
 def _usable(name: str, source: str, clips: Sequence[Clip], size: int, skip: bool) -> Clips:
     "The clips that can be learnt; UserError if others are there, unless they are skipped."
-    reasons = {clip.name: reason for clip in clips if (reason := _why_not(clip))}
-    kept = tuple(clip for clip in clips if clip.name not in reasons)
-    if reasons:
-        first = "; ".join(f"{k}: {v}" for k, v in list(reasons.items())[:3])
-        found = f"{source}, {name}: {len(reasons)} of {counted(len(clips), 'clip')} cannot be used"
+    kept = tuple(clip for clip in clips if not _why_not(clip))
+    bad = [f"{clip.name}: {reason}" for clip in clips if (reason := _why_not(clip))]
+    if bad:
+        first = "; ".join(bad[:3])
+        found = f"{source}, {name}: {len(bad)} of {counted(len(clips), 'clip')} cannot be used"
         if not skip or not kept:
             raise UserError(f"{found}: {first}; repair them, or use --on-bad-image skip")
         warnings.warn(f"{found} and are left out: {first}", stacklevel=2)

@@ -104,15 +104,20 @@ def test_wrong_folders(tmp_path, videos):
     "One line each, with the remedy."
     with pytest.raises(UserError, match="its split train has no clips"):
         _usable("train", "mine", [], 0, skip=True)
-    with pytest.raises(UserError, match="there is no such folder"):
-        load_clips(settings(tmp_path / "none"), ["train"])
-    with pytest.raises(UserError, match="has neither label"):
-        load_clips(settings(tmp_path), ["train"])
-    with pytest.raises(UserError, match="holds videos, network=tracks does not: use --network"):
-        load_clips(SignsConfig(dataset_dir=str(videos)), ["train"])
+    for config, text in (
+        (settings(tmp_path / "none"), "there is no such folder"),
+        (settings(__file__), "is a file; unpack it"),
+        (settings(tmp_path), "has neither label"),
+        (SignsConfig(dataset_dir=str(videos)), "videos, network=tracks does not: use --network"),
+    ):
+        with pytest.raises(UserError, match=text):
+            load_clips(config, ["train"])
     for text, words in (
         ("video,frame\n1,2\n", "has no column 'left-x'"),
+        (f'"{HEAD}\n1,2,3,4,5,6', "row 1: unexpected end of data; look for a stray quotation mark"),
         (f'{HEAD}\n"' + "1," * 99_999, "look for a stray quotation mark"),
+        (f'{HEAD}\n1,2,3,4,5,"6\n1,2,3,4,5,6"', "row 1: a line break in nose-y; look for a stray"),
+        (f"frame,{HEAD}\n" + 2 * "7,1,2,3,4,5,6\n", "has frame 7 of hands_condensed twice"),
         (f"{HEAD}\n1,2,3,4,5,x\n", "'x' is not a number"),
     ):
         (tmp_path / "hands_condensed.csv").write_text(text)
@@ -184,13 +189,33 @@ def pictures(folder, names):
 
 
 def test_frames_are_in_the_order_of_their_numbers(tmp_path):
-    "1, 2, ... 10, not 1, 10, 2; hidden files of a Mac are no frames."
+    "1, 2, ... 10, not 1, 10, 2; hidden files are none; 16 bits are stretched, tags obeyed."
     for start in ("", "frame_"):
         folder = tmp_path / f"clip{start}"
         pictures(folder, [f"{start}{number}.png" for number in range(1, 13)])
         (folder / "._1.png").write_bytes(b"\0\5\26\7")
         order = [int(v) // 20 for v in read_video(folder, 24)[:, 0, 0, 0]]
         assert order == list(range(1, 13)) and count_frames(folder) == 12
+    deep, upside_down = np.arange(576).reshape(24, 24), Image.Exif()
+    upside_down[274] = 3
+    Image.fromarray((4000 + deep).astype(np.uint16)).save(tmp_path / "0.png", exif=upside_down)
+    found = read_video(tmp_path, 24)[0, ::-1, ::-1, 0]
+    assert np.array_equal(found, (deep * 255 / 575).round())
+
+
+def test_words_that_do_not_fit_the_tracks(tmp_path):
+    "Another video, and times that are no frames; a space behind a name is none of it."
+    frames = "".join(f"v{i % 2},{i},1,2,3,4,5,6\n" for i in range(80))
+    (tmp_path / "hands_condensed.csv").write_text(f"video,frame,{HEAD}\n{frames}")
+    for name, at, reason in (
+        ("v0.mp4", 12, "has no row of it"),
+        ("v0", 0.4, "not within its 40 frames"),
+        ("v0", 99, "not within its 40 frames"),
+    ):
+        words = f"v1 ,A,0,30\n{name},A,0,{at}\n{name},B,{at},{at + 9}\n"
+        (tmp_path / "train_words.csv").write_text(f"video,word,startframe,endframe\n{words}")
+        with pytest.raises(UserError, match=f"1 of 2 clips cannot be used: {name}: .*{reason}"):
+            load_clips(SignsConfig(dataset_dir=str(tmp_path)), ["train"])
 
 
 def labels(folder, *rows, encoding="utf-8"):
@@ -204,12 +229,11 @@ def labels(folder, *rows, encoding="utf-8"):
 def test_names_of_cameras_are_found(tmp_path, monkeypatch):
     "Suffixes in capitals, and a space behind a name of the table."
     monkeypatch.setattr("mshnet.signs.clips.count_frames", lambda path: 50)
-    labels(tmp_path, "v,A,X/Y", "c ,A ,X/Y")
+    labels(tmp_path, "v,A,X/Y", "c ,A ,X/Y", "c,B,X/Y")
     pictures(tmp_path / "video/train/A/c", ["0.jpg"])
     (tmp_path / "video/train/A/v.MP4").touch()
-    assert [(c.name, c.path.name) for c in _filmed(tmp_path, "train")] == [
-        ("v", "v.MP4"), ("c", "c"),
-    ]  # fmt: skip
+    clips = _filmed(tmp_path, "train")
+    assert [(c.name, c.path.name) for c in clips] == [("v", "v.MP4"), ("A/c", "c"), ("B/c", "c")]
 
 
 def test_another_separator_of_glosses_and_another_encoding_are_named(tmp_path):
@@ -220,6 +244,9 @@ def test_another_separator_of_glosses_and_another_encoding_are_named(tmp_path):
             load_clips(settings(tmp_path), ["train"])
     labels(tmp_path, "1,A,X", "2,A,X Y", "3,A,X/Y")  # a gloss may hold a space
     assert [s for *_, s in _read_labels(path)] == [("X",), ("X Y",), ("X", "Y")]
+    for sign in (";", "\t"):  # of spreadsheets
+        path.write_text(f'Number{sign}Translator{sign}Gloss{sign}Note\n1{sign}A{sign}X{sign}"a\nb"')
+        assert _read_labels(path) == [("1", "A", ("X",))]
     labels(tmp_path, "1,A,小时/时间", encoding="gbk")
     with pytest.raises(UserError, match=r"train\.csv: not a readable table .*GBK, as UTF-8"):
         load_clips(settings(tmp_path), ["train"])
@@ -230,8 +257,7 @@ def test_other_videos_of_the_same_names_are_others(tmp_path, videos):
     folder = shutil.copytree(videos, tmp_path / "copy")
     before, same = (load_clips(settings(f), ["test"])["test"] for f in (folder, videos))
     assert before.hash == same.hash and before.content == same.content
-    first = sorted((folder / "video/test").glob("*/*/*.jpg"))[0]
-    Image.new("RGB", (24, 24)).save(first)
+    Image.new("RGB", (24, 24)).save(min((folder / "video/test").glob("*/*/*.jpg")))
     after = load_clips(settings(folder), ["test"])["test"]
     assert after.hash == before.hash and after.content != before.content
     made = simulated_clips("test", 4, 4, seed=0, video=True)
