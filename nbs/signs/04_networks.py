@@ -70,10 +70,9 @@ class TemporalConv(nn.Sequential):
     "Two convolutions of five steps, each followed by a pooling of two: [B,C,T] -> [B,hidden,T']."
 
     def __init__(self, width: int, hidden: int) -> None:
-        layers = [
-            *(nn.Conv1d(width, hidden, 5), nn.BatchNorm1d(hidden), nn.ReLU(), nn.MaxPool1d(2)),
-            *(nn.Conv1d(hidden, hidden, 5), nn.BatchNorm1d(hidden), nn.ReLU(), nn.MaxPool1d(2)),
-        ]
+        layers = list[nn.Module]()
+        for n in (width, hidden):
+            layers += [nn.Conv1d(n, hidden, 5), nn.BatchNorm1d(hidden), nn.ReLU(), nn.MaxPool1d(2)]
         super().__init__(OrderedDict(temporal_conv=nn.Sequential(*layers)))
 
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.random import Generator
 from torch import Tensor, nn
 
 from mshnet.core import UserError, as_user_error, counted, resolve
@@ -74,9 +75,7 @@ LONGEST = 8  # glosses of a spliced sentence
 SPLICED = 0.6  # fraction of training clips that are spliced with another one
 
 
-def _change_tempo(
-    count: int, least: int, most: int, change: float, rng: np.random.Generator
-) -> np.ndarray:
+def _change_tempo(count: int, least: int, most: int, change: float, rng: Generator) -> np.ndarray:
     "Which of `count` frames to take, in order, so that a clip is signed faster or slower."
     wanted = round(count * rng.uniform(1 - change, 1 + change)) if change else count
     wanted = min(max(wanted, least, 1), most)
@@ -85,7 +84,7 @@ def _change_tempo(
     return np.sort(np.concatenate([np.arange(count), rng.choice(count, wanted - count)]))
 
 
-def _warp_tracks(tracks: np.ndarray, length: int, rng: np.random.Generator) -> np.ndarray:
+def _warp_tracks(tracks: np.ndarray, length: int, rng: Generator) -> np.ndarray:
     "Tracks [T,6] -> [length,6], with time warped, and each hand turned, stretched and moved."
     shift, last = rng.normal(0, 0.1, 6) * len(tracks) / 6, len(tracks) - 1
     shift[[0, -1]] = 0
@@ -128,10 +127,8 @@ def _shared_glosses(sentences: Sequence[Sequence[str]]) -> Places:
     return found
 
 
-def _splice(
-    data: Clips, row: int, places: Places, rng: np.random.Generator
-) -> tuple[np.ndarray, tuple[str, ...]]:  # frames, glosses
-    "A clip that ends like another one, from a gloss that both have."
+def _splice(data: Clips, row: int, places: Places, rng: Generator) -> tuple[Any, tuple[str, ...]]:
+    "The frames and glosses of a clip that ends like another one, from a gloss that both have."
     clip = data.clips[row]
     i = int(rng.integers(len(clip.glosses)))
     others = [place for place in places[clip.glosses[i]] if place[0] != row]
@@ -165,7 +162,7 @@ class _SignBatch(NamedTuple):
 
 
 def _prepare_clip(
-    array: np.ndarray, glosses: Sequence[str], config: SignsConfig, rng: np.random.Generator | None
+    array: np.ndarray, glosses: Sequence[str], config: SignsConfig, rng: Generator | None
 ) -> np.ndarray:  # [T',crop,crop,3] uint8, or [T',14] float32
     "A clip [T,S,S,3] or [T,6] as the network sees it; changed at random only with an `rng`."
     c, count = config, len(array)
@@ -184,9 +181,8 @@ def _prepare_clip(
     return array[rows, top : top + c.crop, left : left + c.crop]
 
 
-def _make_network(config: SignsConfig, classes: int) -> Reader:
+def _make_network(c: SignsConfig, classes: int) -> Reader:
     "The network of the settings."
-    c = config
     if c.network == "tracks":
         tracks = Tracks(NUMBERS, c.hidden // 2, c.dropout)
         return OneBranch(tracks, classes, c.hidden, 1, c.dropout, c.scale)
@@ -321,11 +317,11 @@ class Signs(Task):
         if array.ndim == 5:
             array = array.transpose(0, 1, 4, 2, 3)
         labels = np.zeros((len(rows), self.longest), np.int64)
-        counts = [len(sentence) for sentence in glosses]
         for label, sentence in zip(labels, glosses, strict=True):
             label[: len(sentence)] = self.vocabulary.encode(sentence)
         clip, steps, found = map(torch.from_numpy, (np.ascontiguousarray(array), frames, labels))
-        return _SignBatch(clip, steps, found, torch.tensor(counts), torch.tensor(rows))
+        counts = torch.tensor([*map(len, glosses)])
+        return _SignBatch(clip, steps, found, counts, torch.tensor(rows))
 
     def _clip(self, data: Any, row: int, epoch: int | None) -> tuple[Any, tuple[str, ...]]:
         "A clip as the network sees it, perhaps spliced in training, and its glosses."
@@ -381,9 +377,7 @@ class Signs(Task):
     def tally(self) -> _SignTally:
         return _SignTally(self)
 
-    def evaluate(
-        self, model: nn.Module, data: Any, device: Device, phase: str, origin: Origin
-    ) -> Evaluation:
+    def evaluate(self, model: Any, data: Any, device: Device, phase: str, origin: Origin) -> Any:
         "The final scores with every sentence; those of the training list apart from the others."
         self.check_vocabulary(model, data)
         device.num_shapes = max(len(self.buckets), 1)
