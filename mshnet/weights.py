@@ -23,11 +23,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .core import OF_ITS_MACHINE, UserError, is_record, of_earlier_release, settings_of
+from .core import OF_ITS_MACHINE, UserError, is_record, of_earlier_release, settings_of, shown
 
 # %% ../nbs/33_weights.ipynb #read_file
-_WRAPPERS = ("module.", "_orig_mod.", "model.")  # of DataParallel, torch.compile and Lightning
-_COUNTERS = ("total_ops", "total_params")  # which thop, a counter of operations, leaves in a model
+_COUNTERS = ("total_ops", "total_params", "n_averaged")  # of thop, and of weight averaging
 _OPENED: dict[Any, Any] = {}  # one file that was asked for its settings and will be read next
 
 
@@ -72,8 +71,9 @@ def read_file(path: str | Path) -> Any:  # what it holds, tensors on the CPU
 
 def _load_any(path: str | Path) -> Any:
     "The content of a file in either format."
-    if Path(path).suffix == ".safetensors":
-        return _read_safetensors(path)
+    with open(path, "rb") as file:
+        if file.read(9)[8:] == b"{":  # safetensors, whatever the file's name
+            return _read_safetensors(path)
     with contextlib.suppress(zipfile.BadZipFile), zipfile.ZipFile(path) as packed:
         if sum(info.file_size for info in packed.infolist()) > os.path.getsize(path):
             raise ValueError("a file that unpacks to more than itself, which torch never writes")
@@ -104,14 +104,20 @@ def find_weights(content: Any) -> dict[str, Tensor]:
     for key in ("model", "state_dict", "net", "model_state_dict"):
         if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
             content = content[key]
-    named = isinstance(content, Mapping) and all(isinstance(name, str) for name in content)
-    if not named or not content or not all(isinstance(v, Tensor) for v in content.values()):
-        raise UserError("holds no weights (a mapping of names to tensors)")
-    found = {k: v for k, v in content.items() if not k.endswith(_COUNTERS)}
-    for wrapper in _WRAPPERS * 3:  # they may be nested
-        if all(name.startswith(wrapper) for name in found):
-            found = {name.removeprefix(wrapper): value for name, value in found.items()}
-    return found
+    if isinstance(content, list | tuple):
+        content = dict(enumerate(content))
+    parts = content if isinstance(content, Mapping) else {}
+    found = [part for part in (content, *parts.values()) if _is_state_dict(part)]
+    if len(found) != 1:
+        what = "several state dicts" if found else "no weights (a mapping of names to tensors)"
+        raise UserError(f"holds {what}, its keys are {shown([*parts])}; save one state dict alone")
+    return {k: torch.as_tensor(v) for k, v in found[0].items() if not k.endswith(_COUNTERS)}
+
+
+def _is_state_dict(content: Any) -> bool:
+    "Whether it is a mapping of names to tensors, or to arrays, and not empty."
+    named = isinstance(content, Mapping) and set(map(type, content)) == {str}
+    return named and all(isinstance(value, Tensor | np.ndarray) for value in content.values())
 
 
 def fit_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
@@ -120,6 +126,11 @@ def fit_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
     A model's `foreign` is a regular expression for what published files hold besides its weights;
     its `resize(weights)` makes the parts whose shapes depend on them.
     """
+    while weights and not weights.keys() & model.state_dict().keys():  # such as module. or net.
+        wrapper = next(iter(weights)).partition(".")[0] + "."
+        if not all(name.startswith(wrapper) for name in weights):
+            break
+        weights = {name.removeprefix(wrapper): value for name, value in weights.items()}
     if resize := getattr(model, "resize", None):
         resize(weights)
     own, foreign = model.state_dict(), getattr(model, "foreign", r"(?!)")
@@ -128,7 +139,8 @@ def fit_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
     have = {k: tuple(v.shape) for k, v in weights.items() if not v.is_nested}
     wrong = [k for k in {**want, **have} if want.get(k) != have.get(k)]
     if wrong:
-        lines = [f"{k} is {have.get(k, 'missing')}, not {want.get(k, 'known')}" for k in wrong[:3]]
+        some = wrong[:2] + wrong[2:][-1:]  # the last may be a name that only the file has
+        lines = [f"{k[:99]} is {have.get(k, 'missing')}, not {want.get(k, 'known')}" for k in some]
         more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
         raise UserError(f"weights of another model: {'; '.join(lines)}{more}")
     try:
@@ -163,17 +175,12 @@ def weights_file(
 ) -> Path:
     "The file that these weights name, which need not exist; UserError for another type."
     if not isinstance(weights, str | os.PathLike):
-        kind = type(weights).__name__
-        raise UserError(
-            f"weights of type {kind} are not possible: use a run, a run folder, a file or "
-            f"{PRETRAINED}"
-        )
+        todo = f"use a run, a run folder, a file or {PRETRAINED}"
+        raise UserError(f"weights of type {type(weights).__name__} are not possible: {todo}")
     if os.fspath(weights) == PRETRAINED:
         if task not in _SHIPPED:
-            raise UserError(
-                f"no pretrained weights of task {task} come with mshnet: name the weights of a "
-                "run, such as runs/NAME/best.pt"
-            )
+            todo = "name the weights of a run, such as runs/NAME/best.pt"
+            raise UserError(f"no pretrained weights of task {task} come with mshnet: {todo}")
         return Path(str(files("mshnet") / f"{_SHIPPED[task]}.safetensors"))
     path = Path(os.path.expanduser(weights))
     best = path / "best.pt"
@@ -200,12 +207,9 @@ def _numpy_values() -> list[Any]:
     "The functions that numpy's scalars and arrays need to load, under their old and new names."
     array = np.zeros(1)
     made = (array[0].__reduce__()[0], "scalar"), (array.__reduce__()[0], "_reconstruct")
-    named = [
-        (function, f"numpy.{core}.multiarray.{name}")
-        for function, name in made
-        for core in ("core", "_core")
-    ]
-    kinds = {type(np.dtype(kind)) for kind in "fdilqBbhHI?"}
+    cores = "numpy.core.multiarray", "numpy._core.multiarray"
+    named = [(function, f"{core}.{name}") for function, name in made for core in cores]
+    kinds = {type(np.dtype(kind)) for kind in "efdilqBbhHILQ?"}
     return [*named, np.dtype, np.ndarray, *kinds]
 
 

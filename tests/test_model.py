@@ -8,6 +8,7 @@ import zipfile
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from mshnet.model import MSHNet
 from mshnet.weights import load_weights
@@ -56,52 +57,50 @@ def called(path, module):
     assert any(module in data for data in content.values()) or module in path.read_bytes()
 
 
+def in_net(own, prefix=""):
+    "Weights as published code keeps them, beside a numpy scalar."
+    net = {f"{prefix}{name}": value for name, value in own.items()}
+    return {"net": net, "optimizer": {"state": {}}, "epoch": 7, "iou": np.float64(0.67)}
+
+
+FORMS = {
+    "bare": lambda own: own,
+    "state_dict": lambda own: {"state_dict": own, "epoch": 7},
+    **dict.fromkeys(("old net", "new net", "not zip"), in_net),
+    "safetensors, called .tar": lambda own: own,
+    "parallel": lambda own: in_net(own, "module.")["net"],
+    "parallel net": lambda own: in_net(own, "module."),
+    "torch.compile": lambda own: in_net(own, "_orig_mod.")["net"],
+    "Lightning": lambda own: {"state_dict": in_net(own, "model.")["net"]},
+    "both, on GPUs": lambda own: in_net(own, "module._orig_mod.model.")["net"],
+    "a part of a larger one": lambda own: in_net(own, "student.net.")["net"],
+    "averaged": lambda own: {**in_net(own, "module.")["net"], "n_averaged": torch.tensor(3)},
+    "thop": lambda own: {**own, "total_ops": torch.zeros(1), "stem.total_params": torch.ones(1)},
+    "arrays beside": lambda own: {"net": own, "iou": np.ones(3), "names": ["a"]},
+    "any key": lambda own: {"model": None, "ema": own, "scores": {"iou": np.float64(0.67)}},
+    "a pair": lambda own: (own, 7),
+    "float64 arrays": lambda own: {k: np.asarray(v, "f8") for k, v in own.items()},
+    "float16 beside": lambda own: {"net": own, "iou": np.ones(3, "f2"), "seen": np.ones(3, "u8")},
+}
+
+
 def save(model, path, form):
     "Write the model's weights in one of the forms that lie about."
-    state = model.state_dict()
-    train = {"optimizer": {"state": {}, "lr": 0.05}, "epoch": 7, "iou": np.float64(0.67)}
-    parallel = {f"module.{name}": value for name, value in state.items()}
-    content = {
-        "bare": state,
-        "state_dict": {"state_dict": state, "epoch": 7},
-        "old net": {"net": state, **train},
-        "new net": {"net": state, **train},
-        "parallel": parallel,
-        "parallel net": {"net": parallel, **train},
-        "not zip": {"net": state, **train},
-    }[form]
+    content = FORMS[form](model.state_dict())
+    if form.startswith("safetensors"):
+        return save_file(content, path)
     torch.save(content, path, _use_new_zipfile_serialization=form != "not zip")
     if form in ("old net", "new net"):
         called(path, OLD if form == "old net" else NEW)
 
 
-@pytest.mark.parametrize(
-    "form", ["bare", "state_dict", "old net", "new net", "parallel", "parallel net", "not zip"]
-)
+@pytest.mark.parametrize("form", FORMS)
 def test_published_forms_of_weights_predict_the_same(model, fresh, tmp_path, form):
-    "A downloaded file is used as it is: same bits out, whatever it is wrapped in."
+    "Prefixes, counters, keys and arrays are not the user's doing: same bits out of all of them."
     path = tmp_path / "weights.tar"
     save(model, path, form)
     spoil(fresh)
     load_weights(fresh, path)
-    assert torch.equal(predict(fresh), predict(model))
-
-
-WRAPPED = {
-    "torch.compile": lambda own: {f"_orig_mod.{k}": v for k, v in own.items()},
-    "Lightning": lambda own: {"state_dict": {f"model.{k}": v for k, v in own.items()}},
-    "both, on GPUs": lambda own: {f"module._orig_mod.model.{k}": v for k, v in own.items()},
-    "thop": lambda own: {**own, "total_ops": torch.zeros(1), "stem.total_params": torch.ones(1)},
-    "arrays beside": lambda own: {"net": own, "iou": np.ones(3), "names": ["a"]},
-}
-
-
-@pytest.mark.parametrize("tool", WRAPPED)
-def test_weights_load_as_tools_leave_them(model, fresh, tmp_path, tool):
-    "Prefixes, counters of operations, and arrays of scores are not the user's doing."
-    torch.save(WRAPPED[tool](model.state_dict()), tmp_path / "weights.pt")
-    spoil(fresh)
-    load_weights(fresh, tmp_path / "weights.pt")
     assert torch.equal(predict(fresh), predict(model))
 
 
@@ -146,6 +145,8 @@ def another(model, change):
         state["extra.weight"] = torch.ones(1)
     elif change == "shape":
         state[last] = torch.ones(7)
+    elif change == "part":
+        state = {f"net.{name}": value for name, value in state.items()} | {"loss.w": torch.ones(1)}
     return state
 
 
@@ -153,23 +154,20 @@ def refused(path, kind, model):
     "Write something that is no file of this model's weights."
     if kind == "folder":
         path.mkdir()
-    elif kind == "truncated":
-        save(model, path, "bare")
+    elif kind.startswith("truncated"):
+        save(model, path, "not zip" if "old" in kind else "bare")
         path.write_bytes(path.read_bytes()[:-2000])
-    elif kind == "truncated old":
-        save(model, path, "not zip")
-        path.write_bytes(path.read_bytes()[:-2000])
-    elif kind == "pickle":
-        path.write_bytes(pickle.dumps({"a": 1}))
-    elif kind in ("text", "words", "empty"):
-        path.write_bytes({"text": b"not weights", "words": b"hello\n", "empty": b""}[kind])
-    elif kind in ("missing", "unknown", "shape"):
+    elif kind in BYTES:
+        path.write_bytes(BYTES[kind])
+    elif kind in ("missing", "unknown", "shape", "part"):
         torch.save(another(model, kind), path)
     elif kind in CONTENT:
         torch.save(CONTENT[kind], path)
 
 
+BYTES = {"text": b"no weights", "words": b"hi\n", "empty": b"", "pickle": pickle.dumps({"a": 1})}
 CONTENT = {
+    "two of them": {"student": {"a": torch.ones(1)}, "teacher": {"a": torch.ones(1)}},
     "list": [1, 2],
     "tensor": torch.ones(3),
     "settings": {"lr": 3},
@@ -181,14 +179,14 @@ FILES = {
     "folder": "is a folder",
     "truncated": "damaged",
     "truncated old": "damaged",
-    "text": "not a torch file",
-    "words": "not a torch file",
-    "empty": "not a torch file",
-    "pickle": "not a torch file",
+    **dict.fromkeys(BYTES, "not a torch file"),
     "missing": "another model: .* is missing",
     "unknown": "another model: extra.weight is .*, not known",
     "shape": r"another model: .* is \(7,\), not \(",
     **dict.fromkeys(CONTENT, "holds no weights"),
+    "settings": "holds no weights .*, its keys are .'lr'",
+    "two of them": "holds several .* .'student', 'teacher'.; save one",
+    "part": r"another model: .*; loss.w is \(1,\), not known and \d+ more",
 }
 
 
