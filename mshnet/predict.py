@@ -41,6 +41,7 @@ from mshnet.files import (
     SUMMARY,
     cannot_be_written,
     digest,
+    explain_failure,
     find_inputs,
     stamp,
     write_atomic,
@@ -261,13 +262,17 @@ def _pixels_in(image: Any) -> np.ndarray:  # [H,W] or [H,W,3] uint8
             raise UserError(f"{image}: {frame.error or reason}")
         return frame.pixels
     if isinstance(image, Image.Image):
-        return pixels_of(image)
+        with explain_failure("the image cannot be read", "open its file again", damaged=True):
+            return pixels_of(image)
     try:
-        values = np.asarray(image)
+        if isinstance(image, Tensor):  # also with gradients, on a GPU, or bfloat16
+            values = (image.float() if image.dtype == torch.bfloat16 else image).numpy(force=True)
+        else:
+            values = np.asarray(image)
         if values.ndim not in (2, 3) or not values.size or values.dtype == np.int8:
             raise ValueError(values.shape)
         picture = Image.fromarray(_without_fractions(values))
-    except (TypeError, ValueError, IndexError):
+    except (TypeError, ValueError, IndexError, RuntimeError):
         shape, kind = getattr(image, "shape", ""), getattr(image, "dtype", type(image).__name__)
         raise UserError(
             f"{kind}{shape and f' {shape}'} is no image; give a file's name, [H,W] or [H,W,3] of "
@@ -367,8 +372,8 @@ _LONGEST = 230  # bytes of a name; systems allow 255, of which some are added to
 
 
 def _spelled(name: str | Path) -> str:
-    "A name as all tables have it, even if it is not valid UTF-8."
-    return os.fsencode(name).decode("utf-8", "backslashreplace")
+    "A name as all tables have it, even if it is not valid UTF-8 or has a carriage return."
+    return os.fsencode(name).decode("utf-8", "backslashreplace").replace("\r", "\\r")
 
 
 def _names(files: Sequence[Path]) -> dict[Path, str]:

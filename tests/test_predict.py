@@ -494,17 +494,17 @@ def test_a_name_has_one_spelling(tmp_path, weights, by_pixels, monkeypatch):
     "In GBK and in UTF-8, with a line feed, too; when all are finished; whatever the locale is."
     monkeypatch.chdir(tmp_path)
     Image.fromarray(np.pad(np.full((3, 3), 230, np.uint8), 20)).save("a.png")
-    for name in ("红外".encode("gbk"), "红外".encode(), b"a\nb"):
+    for name in ("红外".encode("gbk"), "红外".encode(), b"a\nb", b"c\rd"):
         shutil.copy(b"a.png", name + b".png")
     Path("a.png").unlink()
     names = {name for name in os.listdir(b".") if name.endswith(b".png")}
-    want = {"\\xba\\xec\\xcd\\xe2.png", "红外.png", "a\nb.png"}
+    want = {"\\xba\\xec\\xcd\\xe2.png", "红外.png", "a\nb.png", "c\\rd.png"}
     for _ in range(2):
-        assert "3 frames of 3 files: 3 detections" in str(predict_files(weights, ".", "out"))
+        assert "4 frames of 4 files: 4 detections" in str(predict_files(weights, ".", "out"))
         for name in ("detections.csv", "frames.csv"):
             assert {row["file"] for row in table(f"out/{name}")} == want
         coco = json.loads(Path("out/coco.json").read_text())
-        assert {x["file_name"] for x in coco["images"]} == want and len(coco["annotations"]) == 3
+        assert {x["file_name"] for x in coco["images"]} == want and len(coco["annotations"]) == 4
         assert set(os.listdir(b"out/masks")) == names
     code = (
         "import os; from mshnet.predict import _spelled as s; print({s(x) for x in os.listdir()})"
