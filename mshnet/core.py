@@ -348,16 +348,16 @@ def settings_of(
 
 
 def is_record(values: Mapping[str, Any]) -> bool:
-    "Whether a run of any task recorded these settings: not a user's few, not another program's."
-    return values.keys() >= {"seed", "choose", "lr"}
+    "Whether a run of a task recorded these settings: not a user's few, not another program's."
+    task = values.get("task", "detect")
+    return isinstance(task, str) and task in TASKS and values.keys() >= {"seed", "choose", "lr"}
 
 
 def of_earlier_release(values: dict[str, Any]) -> dict[str, Any]:
     "The settings of a run of an earlier release by the names of today; others as they are."
-    task = values.get("task", "detect")
-    if not is_record(values) or not isinstance(task, str) or task not in TASKS:
+    if not is_record(values):
         return values
-    kind = settings_class(task)
+    kind = settings_class(values.get("task", "detect"))
     dropped = RETIRED.keys() - kind.gone.keys()  # the task judges the values of those in `gone`
     known = {n: v for n, v in values.items() if n not in dropped and (n, v) != ("cache", "device")}
     return {**kind.unrecorded(known), **known}
@@ -565,14 +565,14 @@ def read_text(path: str | Path, what: str) -> str:
         if len(data) > _LARGEST_TEXT:
             raise ValueError(f"it has more than {_LARGEST_TEXT // 2**20} MB")
         wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-        return data.decode("utf-16" if wide else "utf-8-sig")
-    except UnicodeDecodeError:
-        raise UserError(
-            f"{path}: not a readable {what} (it is not UTF-8; save a text of another encoding, "
-            "such as GBK, as UTF-8)"
-        ) from None
+        text = data.decode("utf-16" if wide else "utf-8-sig")
+        if "\0" in text:  # of UTF-16 without the mark, or UTF-32
+            raise UnicodeError
+        return text
     except (OSError, ValueError) as error:
-        raise UserError(f"{path}: not a readable {what} ({error})") from None
+        foreign = "it is not UTF-8; save a text of another encoding, such as GBK, as UTF-8"
+        why = foreign if isinstance(error, UnicodeError) else error
+        raise UserError(f"{path}: not a readable {what} ({why})") from None
 
 
 def read_json(path: str | Path) -> Any:

@@ -321,9 +321,10 @@ def settings_of_weights(
     "The settings that weights were trained with. A file that cannot be read has none."
     if weights == PRETRAINED:  # not a folder of this name
         return {}
-    found, file = settings_of(weights), weights_file(weights)
-    if is_record(found):  # else config.json is of another program
-        return found
+    file = weights_file(weights)
+    with contextlib.suppress(UserError):  # of another program's config.json
+        if is_record(found := settings_of(weights)):
+            return found
     if not os.path.isfile(file):
         return {}
     with contextlib.suppress(UserError):  # its next reader says what is wrong
