@@ -139,7 +139,7 @@ class _Digests:
     def __init__(self) -> None:
         self.whole = hashlib.sha256()  # of all in order
         self.single = set[bytes]()  # of each name with its image and mask
-        self.images = set[str]()  # twelve digits of each image
+        self.images = dict[str, str]()  # names by twelve digits of each image
 
     def add(self, name: str, image: np.ndarray, mask: np.ndarray) -> None:
         "Add the next image."
@@ -147,7 +147,7 @@ class _Digests:
         record = f"{name}{image.shape}{mask.shape}".encode() + pixels + mask.tobytes()
         self.whole.update(record)
         self.single.add(hashlib.sha256(record).digest())
-        self.images.add(hashlib.sha256(f"{image.shape}".encode() + pixels).hexdigest()[:12])
+        self.images[hashlib.sha256(f"{image.shape}".encode() + pixels).hexdigest()[:12]] = name
 
 
 @dataclass(frozen=True)
@@ -374,7 +374,9 @@ def _bare_name(
     if len(path.parts) > 1 and path.parts[0] in {images for images, _ in FOLDERS}:
         path = path.relative_to(path.parts[0])
     text = path.as_posix()
-    return text[: -len(path.suffix)] if path.suffix.lower() in SUFFIXES else text
+    bare = text[: -len(path.suffix)] if path.suffix.lower() in SUFFIXES else text
+    folder, slash, name = bare.rpartition("/")
+    return folder + slash + unicodedata.normalize("NFC", name)  # as `find_file` does
 
 
 def _names_in(text: str) -> Counter[str]:
@@ -664,7 +666,7 @@ def write_lists(
 def _names_with_masks(source: Source) -> list[str]:
     "The names of images with a mask, sorted; UserError for one that a list cannot hold."
     below = (path.relative_to(source.images) for path in _images_below(source.images))
-    names = {path.with_suffix("").as_posix() for path in below}
+    names = {p.with_name(unicodedata.normalize("NFC", p.stem)).as_posix() for p in below}
     found = sorted(name for name in names if find_file(source.masks, name, MASK_ENDINGS))
     for name in found:
         if [*_names_in(name.encode(errors="ignore").decode())] != [name]:  # as it would be read
@@ -700,7 +702,10 @@ def report(config: Config) -> tuple[str, bool]:
     usable = not findings.errors or config.on_bad_image == "skip"
     bad = "skipped" if usable else "error"
     lines += [f"{bad}: {line}" for line in Findings.lines(findings.errors)]
-    lines += [f"warning: {line}" for line in Findings.lines(findings.warnings)]
+    trained, tested = (parts[part].digests.images for part in ("train", "test"))
+    twins = [f"{name} as {trained[key]}" for key, name in tested.items() if key in trained]
+    more = {"test image that is in the training list under another name": twins} if twins else {}
+    lines += [f"warning: {line}" for line in Findings.lines({**findings.warnings, **more})]
     return "\n".join(lines), usable
 
 
