@@ -14,7 +14,6 @@
 #| hide
 #| default_exp metrics
 import matplotlib.pyplot as plt
-import torch
 from fastcore.test import test_close, test_eq
 
 from mshnet.metrics import MATCH, RADIUS, find, objects
@@ -27,6 +26,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 from scipy.ndimage import label
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
@@ -369,9 +369,14 @@ def score(
     """The scores of a set of images in memory.
 
     Pd and Fa match objects less than 3 px apart, one to one. Pd is NaN without targets.
-    ValueError if the shapes differ or the rule is unknown.
+    ValueError for probabilities, NaN, a wrong or a different shape, and an unknown rule.
     """
-    tally = Tally(rule)
+    logits, mask, tally = torch.as_tensor(logits), torch.as_tensor(mask), Tally(rule)
+    if logits.ndim != 4 or logits.shape[1] != 1 or logits.isnan().any():
+        raise ValueError(f"score: logits {tuple(logits.shape)} are NaN, or not [B,1,H,W]")
+    values = logits.float()
+    if values.equal(values.clamp(0, 1)) and not values.equal(values.round()):
+        raise ValueError("score: these are probabilities, not logits; give torch.logit of them")
     tally.add(logits, mask)
     return tally.scores()
 

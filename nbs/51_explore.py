@@ -79,7 +79,7 @@ def describe(
     "The detections at a threshold, and the score of the image."
     preds = objects(view.prob > threshold)
     found = find(objects(view.mask), preds, rule)
-    logits, mask = (torch.tensor(x)[None, None] for x in (view.prob - threshold, view.mask))
+    logits, mask = (torch.tensor(x)[None, None] for x in (view.prob > threshold, view.mask))
     false = len(preds) - found.matched
     words = f"{found.matched} of {found.targets} targets found, false alarms: {false}"
     return f"{words}\n{score(logits, mask, rule)}"

@@ -220,27 +220,15 @@ def test_pixel_scores_are_counts_of_sets():
     assert have.f1 == pytest.approx(2 * precision * recall / (precision + recall))
 
 
-def test_no_targets_means_no_pd():
-    "Neither 0 nor 1 would be true, and JSON has no NaN."
-    logits = torch.full((2, 1, 16, 16), -1.0)
-    logits[0, 0, 3, 3:5] = 1
-    have = score(logits, torch.zeros(2, 1, 16, 16))
-    assert math.isnan(have.pd)
-    assert have.targets == 0
+def test_without_targets_or_predictions_there_is_nothing_to_divide_by():
+    "Neither 0 nor 1 would be true, and JSON has no NaN; but pixels were looked at."
+    nothing, something = torch.full((2, 2, 1, 16, 16), -1.0)
+    something[0, 0, 3, 3:5] = 1
+    have = score(something, torch.zeros(2, 1, 16, 16))
+    assert math.isnan(have.pd) and have.targets == 0 and have.as_dict()["pd"] is None
     assert str(have) == "IoU 0.00  nIoU 0.00  F1 0.00  Pd -  Fa 3906.2"
-    assert have.as_dict()["pd"] is None
-
-
-def test_nothing_at_all_has_only_a_false_alarm_rate():
-    "No targets and no predictions: there is nothing to divide by, but pixels were looked at."
-    have = score(torch.full((1, 1, 16, 16), -1.0), torch.zeros(1, 1, 16, 16))
-    assert str(have) == "IoU -  nIoU -  F1 -  Pd -  Fa 0.0"
+    assert str(score(nothing, 0 * nothing)) == "IoU -  nIoU -  F1 -  Pd -  Fa 0.0"
     assert str(Tally().scores()) == "IoU -  nIoU -  F1 -  Pd -  Fa -"
-
-
-def test_logits_of_zero_are_no_prediction():
-    "The threshold is a probability above one half, and an untrained head may say exactly 0."
-    assert score(torch.zeros(1, 1, 8, 8), torch.ones(1, 1, 8, 8)).pd == 0
 
 
 @seeds
@@ -340,12 +328,23 @@ def test_the_counts_of_each_image_are_plain_numbers(rule):
     assert tally.pixels == truth.size
 
 
-@pytest.mark.parametrize("shape", [(1, 1, 8, 1), (2, 1, 8, 8)])
-def test_shapes_that_would_broadcast_are_refused(shape):
-    with pytest.raises(ValueError, match="differ"):
-        score(torch.zeros(1, 1, 8, 8), torch.zeros(shape))
+BATCH = torch.ones(1, 1, 8, 8)
 
 
-def test_an_unknown_rule_is_refused():
-    with pytest.raises(ValueError, match="rule='nearest': use exact or reference"):
-        score(torch.zeros(1, 1, 8, 8), torch.zeros(1, 1, 8, 8), "nearest")
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ((BATCH, torch.zeros(1, 1, 8, 1)), "differ"),  # and would be broadcast
+        ((BATCH, torch.zeros(2, 1, 8, 8)), "differ"),
+        ((BATCH[0, 0], BATCH[0, 0]), r"\(8, 8\) are NaN, or not \[B,1,H,W\]"),
+        ((BATCH.reshape(1, 2, 8, 4),) * 2, "or not"),
+        ((BATCH / 2, BATCH), "these are probabilities"),
+        ((BATCH * np.nan, BATCH), "NaN"),
+        ((BATCH, BATCH, "nearest"), "rule='nearest': use exact or reference"),
+    ],
+)
+def test_what_cannot_be_scored_is_refused(asked, said):
+    assert score(BATCH.numpy(), BATCH.bool()).iou == 1  # zeros and ones can
+    assert score(0 * BATCH, BATCH).pd == 0  # an untrained head may output exactly 0
+    with pytest.raises(ValueError, match=said):
+        score(*asked)
