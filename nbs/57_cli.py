@@ -354,7 +354,8 @@ def parse(argv: Sequence[str]) -> tuple[str, dict[str, Any], str, dict[str, Any]
     weights = written.pop("weights", "")
     if weights and (not rest or argv[1] == weights):  # else it is the value of an unknown flag
         _expect_same(weights, "weight_path", written)
-        at = len(argv) - 1 - argv[::-1].index(weights)
+        places = [i for i, word in enumerate(argv) if word == weights]
+        at = next((i for i in places if not argv[i - 1].startswith("-")), places[-1])
         return parse([command, f"--weight-path={weights}", *argv[1:at], *argv[at + 1 :]])
     if rest:
         raise UserError(_unexpected(rest[0], command, settings))
@@ -381,7 +382,8 @@ def _unexpected(word: str, command: str, settings: type[Settings]) -> str:
 def _expect_same(path: str, name: str, written: dict[str, Any]) -> None:
     "UserError if a flag names another path than the one that is given without it."
     if (other := written.get(name, path)) != path:
-        raise UserError(f"{path}: {_flag(name)} {other} is given as well; use one of them")
+        data = f", or --dataset-dir {path} for data" if name == "weight_path" else ""
+        raise UserError(f"{path}: {_flag(name)} {other} is given as well; use one of them{data}")
 
 
 def _data_folder(command: str, folder: str, written: dict[str, Any]) -> str:
