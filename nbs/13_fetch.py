@@ -164,6 +164,9 @@ def _extract(archive: Path, folder: Path) -> None:
         say(f"data    unpacking {archive.name}: {len(members)} members, {needed}")
         for member in members:
             member.filename = _readable(member)
+        guessed = [m.filename for m in members if not (m.flag_bits & 0x800 or m.filename.isascii())]
+        if guessed:
+            say(f"data    guessed name: {guessed[0]}; if wrong, pack it with UTF-8 (7-Zip: cu=on)")
         box.extractall(folder, members)
 
 

@@ -222,7 +222,7 @@ class Unflagged(zipfile.ZipInfo):
         ("cp437", "\xe9t", "\xe9t"),  # a French or German Windows
     ],
 )
-def test_names_of_other_systems_are_read(here, tmp_path, monkeypatch, encoding, name, read):
+def test_names_of_other_systems_are_read(here, tmp_path, monkeypatch, capsys, encoding, name, read):
     "Otherwise no image has the name that the list says."
     monkeypatch.setattr(Unflagged, "encoding", encoding)
     with zipfile.ZipFile(tmp_path / "set.zip", "w") as box:
@@ -231,6 +231,7 @@ def test_names_of_other_systems_are_read(here, tmp_path, monkeypatch, encoding, 
     found = unpack(tmp_path / "set.zip", here.local)
     assert set(tree(found)) == {f"images/{read}.png", "test.txt"}
     assert find_file(found / "images", name if encoding == "utf-8" else read)
+    assert f"guessed name: set/images/{read}.png; if wrong" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
