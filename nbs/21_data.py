@@ -88,7 +88,7 @@ Image.open(masks / "4.png").resize((64, 64)).save(masks / "4.png")
 print(report(config)[0])
 
 # %% [markdown]
-# All problems are found in one pass, because whoever prepares a data set wants to repair them together. Training stops at an error and prints each warning once, with the number of its images. `--on-bad-image skip` leaves unreadable pairs out. The protocol of a score records the number of images and a hash of their pixels, so the difference stays visible.
+# All problems are found in one pass, because whoever prepares a data set wants to repair them together. Training stops at an error and prints each warning once, with the number of its images. The report also names test images that stand in the training list under another name. `--on-bad-image skip` leaves unreadable pairs out. The protocol of a score records the number of images and a hash of their pixels, so the difference stays visible.
 #
 # ## What is a target?
 #
@@ -333,7 +333,7 @@ def _by_name(folder: Path, changed: int) -> dict[str, str]:
 # %% [markdown]
 # ### Lists and problems
 #
-# Reading collects the problems of images, and the caller decides. Lists come from all sorts of scripts: with or without suffixes, with slashes of either kind, with the paths of a different computer. A name that leads out of the folder is cut to its last part. Lists of absolute paths therefore work, and no list can make us read a file from elsewhere.
+# Reading collects the problems of images, and the caller decides. Lists come from all sorts of scripts: with or without suffixes, with slashes of either kind, with an accent as a sign of its own, with the paths of a different computer. A name that leads out of the folder is cut to its last part. Lists of absolute paths therefore work, and no list can make us read a file from elsewhere.
 
 # %%
 #| export

@@ -508,7 +508,7 @@ for name, x in {"bytes": image, "0 to 1": image / 255, "Pillow": Image.fromarray
 # %% [markdown]
 # ### Names
 #
-# The results of a frame have the name of its file, with the number of the frame if there are several. If two inputs have the same file name, the output name is prefixed with the folder. If a name is still taken, it gets a number. `clip` also gets one if there is a `clip_00001`, which could be one of its frames. Upper and lower case count as equal, because some disks ignore them. Names depend on the list of files alone, so several processes find the same ones. A name that is not UTF-8, such as one that a Chinese Windows wrote, is kept for masks and overlays; in tables each invalid byte becomes `\\xba`.
+# The results of a frame have the name of its file, with the number of the frame if there are several. If two inputs have the same file name, the output name is prefixed with the folder. If a name is still taken, it gets a number. `clip` also gets one if there is a `clip_00001`, which could be one of its frames. Upper and lower case count as equal, because some disks ignore them. Names depend on the list of files alone, so several processes find the same ones. A name that is not UTF-8, such as one that a Chinese Windows wrote, is kept for masks and overlays; in tables each invalid byte becomes `\\xba`, and a carriage return `\\r`.
 
 # %%
 #| export
