@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
+from scipy.ndimage import maximum_filter
 
 from .core import UserError, counted, did_you_mean, one_line, quoted, read_text, shown
 from .fetch import find_dataset, shipped_lists, usual_list
@@ -111,13 +112,6 @@ def hash_of_all(parts: Iterable[Split]) -> str:
     return hashlib.sha256(b"".join(sorted(single))).hexdigest()[:12]
 
 
-def _scenes_of(config: Config, names: Sequence[str]) -> dict[str, Split]:
-    "The synthetic scenes of a run; four for training to one for the test."
-    count = {"train": config.scenes, "test": max(config.scenes // 4, 1)}
-    side = 256 if config.base_size == "native" else config.base_size
-    return {name: scenes(name, count[name], side) for name in names}
-
-
 def scenes(name: str, count: int, size: int) -> Split:
     "Synthetic scenes of size x size pixels; equal arguments give equal scenes."
     kind = sum(name.encode())
@@ -174,10 +168,8 @@ def outside_of_data(output_dir: str | Path) -> None:
     folder = Path(os.path.realpath(os.path.expanduser(output_dir)))
     for top in (folder, *folder.parents) if output_dir else ():
         if _pair_in(top):
-            raise UserError(
-                f"output_dir={str(output_dir)!r}: is in the data set {top}, whose files it could "
-                "replace; use a folder outside of it"
-            )
+            todo = "whose files it could replace; use a folder outside of it"
+            raise UserError(f"output_dir={str(output_dir)!r}: is in the data set {top}, {todo}")
 
 
 def _find_list(root: Path, images: Path, part: str, asked: str) -> Path:
@@ -249,9 +241,7 @@ class Findings:
             warnings.warn(line, stacklevel=2)
 
 
-def _bare_name(
-    line: str,  # such as "Misc_1", "images/Misc_1.png" or "C:\\sirst\\images\\Misc_1.png"
-) -> str:  # such as "Misc_1" or "night/001"
+def _bare_name(line: str) -> str:  # "Misc_1" of "images/Misc_1.png" or "C:\\sirst\\Misc_1.png"
     "A line of a list as the name of an image, without suffix and without the images' folder."
     path = PureWindowsPath(line)  # takes both kinds of slashes
     if path.anchor or ".." in path.parts:
@@ -281,8 +271,7 @@ def _read_lists(source: Source, findings: Findings) -> dict[str, list[str]]:
             findings.warnings[f"name more than once in {file.name}, kept once"] += twice
         lists[part] = list(names)
     if both := [name for name in lists.get("train", ()) if name in set(lists.get("test", ()))]:
-        [line] = Findings.lines({"name in both lists, remove it from one": both})
-        raise UserError(line)
+        raise UserError(Findings.lines({"name in both lists, remove it from one": both})[0])
     return lists
 
 # %% ../nbs/21_data.ipynb #_read_pair
@@ -311,12 +300,8 @@ def _read_pair(source: Source, name: str) -> tuple[Pair, set[str]]:
     return (image, mask), notes
 
 
-def _check_pair(
-    source: Source,
-    size: int | str,  # side of the scored images, or "native"
-    name: str,
-) -> tuple[Pair, set[str]] | str:  # text: the kind of problem
-    "Read one image and its mask, and note what cannot be right."
+def _check_pair(source: Source, size: int | str, name: str) -> tuple[Pair, set[str]] | str:
+    "Read an image and its mask, and note what cannot be right at this size; a text is an error."
     try:
         (image, mask), notes = _read_pair(source, name)
     except UserError as error:
@@ -453,7 +438,12 @@ def load_data(config: Config, names: Sequence[str] = ("train", "test")) -> Loade
     if source and on_drive(source.root):
         say(f"data    {source.root} is on Google Drive; a .zip of it would be read much faster")
     findings = Findings()
-    read = _read_source(config, source, findings) if source else _scenes_of(config, names)
+    if source:
+        read = _read_source(config, source, findings)
+    else:
+        count = {"train": config.scenes, "test": max(config.scenes // 4, 1)}
+        side = 256 if config.base_size == "native" else config.base_size
+        read = {name: scenes(name, count[name], side) for name in names}
     LOADED.append((state, lists, (read, findings)))
     return read, findings
 
@@ -475,20 +465,16 @@ def splits(config: Config, names: Sequence[str] = ("train", "test")) -> dict[str
         held = min(max(1, round(config.val_fraction * len(train))), len(train) - 1)
         made["val"] = train.part("val", sorted(order[:held]))
         made["train"] = train.part("train", sorted(order[held:]))
-    if len(made["train"]) < config.batch_size:
-        raise UserError(
-            f"batch_size={config.batch_size}: there are only {len(made['train'])} training images; "
-            f"use --batch-size {len(made['train'])} or less"
-        )
+    if (count := len(made["train"])) < config.batch_size:
+        todo = f"there are only {count} training images; use --batch-size {count} or less"
+        raise UserError(f"batch_size={config.batch_size}: {todo}")
     return made
 
 # %% ../nbs/21_data.ipynb #write_lists
-def write_lists(
-    config: Config,  # its dataset_dir and its seed
-    fraction: float,  # of the images in the training list, between 0 and 1
-) -> str:  # one line
-    """Write train.txt and test.txt by image, shuffled by the seed; UserError if there is a list.
+def write_lists(config: Config, fraction: float) -> str:
+    """Write train.txt, a fraction of the images, and test.txt; UserError if there is a list.
 
+    The images of `config.dataset_dir` are shuffled by `config.seed`. Returns one line.
     Into the data set; where that is read-only, into this folder, as NAME-train.txt and so on.
     """
     what = f"split={fraction:g}"
@@ -581,14 +567,14 @@ def one_channel(rgb: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(red if grey else rgb)
 
 
-def pixels_of(
-    file: Image.Image,  # opened, at one of its pages
-) -> np.ndarray:  # [H,W] or [H,W,3] uint8
-    "The pixels of an image file as 8-bit grey or colour."
+def pixels_of(file: Image.Image) -> np.ndarray:  # [H,W] or [H,W,3] uint8
+    "The pixels of an image file, at its present page, as 8-bit grey or colour."
     if not _mode_of(file).startswith(DEEP):
         if _has_deep_channels(file):
             raise UserError("16 bits in several channels: save one of them, or 8 bits")
-        file = ImageOps.exif_transpose(file)
+        if getattr(file, "tag_v2", {}).get(339) == (2,) and np.asarray(file).max() > 127:
+            raise UserError("negative values in 8 bits: save them as 16 bits")
+        file = _upright(file)
         return np.array(file) if file.mode == "L" else one_channel(np.asarray(file.convert("RGB")))
     values = _deep_values(file)
     low, high = grey_range(values)
@@ -608,27 +594,39 @@ def grey_range(values: np.ndarray) -> tuple[float, float]:
 
 def _deep_values(file: Image.Image) -> np.ndarray:
     "The values [H,W] of an image of 16 bits or floats, more is brighter; UserError for NaN."
-    radiometric = _mode_of(file) != file.mode
-    upright = ImageOps.exif_transpose(_temperatures(file) if radiometric else file)
-    values = np.array(upright, np.float64)
+    temperatures = _temperatures(file) if _mode_of(file) != file.mode else None
+    values = np.array(_upright(file, temperatures), np.float64)
     if not np.isfinite([values.min(), values.max()]).all():
-        raise UserError("pixels are NaN or infinite")
-    if getattr(file, "tag_v2", {}).get(262) == 0:  # a TIFF file whose 0 is white
+        raise UserError("pixels are NaN or infinite (numpy.nan_to_num replaces them)")
+    tags = getattr(file, "tag_v2", {})
+    if (tags.get(258), tags.get(339, (1,))) == ((32,), (1,)):  # unsigned; Pillow reads signed
+        np.mod(values, 2**32, out=values)
+    if tags.get(262) == 0:  # a TIFF file whose 0 is white
         np.subtract(values.max(), values, out=values)
     return values
 
 
+def _upright(file: Image.Image, pixels: Image.Image | None = None) -> Image.Image:
+    "A copy of an image, or of its temperatures, turned by its orientation tag alone."
+    upright = (pixels or file).copy()  # a TIFF file is turned by this; other tags may be odd
+    upright.info = {key: value for key, value in file.info.items() if "exif" not in str(key)}
+    upright.getexif()[274] = file.getexif().get(274, 1)
+    ImageOps.exif_transpose(upright, in_place=True)
+    return upright
+
+
 def _temperatures(file: Image.Image) -> Image.Image:
-    "The kelvins in a FLIR camera's JPEG, turned as its image is; UserError if there are none."
+    "The kelvins in a FLIR camera's JPEG, not turned yet; UserError if there are none."
     todo = "to use its colours instead, save it as PNG"
     if not importlib.util.find_spec("flyr"):
         raise UserError(f"temperatures of FLIR need the package flyr (pip install flyr); {todo}")
     try:
         import flyr
 
-        with open(getattr(file, "filename", ""), "rb") as stream:
+        name = getattr(file, "filename", "")
+        with open(name, "rb") if name else contextlib.nullcontext(vars(file)["fp"]) as stream:
+            stream.seek(0)
             kelvins = Image.fromarray(np.float32(flyr.unpack(stream).kelvin))
-        kelvins.info["exif"] = file.getexif().tobytes()
     except Exception:  # flyr raises many kinds for bytes that make no sense
         raise UserError(f"the temperatures of FLIR cannot be read; {todo}") from None
     return kelvins
@@ -641,10 +639,8 @@ def _has_deep_channels(file: Image.Image) -> bool:
     return (len(bits) > 1 and max(bits) > 8) or bool(re.search(r"(RGB|LA)\w*;16", forms))
 
 
-def read_image(
-    path: Path,
-) -> tuple[np.ndarray, str, int]:  # [H,W] or [H,W,3] uint8; the mode, such as "RGBA"; pages
-    "Read the first page of an image file; UserError or any of Pillow's errors if it is unreadable."
+def read_image(path: Path) -> tuple[np.ndarray, str, int]:  # [H,W] or [H,W,3] uint8
+    "The first page of a file, its mode, its number of pages; UserError or any of Pillow's errors."
     with opened(path) as file:
         pages = getattr(file, "n_frames", 1)
         return pixels_of(file), _mode_of(file), pages
@@ -658,16 +654,14 @@ _NOTES = {  # by what `_mask_scale` returns
 }
 
 
-def mask_values(
-    path: Path,
-) -> tuple[np.ndarray, bool]:  # [H,W] uint8, or float64 of a deep file; whether it has colours
-    "The values of a mask, of colours the largest channel; raises as `read_image`."
+def mask_values(path: Path) -> tuple[np.ndarray, bool]:  # [H,W] uint8, float64 of a deep file
+    "The values of a mask, of colours the largest, and whether it has some; raises as `read_image`."
     with opened(path) as file:
         if file.mode.startswith(DEEP):  # which convert would clip at 255
             deep = _deep_values(file)
             deep.clip(0, out=deep)
             return np.divide(deep, 257 if deep.max() > 255 else 1, out=deep), False
-        file = ImageOps.exif_transpose(file)
+        lossy, file = file.format in ("JPEG", "MPO"), _upright(file)
         if file.mode in ("L", "1"):
             return np.asarray(file.convert("L")), False
         *colours, alpha = (np.asarray(file.convert("RGBA").getchannel(k)) for k in range(4))
@@ -675,7 +669,10 @@ def mask_values(
         return alpha, False
     visible = [np.where(alpha > 0, colour, 0) for colour in colours]
     coloured = not all(np.array_equal(visible[0], other) for other in visible[1:])
-    return np.maximum.reduce(visible), coloured
+    values = np.maximum.reduce(visible)
+    if coloured and lossy:  # JPEG blurs colours: each object ends at half of its brightness
+        values[values <= maximum_filter(values, 9) // 2] = 0
+    return values, coloured
 
 
 def _mask_scale(masks: Iterable[tuple[np.ndarray, bool]]) -> float:
@@ -709,6 +706,8 @@ def read_mask(
         notes.add(_NOTES[scale])
     elif values.any() and not truth.any():
         notes.add(_TOO_DARK)
+    if truth.shape == size[::-1] != size:  # its image is turned by an orientation tag
+        raise UserError("width and height of its image swapped: turn it by 90 degrees")
     if truth.shape != size:
         notes.add("mask of another size than its image, resized as labels")
         truth = np.asarray(Image.fromarray(truth).resize(size[::-1], Image.Resampling.NEAREST))
@@ -733,6 +732,7 @@ def opened(path: Path, most: int = MOST_PIXELS) -> Iterator[Image.Image]:
     except Image.DecompressionBombError:  # far beyond the limit
         raise UserError(f"more than {most:,} pixels") from None
     with file:
+        file.filename = ""  # else Pillow maps a TIFF file on its side with its rows cut wrongly
         refuse_size(file, most)
         yield file
 
