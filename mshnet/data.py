@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
-from scipy.ndimage import maximum_filter
+from scipy.ndimage import maximum_filter, median_filter
 
 from .core import UserError, counted, did_you_mean, one_line, quoted, read_text, shown
 from .fetch import find_dataset, shipped_lists, usual_list
@@ -587,9 +587,23 @@ def pixels_of(file: Image.Image) -> np.ndarray:  # [H,W] or [H,W,3] uint8
 def grey_range(values: np.ndarray) -> tuple[float, float]:
     "The values of a deep frame [H,W] that become black and white: the extremes but for outliers."
     step = [slice(None, None, 1 + length // 4096) for length in values.shape]
-    low, high = np.percentile(values[*step], (2, 99.5))
+    sample = values[*step]
+    low, least, dark, half, light, most, high = np.percentile(sample, (2, 10, 25, 50, 75, 90, 99.5))
+    core = min(half - dark, light - half)
+    if high - low > 8 * core:  # without an empty border and lines far from those beside them
+        scene = (sample > sample.min()) & (sample < sample.max())
+        for axis in (0, 1):
+            lines = np.median(sample, 1 - axis, keepdims=True)
+            scene &= abs(lines - median_filter(lines, 17)) <= 20 * core
+        ends = np.percentile(sample[scene], (2, 99.5)) if scene.mean() > 0.5 else (low, high)
+        if high - low > 2 * np.ptp(ends):
+            values, (low, high) = sample[scene], ends
     reach = 2 * (high - low) or np.inf  # a frame of nearly one value has no outliers
-    return float(max(values.min(), low - reach)), float(min(values.max(), high + reach))
+    low, high = float(max(values.min(), low - reach)), float(min(values.max(), high + reach))
+    if 0 < 16 * (min(most, high) - max(least, low)) < high - low:
+        todo = "if it has telemetry rows, bad lines or a border, cut them off"
+        warnings.warn(f"most of a frame gets few of the 256 grey levels; {todo}", stacklevel=2)
+    return low, high
 
 
 def _deep_values(file: Image.Image) -> np.ndarray:

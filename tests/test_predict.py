@@ -203,16 +203,21 @@ def test_sixteen_bits(tmp_path):
 
 
 def test_a_hot_or_dead_pixel_hides_no_target(tmp_path):
-    "Nor does a line without data; in 14 bits and in degrees, from a file and from an array."
+    "Nor do lines without data, hot ones, telemetry and a border; from a file and from an array."
     frame = np.random.default_rng(0).normal(7200, 2, (96, 128)).round().astype(np.uint16)
     frame[40:43, 60:63] += 20
     dead, hot, cold = frame.copy(), frame.copy(), (frame / 100 - 273.15).astype(np.float32)
     dead[0, 0], hot[5, 7], cold[0] = 0, 2**14 - 1, -9999
-    for pixels in (frame, dead, hot, cold, cold.astype(np.float64)):
+    lines, border, rows = frame.copy(), frame.copy(), frame.copy()
+    lines[:, 9:11], border[:20], rows[-3:] = 2**16 - 1, 0, noise(3, 128) * np.uint16(257)
+    for pixels in (frame, dead, hot, cold, cold.astype(np.float64), lines, border, rows):
         [found] = detect(pixels, device="cpu")
         assert np.abs(np.subtract(found["centroid"], (41, 61))).max() < 1
         Image.fromarray(pixels).save(tmp_path / "a.tif")
         assert detect(tmp_path / "a.tif", device="cpu") == [found]
+    rows[-9:] = noise(9, 128) * np.uint16(257)  # too many rows for a line, which is reported
+    with pytest.warns(UserWarning, match="few of the 256 grey levels; if it has telemetry rows"):
+        detect(rows, device="cpu")
 
 
 def test_the_range_of_a_frame_without_outliers_is_its_own():

@@ -63,6 +63,7 @@ status
 # | `list of grey masks without a target (save targets as 255): ...` | 这些掩膜中目标的值小于其他掩膜。请把所有掩膜中的目标都保存为 255 |
 # | `mask with the numbers of objects, in which all above 0 is target: ...`, `coloured mask, in which every colour but black is target: ...` | 如果你的掩膜就是这样制作的，什么都不用做 |
 # | `width and height of its image swapped: turn it by 90 degrees ...` | 图像带有方向标记，我们会按它旋转图像。请把掩膜也旋转，或删除该标记 |
+# | `most of a frame gets few of the 256 grey levels; ...` | 如果帧中有遥测行、坏行或空边框，请裁掉。否则只是一小部分比其余部分亮得多或暗得多，什么都不用做 |
 # | `image of more than ... pixels at its own size (use --base-size 256): ...` | 用 `--base-size 256`，或裁剪这些图像 |
 # | `no target in any mask of a list, so Pd is undefined: ...` | 请看掩膜：是全黑的，还是属于别的图像？ |
 # | `... of ... targets vanish or merge at ...` | 在这个尺寸下它们太小：用更大的 `--base-size` |
