@@ -62,9 +62,9 @@ for frame in read_frames(sorted(here.iterdir()), 1):
 #
 # A frame may have up to 160 million pixels; a compressed file that claims more is rejected. A frame is passed on when the next one has been read, because only then we know whether it is the last.
 #
-# Videos in colour become 8-bit. A grey video of more bits, such as a thermal camera's, is stretched frame by frame, as in training: one range for the whole clip would hide a dim target as soon as another frame is hot. Its overlays may flicker. A video that was taken with the camera turned says so in its header, and we turn each frame as a player does.
+# Videos in colour become 8-bit. A grey video of more bits, such as a thermal camera's, also one with three equal channels of 16 bits, is stretched frame by frame, as in training: one range for the whole clip would hide a dim target as soon as another frame is hot. Its overlays may flicker. A video that was taken with the camera turned says so in its header, and we turn or mirror each frame as a player does.
 #
-# A decoder does not report that a video breaks off, so we compare where its packets end with the duration in the header. Sound may last longer than the picture: the packets of all streams count. The number of frames in the header of an MP4 is of no use here, because it includes frames that an edit has hidden.
+# A decoder does not report that a video breaks off, so we compare where its packets end with the duration in the header. Sound may last longer than the picture: the packets of all streams count. The number of frames in the header of an MP4 is of no use here, because it includes frames that an edit has hidden. In an AVI it decides, because the duration is that of what is left.
 
 # %%
 #| export
@@ -93,20 +93,32 @@ def _pages(file: Path) -> Iterator[tuple[np.ndarray, int]]:  # pixels; number of
             count = getattr(image, "n_frames", 1)
         except Exception:  # a file that breaks off: its first pages may be there
             count = 0
+        text = str(getattr(image, "tag_v2", {}).get(270))
+        if count == 1 and "\nimages=" in text.replace("\nimages=1\n", ""):  # by ImageJ
+            raise UserError("a stack of ImageJ in one page: save its images as single files")
         for page in range(count) if count else itertools.count():
             image.seek(page)
+            if page and getattr(image, "tag_v2", {}).get(254, 0) & 1:  # the same image, reduced
+                continue
             refuse_size(image, _MOST)
             yield pixels_of(image), count
 
 
 def _upright(picture: Any) -> np.ndarray:  # [H,W] or [H,W,3] uint8
-    "The pixels of a frame of a video, turned as it is shown."
+    "The pixels of a frame of a video, turned and mirrored as it is shown."
     parts = picture.format.components
-    if len(parts) == 1 and parts[0].bits > 8:
+    bits = max(part.bits for part in parts)
+    if len(parts) < 3 and bits > 8:  # grey, with transparency or without
         pixels = pixels_of(Image.fromarray(picture.to_ndarray(format="gray16le")))
     else:
         pixels = one_channel(picture.to_ndarray(format="rgb24"))
-    return np.ascontiguousarray(np.rot90(pixels, round(picture.rotation / 90)))
+        if bits > 12 and (deep := one_channel(picture.to_ndarray(format="rgb48le"))).ndim == 2:
+            pixels = pixels_of(Image.fromarray(deep))
+    matrix = picture.side_data.get("DISPLAYMATRIX")
+    a, b, _, c, d = np.frombuffer(matrix, np.int32)[:5] if matrix else (1, 0, 0, 0, 1)
+    if abs(b) > abs(a):  # columns become rows
+        pixels, a, d = pixels.swapaxes(0, 1), c, b
+    return np.ascontiguousarray(pixels[:: -1 if d < 0 else 1, :: -1 if a < 0 else 1])
 
 
 def _pictures(file: Path) -> Iterator[tuple[np.ndarray, int]]:  # pixels; number by the header
@@ -120,6 +132,8 @@ def _pictures(file: Path) -> Iterator[tuple[np.ndarray, int]]:  # pixels; number
         whole = (video.duration or 0) / av.time_base
         seconds = float((stream.duration or 0) * stream.time_base) or whole
         rate, ends = float(stream.average_rate or 0), [0.0, 0.0]  # of the stream, of any
+        if avi := video.format.name == "avi":  # its duration is that of what is left
+            seconds = stream.frames / (rate or 1)
         for packet in video.demux():
             own = packet.stream.index == stream.index
             if packet.pts is not None:
@@ -128,7 +142,7 @@ def _pictures(file: Path) -> Iterator[tuple[np.ndarray, int]]:  # pixels; number
             for picture in packet.decode() if own else ():
                 yield _upright(picture), round(seconds * rate) or stream.frames
         start = max(video.start_time or 0, 0) / av.time_base
-        exact = "mp4" in video.format.name  # others round
+        exact = avi or "mp4" in video.format.name  # others round
         if ends[1] - start < 0.9 * whole or (exact and ends[0] < seconds - 2 / (rate or 1)):
             raise OSError("it breaks off")
 
