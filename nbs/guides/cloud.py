@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Colab and Kaggle
 #
-# > For somebody with a browser and no machine of their own. At the end a notebook has trained on your data, and you have the run on your disk.
+# > For somebody without a GPU of their own. At the end a notebook has trained on your data, and you have the run on your disk.
 
 # %% [markdown]
 # [中文](cloud.zh-CN.ipynb)
@@ -71,7 +71,7 @@
 #
 # To try it without an upload, set `dataset_dir = "NUAA-SIRST"`, which downloads a published data set ([data sets](datasets.ipynb) explains its lists).
 #
-# If your data have no lists, put a cell with `!mshnet data NAME --split 0.5` above the settings. It writes the lists next to the images, or, if the data are read-only, next to the notebook. It prints their names: set `train_list` and `test_list` to these. The same seed gives the same lists in every session.
+# If your data have no lists, put a cell with `!mshnet data NAME --split 0.5` above the settings. It writes the lists next to the images, or, if the data are read-only, next to the notebook. In Colab mount the Drive first; the lists are then found. On Kaggle set `train_list` and `test_list` to the printed names. The same seed gives the same lists in every session.
 #
 # The cell "The data" reports what was found. Check the figures below it: the marks must lie on the targets.
 #

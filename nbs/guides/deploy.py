@@ -54,7 +54,7 @@ for seed in range(3):
 # mshnet predict clip.mp4 --save none --output-dir predictions/tables
 # ```
 #
-# The first call also writes masks and marked frames, the second one only the tables. `frame` in `detections.csv` is the number of the frame, from 0. `ffmpeg -i predictions/pretrained/overlays/clip_%05d.png -pix_fmt yuv420p clip_marked.mp4` joins the marked frames to a video. In Python:
+# The first call also writes masks and marked frames, the second one only the tables. `frame` in `detections.csv` is the number of the frame, from 0. `ffmpeg -framerate 30 -i predictions/pretrained/overlays/clip_%05d.png -pix_fmt yuv420p clip_marked.mp4` (30: the frames a second of your clip) joins the marked frames to a video. In Python:
 #
 # ```python
 # from pathlib import Path

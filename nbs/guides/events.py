@@ -87,14 +87,14 @@ for i, step in enumerate((1, 7, 12)):
 # mshnet train --task events --dataset nmnist --dataset-dir data/NMNIST --preset paper --precision auto
 # ```
 #
-# [Colab and Kaggle](cloud.ipynb) have ready notebooks. On a rented machine (**not run**), [install](first_run.ipynb) the library. Set a time limit below that of the session (`--max-hours 3.5`), and put the run folder on a disk that remains (`--output-dir`).
+# The notebook [events](../run/events.ipynb) also runs on [Colab and Kaggle](cloud.ipynb). On a rented machine (**not run**), [install](first_run.ipynb) the library. Set a time limit below that of the session (`--max-hours 3.5`), and put the run folder on a disk that remains (`--output-dir`).
 #
 # ## How good is it?
 #
 # | method, N-MNIST: 1,000 recordings to train on, 100 to test | right of 100 | 95% interval |
 # |---|---|---|
 # | 3 nearest neighbours on counts of events | 85 | 77 to 91 |
-# | logistic regression on counts of events | 90 | 83 to 94 |
+# | logistic regression on roots of counts | 90 | 83 to 94 |
 # | this network, seed 0 | 98 | 93 to 99 |
 # | this network, seed 1 | 99 | 95 to 100 |
 # | this network, seed 2 | 96 | 90 to 98 |
@@ -122,7 +122,7 @@ for i, step in enumerate((1, 7, 12)):
 # | `--dt 10ms`, `--time-window 300ms` | width of a bin; how much of a recording is read |
 # | `--tau 60ms` | time constant of the neurons |
 # | `--denoise 10ms` | drop events without a neighbouring event in this time |
-# | `--pool 4` | average the spike rates on a 4x4 grid. Of the 36,249,802 weights of the published network, 33,554,432 are in the layer that reads single pixels. With pooling, this layer has 262,144 |
+# | `--pool 4` | average the spike rates on a 4x4 grid. Of the 36,249,802 weights of the published network (ten classes), 33,554,432 are in the layer that reads single pixels; with this flag, a 64th of them |
 # | `--choose val` | select the epoch on recordings held out of the training list, not the last |
 # | `--batch-size 32 --lr 0.00424 --precision auto` | larger batches in half precision, for a GPU; the learning rate grows with the root of the batch size |
 #

@@ -20,7 +20,7 @@
 # | `paper --fusion-start full_size --join-rate 0.1 --head-bias -4` ([runs](../../results/nuaa-sirst-remedy-bias)) | 30 | 0.554, 0.650, 0.431 | 0.545 | 0.911 | 170.2 | 0 of 3 |
 # | an earlier default: scaled crops, no occluders (`nuaa-sirst-flips`) | 200 | 0.703, 0.730, 0.739 | 0.724 | 0.958 | 33.2 | 0 of 3 |
 #
-# - **Crops:** these runs of `steady` and `tpu` used `--crop native`, the default at that time. Today's default cuts crops from the image at the size at which it is evaluated. On NUAA-SIRST the two differ, and today's default was not run there.
+# - **Crops:** these runs of `steady` and `tpu` used `--crop native`, the default at that time. Today's default cuts crops from the image at the size at which it is evaluated. On NUAA-SIRST the two differ, and today's default has no test score there.
 # - **How the recipe was chosen:** on held-out parts of the training lists. But three earlier versions were also evaluated on this test list ([log](../../experiments/steady.md)), so its score may be slightly too high.
 # - **A bug, and a higher score.** An earlier version pasted copies of targets into the crops without labels (now fixed). With this bug the three seeds had IoU 0.744, 0.738 and 0.750 (`nuaa-sirst-copies`). The means with and without it differ less than the seeds without it, so this does not show that the bug helps.
 # - **Few epochs:** after four epochs the test IoU of `steady` is 0.593, 0.511 and 0.465 (`nuaa-sirst-four-epochs`), and that of the earlier default without occluders 0.519, 0.572 and 0.585 (`nuaa-sirst-flips-four-epochs`).
@@ -67,7 +67,7 @@
 #
 # Which seeds collapse may depend on floating-point rounding. In float32, seed 0 (`nuaa-sirst-paper-fp32`) covers 93% of the pixels in epoch 6, predicts nothing from epoch 7 to 22, and has IoU 0.431 after 30 epochs.
 #
-# The figure shows a [run](../../results/nuaa-sirst-paper) that did not collapse and reached IoU 0.61. Its seed was **selected** after the first epochs, so it is not in the table:
+# The figure below shows a [run](../../results/nuaa-sirst-paper) that did not collapse and reached IoU 0.61. Its seed was **selected** after the first epochs, so it is not in the table:
 #
 # ![Loss and scores by epoch of a selected run of the paper's recipe](../../results/nuaa-sirst-paper/figures/learning.png)
 #
