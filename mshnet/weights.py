@@ -121,7 +121,7 @@ def _is_state_dict(content: Any) -> bool:
 
 
 def fit_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
-    """Put weights into a model; UserError, and the model unchanged, unless names and shapes agree.
+    """Put weights into a model; UserError, and no weight is set, unless names and shapes agree.
 
     A model's `foreign` is a regular expression for what published files hold besides its weights;
     its `resize(weights)` makes the parts whose shapes depend on them.

@@ -74,9 +74,9 @@ config.optimizer, config.lr, config.epochs
 #
 # ## Recipe and runtime settings
 #
-# A **recipe** setting changes the result: model, optimizer, batch, seed, sizes, precision. A **runtime** setting changes where and how the result is computed: device, folders, threads, limits. It leaves the result as it is, up to rounding, with two exceptions: `micro_batch`, because batch norm then averages over fewer images, and `on_bad_image`, because a skipped image is missing. A resumed run may change runtime settings only. The paths of the data and of the starting weights are among them, because folders move. Hashes check that the data are still the same.
+# A **recipe** setting changes the result: model, optimizer, batch, seed, sizes, precision. A **runtime** setting changes where and how the result is computed: device, folders, threads, limits. It leaves the result as it is, up to rounding. The exceptions are `micro_batch` (batch norm then averages over fewer images), `on_bad_image` (a skipped image is missing), and what a run starts from (`preset`, data, weights). A resumed run may change runtime settings only. The paths of the data and of the starting weights are among them, because folders move. Hashes check that the data are still the same.
 #
-# The default run folder is named after the recipe and the data, never after the clock. That is how the same command finds its own interrupted run. Runtime settings are left out of the name. A cosine learning rate ends with its run, so a different number of epochs is a different run. With a constant learning rate `epochs` is left out of the name, because a longer run continues the same run.
+# The default run folder is named after the recipe and the data, never after the clock. That is how the same command finds its own interrupted run. Of the runtime settings only data and starting weights are in the name. A cosine learning rate ends with its run, so a different number of epochs is a different run. With a constant learning rate `epochs` is left out of the name, because a longer run continues the same run.
 
 # %%
 for change in ({}, {"device": "cpu", "num_workers": 0}, {"epochs": 3}, {"seed": 1}):

@@ -112,7 +112,7 @@ def _candidates(text: str, place: Place) -> Iterator[Path]:
 #
 # An archive is unpacked to a folder with its name and eight digits of a hash of its path, size and time; a different archive of the same name gets a different folder. Many archives wrap everything in one folder (`sirst-master/`), which then is the data set. Python's `zipfile` compares checksums and cuts the part of a name that leads out of the folder.
 #
-# A flag marks a name as UTF-8. Without the flag, macOS writes UTF-8 all the same, Chinese Windows writes GBK, and other systems write code page 437. We take the first of the three that decodes the name, and print one of the guessed names: Big5 and others are not told apart. An accented letter is two code points on macOS and one in most lists. We store one.
+# A flag marks a name as UTF-8. Without the flag, macOS writes UTF-8 all the same, Chinese Windows writes GBK (we decode its common part, GB 2312), and other systems write code page 437. We take the first of the three that decodes the name, and print one of the guessed names: Big5 and others are not told apart. An accented letter is two code points on macOS and one in most lists. We store one.
 
 # %%
 #| export

@@ -91,7 +91,7 @@ print(report(config)[0])
 #
 # ## What is a target?
 #
-# A mask holds labels. Published masks hold 0 and 255, or 0 and 1. Label tools write the numbers of objects, or colours. An image without a target may hold a few stray pixels of 1. One mask alone is therefore ambiguous, and all masks of a data set decide together. (Values of 16 bits are divided by 257 first.)
+# A mask holds labels. Published masks hold 0 and 255, or 0 and 1. Label tools write the numbers of objects, or colours. An image without a target may hold a few stray pixels of 1. One mask alone is therefore ambiguous, and all masks of a data set decide together. (Values of 16 bits are divided by 257 first, if any is above 255.)
 #
 # | masks of the data set | target |
 # |---|---|
@@ -921,7 +921,7 @@ def refuse_size(file: Image.Image, most: int = MOST_PIXELS) -> None:
 # 1. Two runs have equal scores and a different `split_hash`. What happened?
 #    <details><summary>Answer</summary>
 #
-#    Names or pixels of the test list changed, in a way that did not change the counts. The scores are equal, but they are not scores on the same images.
+#    Names, pixels or the order of the test list changed, in a way that did not change the counts. Only `image_digests` shows whether the images are the same.
 #    </details>
 # 2. One mask of a data set holds only 0 and 1, all others 0 and 255. What is target in it?
 #    <details><summary>Answer</summary>

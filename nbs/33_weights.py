@@ -60,7 +60,7 @@ except UserError as error:
 # %% [markdown]
 # ## The machinery: loading a file
 #
-# `load_weights` calls three functions in turn: `read_file` reads, `find_weights` searches the content for a state dict, and `fit_weights` removes a prefix that all names share and puts the weights into a model. All tensors are copied before the first is put into the model, so a file fits or changes nothing.
+# `load_weights` calls three functions in turn: `read_file` reads, `find_weights` searches the content for a state dict, and `fit_weights` removes a prefix that all names share and puts the weights into a model. All tensors are copied before the first is put into the model, so a file fits or changes no weight. (A network with `resize` may have got a new last layer.)
 
 # %%
 #| export
@@ -159,7 +159,7 @@ def _is_state_dict(content: Any) -> bool:
 
 
 def fit_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
-    """Put weights into a model; UserError, and the model unchanged, unless names and shapes agree.
+    """Put weights into a model; UserError, and no weight is set, unless names and shapes agree.
 
     A model's `foreign` is a regular expression for what published files hold besides its weights;
     its `resize(weights)` makes the parts whose shapes depend on them.

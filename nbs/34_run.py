@@ -1,7 +1,7 @@
 # %% [markdown]
 # # A run is a folder
 #
-# > A run is a folder: its settings, its machine, its log, and a checkpoint from which it resumes to the last bit.
+# > A run is a folder: its settings, its machine, its log, and a checkpoint from which it resumes exactly.
 #
 # Sessions end without notice. So a run keeps in one folder all that its next step depends on. The same command resumes it from its checkpoint, on a new machine too. A run that is killed repeats one epoch, at most two. All other files are for reading, and a damaged one counts as missing.
 #
@@ -558,7 +558,7 @@ def keep(
 # 1. `last.pt` is damaged, and the run resumes from `previous.pt`. Is its result the same as without the damage?
 #    <details><summary>Answer</summary>
 #
-#    Yes, on the same machine. It trains one epoch a second time, with the same batches, crops and random numbers, so only time is lost. The log has the epoch twice, the second time with `"repeated": true`.
+#    Yes, with the same number of threads, on a GPU with `--deterministic`. It trains one epoch a second time, with the same batches, crops and random numbers, so only time is lost. The log has the epoch twice, the second time with `"repeated": true`.
 #    </details>
 # 2. Why does a checkpoint not store the state of the random generators, as many programs do?
 #    <details><summary>Answer</summary>

@@ -3,7 +3,7 @@
 #
 # > One call trains and scores a model, and resumes an interrupted run: plain functions, read from top to bottom.
 #
-# A loop of ten lines trains a network. This one also survives an interrupt, finds a NaN without waiting for the device in each step, and resumes to the last bit. Four functions make such a run, each the loop inside the one before:
+# A loop of ten lines trains a network. This one also survives an interrupt, finds a NaN without waiting for the device in each step, and resumes exactly. Four functions make such a run, each the loop inside the one before:
 #
 # | function | what it repeats | what it does each time |
 # |---|---|---|

@@ -329,7 +329,7 @@ def turn_shapes(shapes: Tensor, way: Tensor) -> Tensor:  # [N,3,7], [N] 0 to 31 
 # %% [markdown]
 # ## Which electrode is the first?
 #
-# Other instruments count their electrodes from a different one, or in the opposite direction. This causes no error message, but all images are turned. Where the true image is known, physics finds the orientation: we compute the voltages of the tank, and compare them with the recording in all 32 orientations. A single centred inclusion looks the same in all 32 orientations, so the test needs a tank without symmetry, or several tanks. Here a tank is turned by five electrodes and measured, and its image is not turned. The bar of orientation 5 is the highest. When we turn the image, too, orientation 0 fits:
+# Other instruments count their electrodes from a different one, or in the opposite direction. This causes no error message, but all images are turned. Where the true image is known, physics finds the orientation: we compute the voltages of the tank, and compare them with the recording in all 32 orientations. A single centred circle looks the same in all 32 orientations, so the test needs a tank without symmetry, or several tanks. Here a tank is turned by five electrodes and measured, and its image is not turned. The bar of orientation 5 is the highest. When we turn the image, too, orientation 0 fits:
 
 # %%
 #| export

@@ -560,5 +560,5 @@ def _is_heading(line: str) -> bool:
 # 3. Each of the 208 voltages could have a mean and a deviation of its own. What would go wrong in training?
 #    <details><summary>Answer</summary>
 #
-#    Turning a tank moves each voltage to another pair, with another mean and deviation. So the normalised voltages of a turned tank would not be the turned normalised voltages, and the network would have to learn each orientation anew.
+#    Turning a tank moves each voltage to another pair, with another mean and deviation. So the normalised voltages of a turned tank would not be the turned normalised voltages, and the network would get inputs of another mean and size than those of its training.
 #    </details>

@@ -123,7 +123,7 @@ class _Biased(Attention):
 
 
 class WindowAttention(nn.Module):
-    "Attention within 4x4 square windows of the grid, which are not shifted."
+    "Attention within each of 4x4 equal squares of the grid, which are not shifted."
 
     def __init__(self, width: int, heads: int, grid: int) -> None:
         super().__init__()

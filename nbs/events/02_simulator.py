@@ -24,7 +24,7 @@ print("events of the digits 0 to 9:", *(len(recording) for recording in recordin
 # %% [markdown]
 # ## A pixel
 #
-# A pixel stores the logarithm of the brightness at its last report. When the brightness differs by the threshold (0.25 here), it reports, and the stored value changes by one threshold; a large change gives several events. This is the textbook model of a dynamic vision sensor. Here a stroke passes a pixel in 300 ms. The stored value follows in steps, each of which is an event:
+# A pixel stores the logarithm of the brightness at its last report. When the logarithm differs from it by the threshold (0.25 here), it reports, and the stored value changes by one threshold; a large change gives several events. This is the textbook model of a dynamic vision sensor. Here a stroke passes a pixel in 300 ms. The stored value follows in steps, each of which is an event:
 
 # %%
 ms, stored = np.arange(300), []
@@ -187,7 +187,7 @@ for i, axis in enumerate(axes.flat):
 # %% [markdown]
 # ## Questions
 #
-# 1. The brightness of a pixel jumps from 0 to 1, to which the sensor adds 0.2. How many events does the pixel report?
+# 1. The brightness of a pixel jumps from black, 0.2, to white, 1.2. How many events does the pixel report?
 #    <details><summary>Answer</summary>
 #
 #    The logarithm grows by log(1.2 / 0.2) = 1.79, which is 7.2 thresholds of 0.25. So it reports 7 ON events, and the stored value stays a little below the new one.

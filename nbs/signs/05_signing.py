@@ -65,7 +65,22 @@ print(collate([np.arange(7), np.arange(5)])[0], padded(7), bucket_lengths([40, 5
 # %% [markdown]
 # ## Augmentation
 #
-# In training we change the tempo of a clip: frames are left out or repeated, in order. A video is cropped at a random position. It is never mirrored, because some signs differ only by the hand. Hand tracks are few, so we change them more. Time is warped smoothly, and each hand is rotated, stretched and moved a little. The network gets 14 numbers for each frame: both hands relative to the nose, their velocities over one and over three frames, and the vector between the hands.
+# In training we change the tempo of a clip: frames are left out or repeated, in order. A video is cropped at a random position. It is never mirrored, because some signs differ only by the hand. Hand tracks are few, so we change them more. Time is warped smoothly, and each hand is rotated, stretched and moved a little. The network gets 14 numbers for each frame: both hands relative to the nose, their velocities over one and over three frames, and the vector between the hands. The height of the right hand above the nose, in a simulated sentence:
+
+# %%
+import matplotlib.pyplot as plt
+
+from mshnet.core import configure
+from mshnet.device import open_device
+from mshnet.signs.signing import Signs
+
+task = Signs(configure({"task": "signs", "preset": "tracks", "sentences": 40, "batch_size": 8}))
+train, test = task.splits().values()
+axis = plt.subplots(figsize=(7, 2.2), layout="constrained")[1]
+for epoch in (None, 0, 1):  # None: not changed
+    axis.plot(-50 * task.batch(train, [0], epoch).clip[0, :, 3])
+axis.set_title("blue: not changed, orange: in epoch 0, green: in epoch 1", size=10)
+axis.set(xlabel="frame", ylabel="height, pixels");
 
 # %%
 #| export
@@ -423,28 +438,15 @@ class Signs(Task):
 
 
 # %% [markdown]
-# We pass simulated hand tracks through all of it. The first line shows a sentence and what splicing makes of it: another sentence has the same gloss, and its end follows. The number is the loss of a batch. The network is untrained, so nearly every gloss is an error. In the alignment, `>` stands between a gloss and what was read instead, `-` marks a deleted gloss and `+` an inserted one. The figure shows the augmentation: the height of the right hand above the nose in one training sentence, changed in seven epochs (thin) and unchanged (black).
+# We pass simulated hand tracks through all of it. The first line shows a sentence and what splicing makes of it: another sentence has the same gloss, and its end follows. The network is untrained, so nearly every gloss is an error, and invented ones make the WER larger than 1. In the alignment, `>` stands between a gloss and what was read instead, `-` marks a deleted gloss and `+` an inserted one.
 
 # %%
-import matplotlib.pyplot as plt
-
-from mshnet.core import configure
-from mshnet.device import open_device
-
-config = configure({"task": "signs", "preset": "tracks", "sentences": 40, "batch_size": 8})
-task, device = Signs(config), open_device("cpu", "fp32")
-train, test = task.splits().values()
-model: OneBranch = task.model().eval()
 print(train.sentences[0], _splice(train, 0, _shared_glosses(train.sentences), task.rng(0, 0))[1])
-print("loss", task.loss(model, task.batch(train, task.plan(train, 0)[0], 0), "full").item())
-evaluation = task.evaluate(model, test, device, "full", Origin("none"))
-print(evaluation.scores, evaluation.details()["sentences"][0]["alignment"], sep="\n")
-plt.figure(figsize=(7, 2.2), layout="constrained")
-for epoch in range(7):
-    plt.plot(-_PIXELS * task.batch(train, [0], epoch).clip[0, :, 3], lw=1)
-plt.plot(-_PIXELS * task.batch(train, [0], None).clip[0, :, 3], "k", lw=2, label="unchanged")
-plt.gca().set(xlabel="frame", ylabel="height, pixels")
-plt.legend();
+model: OneBranch = task.model().eval()
+loss = task.loss(model, task.batch(train, task.plan(train, 0)[0], 0), "full")
+evaluation = task.evaluate(model, test, open_device("cpu", "fp32"), "full", Origin("none"))
+alignment = evaluation.details()["sentences"][0]["alignment"]
+print(f"loss of a batch {loss:.1f}", evaluation.scores, alignment, sep="\n")
 
 # %% [markdown]
 # ## Questions
