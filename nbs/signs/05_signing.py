@@ -79,8 +79,7 @@ train, test = task.splits().values()
 axis = plt.subplots(figsize=(7, 2.2), layout="constrained")[1]
 for epoch in (None, 0, 1):  # None: not changed
     axis.plot(-50 * task.batch(train, [0], epoch).clip[0, :, 3])
-axis.set_title("blue: not changed, orange: in epoch 0, green: in epoch 1", size=10)
-axis.set(xlabel="frame", ylabel="height, pixels");
+axis.set(xlabel="frame", ylabel="height, pixels", title="blue: unchanged; others: epochs 0, 1");
 
 # %%
 #| export
