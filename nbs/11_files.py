@@ -11,7 +11,7 @@
 # 3  rename  to last.pt             last.pt is the new file
 # ```
 #
-# A rename happens or does not happen, and at every moment `last.pt` is the old file or the new one, never half of one. All pages of the library write, copy and lock files with the functions of this one.
+# A rename happens or does not happen, so a file is the old one or the new one, never half of one. (Where the old one is kept as `previous.pt`, `last.pt` is absent for a moment.) All pages of the library write, copy and lock files with the functions of this one.
 
 # %%
 #| hide
@@ -58,9 +58,9 @@ with tempfile.TemporaryDirectory() as tmp:
 
 
 # %% [markdown]
-# ## The machinery: writing
+# ## The machinery: writing, and its errors
 #
-# Disks, archives and servers fail, each in a different way, and the user needs the reason and the next step. A disk that is full, read-only or gone raises an `OSError` with a number. Everything else comes from damaged bytes or from a library, which may raise any exception. One function turns both into a `UserError` of one line. For damaged bytes it lets the errors of disks pass, because downloading an archive again does not help against a full disk.
+# A disk that is full, read-only or gone raises an `OSError` with a number. Everything else comes from damaged bytes or from a library, which may raise any exception. One function turns both into a `UserError` of one line, with the reason and the next step. For damaged bytes it lets the errors of disks pass, because downloading an archive again does not help against a full disk.
 
 # %%
 #| export
@@ -345,7 +345,9 @@ with tempfile.TemporaryDirectory() as tmp:
 # %% [markdown]
 # ### Locks, memory, reading ahead
 #
-# Two processes that must not do the same thing at the same time queue at a lock, or give up at once. The lock belongs to the operating system: it ends with the process, even if that is killed, where a file as a mark would stay. The free memory decides where pixels are kept. A container may have less than its machine. An accelerator should not wait for its next batch, so a few threads read files and make batches ahead. Results come in order, and the number of threads changes nothing but the time. At most two results per thread are made ahead, which bounds the memory. We use threads and not processes because Pillow and numpy release Python's lock, nothing has to be pickled, and a notebook cell can be interrupted.
+# Two processes that must not do the same thing at the same time queue at a lock, or give up at once. The lock belongs to the operating system: it ends with the process, even if that is killed, where a file as a mark would stay. The free memory decides where pixels are kept. A container may have less than its machine.
+#
+# An accelerator should not wait for its next batch, so a few threads read files and make batches ahead. Results come in order, and the number of threads changes nothing but the time. At most two results per thread are made ahead, which bounds the memory. We use threads and not processes because Pillow and numpy release Python's lock, nothing has to be pickled, and a notebook cell can be interrupted.
 
 # %%
 #| export
@@ -412,7 +414,7 @@ def prefetch(
 # 1. Why is the temporary file in the folder of the target, and not in `/tmp`?
 #    <details><summary>Answer</summary>
 #
-#    A rename is one step only within a disk. Between two disks it is a copy, which can break off.
+#    A rename works only within a disk. Between two disks only a copy is possible, which can break off.
 #    </details>
 # 2. Why must step 2 come before step 3?
 #    <details><summary>Answer</summary>

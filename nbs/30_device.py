@@ -674,8 +674,3 @@ assert hold_memory(False) == hold_memory()
 #
 #    70 and 46 units. The host alone needs 40, so the chip waits for it in almost every step. Fewer reads help less here. Preparing batches in other threads helps more.
 #    </details>
-# 4. Two processes share a batch of 8 images, with `micro_batch=4`. How many images does each process compute at once?
-#    <details><summary>Answer</summary>
-#
-#    Two. Each process has 4 images of the batch, and `parts_of` divides `micro_batch` by the number of processes. The gradients of both parts add up before the update.
-#    </details>

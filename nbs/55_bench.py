@@ -40,21 +40,27 @@ from mshnet.task import Trained, score_split, trained_model
 from mshnet.train import Job, check_data, fresh_state, train_epoch
 from mshnet.weights import PRETRAINED
 
-
 # %% [markdown]
 # ## What is measured, and how to read it
 #
-# A turn takes some images, evenly spread over their list, where neighbours tend to be alike. **Train** is whole steps, as an epoch after the warm-up makes them: reading, augmenting, copying, forward, loss, backward, update. **Data alone** is the reading, augmenting and copying in it; compared with a step it shows whether the device waits for the data. **Score** is the forward pass and all scores, by the weights of `weight_path` or by the pretrained ones. (Untrained weights take longer: they predict thousands of objects, each of which must be found, measured and compared.)
+# A turn uses images evenly spread over the list, because neighbours are often alike. **Train** is whole steps, as an epoch after the warm-up makes them: reading, augmenting, copying, forward, loss, backward, update. **Data alone** is the reading, augmenting and copying in it; compared with a step it shows whether the device waits for the data. **Score** is the forward pass and all scores, by the weights of `weight_path` or by the pretrained ones. (Untrained weights take longer: they predict thousands of objects, each of which must be found, measured and compared.)
 #
-# Compare the data with the whole step first: above a few percent the device waits for them. Then read the memory, which decides the batch size. The time of an epoch is that of its training images plus that of its scored images, and the epochs of a recipe times that is a projection of a training, without its start and its checkpoints. On images of 32x32 none of these numbers means anything.
+# Compare the data with the whole step first: above a few percent the device waits for them. Then read the memory, which decides the batch size. The time of an epoch is that of its training images plus that of its scored images, and times the number of epochs it estimates the whole training, without start and checkpoints. On images of 32x32 none of these numbers means anything.
 #
-# On the command line: `mshnet bench --dataset-dir data/NUAA-SIRST --weight-path runs/NAME/best.pt`. [The guide](guides/devices.ipynb) shows all measurements so far.
-#
+# On the command line: `mshnet bench --dataset-dir data/NUAA-SIRST --weight-path runs/NAME/best.pt`. [The guide](guides/devices.ipynb) shows all measurements so far. This is a [measurement](../results/bench-cpu/README.md) on a CPU with two cores:
+
+# %%
+from mshnet.bench import table
+
+print(table(json.loads(Path("../results/bench-cpu/bench.json").read_text())))
+
+
+# %% [markdown]
 # ## The machinery: the clock
 #
 # An accelerator queues its operations and works through them later. A clock that is read after the last call measures how fast we can queue. We synchronize before both readings.
 #
-# Each way goes first every other time. The first turn of each is not counted, because it reads files and wakes threads.
+# The order is reversed in every second turn. The first turn of each is not counted, because it reads files and wakes threads.
 
 # %%
 #| export
@@ -255,15 +261,6 @@ def table(content: dict[str, Any]) -> str:
         text = row.get("error") or f"{row['peak'] / 2**20:.0f} MiB"
         lines.append(f"batch {row['batch']:5}: {text}")
     return "\n".join(lines)
-
-
-# %%
-import tempfile
-
-with tempfile.TemporaryDirectory() as tmp:
-    here = config.model_copy(update={"output_dir": f"{tmp}/bench"})
-    content = bench(here, repeats=1, images=2)
-[line for line in table(content).splitlines() if line.startswith("sizes")]
 
 # %% [markdown]
 # ## Questions
