@@ -150,7 +150,7 @@ def train(config: Settings, task: Task | None = None) -> Run:
     site = rank_zero(lambda: site_of(config))
     folder = Folder(site.folder)
     device.cache_programs(site.programs)
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as held:  # left at the end: lock, log, stop signals, backup
         rank_zero(lambda: held.enter_context(alone(folder.path)))
         rank_zero(lambda: bring_back(site.folder, site.copies))
         job = Job(task, task.splits(), device, folder)

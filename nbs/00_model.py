@@ -111,7 +111,7 @@ class SpatialAttention(nn.Module):
 
 
 # %% [markdown]
-# Channel attention sees the whole image, so the same target gets different weights in a different crop. A prediction in tiles therefore differs from a prediction in one piece.
+# Channel attention sees the whole image, so the same target gets different weights in a different crop.
 #
 # ## The block
 #
@@ -172,7 +172,7 @@ def upsample(x: Tensor, factor: int = 2) -> Tensor:  # [B,C,H,W] -> [B,C,factor*
     "Bilinear upsampling with aligned corners."
     if factor == 1:
         return x
-    if x.device.type == "xla":
+    if x.device.type == "xla":  # see the end of the page
         return _upsample_by_matrix(x, factor)
     return F.interpolate(x, scale_factor=factor, mode="bilinear", align_corners=True)
 

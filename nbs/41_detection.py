@@ -74,7 +74,7 @@ right.legend(loc="upper right");
 # Seed 0 never recovers, seed 2 does so after ten more epochs, and seed 1 does not collapse. Clipping gradients cannot help, because Adagrad's first step does not depend on their size. Two things do:
 #
 # - A loss that pulls on a full prediction and on an empty one, with all heads trained from the start (`--preset steady`, the default): none of our seeds has collapsed.
-# - The paper's loss and network with a remedy for each step (right). `--head-bias -4` starts the heads far below zero, so that the warm-up need not spread. `--fusion-start full_size --join-rate 0.1` starts the fusion as a copy of the full-size head and gives the late parts smaller steps. All three seeds then find targets in every scored epoch, from 5 to 30. Seed 2 marks 5% of the pixels at epoch 20, and recovers.
+# - The paper's loss and network with a remedy for each step (right). `--head-bias -4` starts the heads far below zero, so that the warm-up need not spread. `--fusion-start full_size --join-rate 0.1` starts the fusion as a copy of the full-size head and gives the three new heads and the fusion smaller steps. All three seeds then find targets in every scored epoch, from 5 to 30. Seed 2 marks 5% of the pixels at epoch 20, and recovers.
 #
 # ## The machinery: from bytes to the network's input
 #

@@ -65,4 +65,4 @@ if __name__ == "__main__":
 
 # %%
 sys.argv[1:] = ["train", "--epochz", "3"]
-assert start() == 2
+print("status", start())

@@ -156,7 +156,7 @@
 # | start | [install and first run](guides/first_run.ipynb), [Colab and Kaggle](guides/cloud.ipynb), [your own images](guides/own_images.ipynb), [data sets](guides/datasets.ipynb) |
 # | choose a device | [devices, speed, memory](guides/devices.ipynb), [TPU](guides/tpu.ipynb) |
 # | use it | [a new camera](guides/new_camera.ipynb), [your own program](guides/deploy.ipynb) |
-# | understand MSHNet | [in one page](guides/one_page.ipynb), [network](00_model.ipynb), [loss](01_loss.ipynb), [metrics](02_metrics.ipynb), [augmentation](22_augment.ipynb) |
+# | understand MSHNet | [in one page](guides/one_page.ipynb), [network](00_model.ipynb), [loss](01_loss.ipynb), [collapse](41_detection.ipynb), [metrics](02_metrics.ipynb), [augmentation](22_augment.ipynb) |
 # | compare scores | [definitions](guides/scores.ipynb), [results](guides/results.ipynb), [coming from the official script](guides/from_official.ipynb) |
 # | solve a problem | [troubleshooting](guides/trouble.ipynb), [resuming](guides/resume.ipynb), [glossary](guides/glossary.ipynb) |
 # | extend it | [from image to score](guides/fifteen.ipynb), [your own task](guides/task.ipynb), [training loop](37_train.ipynb) |

@@ -156,7 +156,7 @@
 # | 开始 | [安装与第一次运行](guides/first_run.zh-CN.ipynb)、[Colab 和 Kaggle](guides/cloud.zh-CN.ipynb)、[自己的图像](guides/own_images.ipynb)、[数据集](guides/datasets.zh-CN.ipynb) |
 # | 选择设备 | [设备、速度、内存](guides/devices.ipynb)、[TPU](guides/tpu.zh-CN.ipynb) |
 # | 使用 | [新相机](guides/new_camera.ipynb)、[自己的程序](guides/deploy.ipynb) |
-# | 理解 MSHNet | [一页看懂](guides/one_page.ipynb)、[网络](00_model.ipynb)、[损失](01_loss.ipynb)、[指标](02_metrics.ipynb)、[数据增强](22_augment.ipynb) |
+# | 理解 MSHNet | [一页看懂](guides/one_page.ipynb)、[网络](00_model.ipynb)、[损失](01_loss.ipynb)、[坍塌](41_detection.ipynb)、[指标](02_metrics.ipynb)、[数据增强](22_augment.ipynb) |
 # | 比较分数 | [定义](guides/scores.ipynb)、[结果](guides/results.ipynb)、[从官方脚本迁移](guides/from_official.ipynb) |
 # | 解决问题 | [故障排查](guides/trouble.zh-CN.ipynb)、[继续训练](guides/resume.ipynb)、[术语表](guides/glossary.ipynb) |
 # | 扩展 | [从图像到分数](guides/fifteen.ipynb)、[自己的任务](guides/task.ipynb)、[训练循环](37_train.ipynb) |

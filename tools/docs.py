@@ -156,14 +156,19 @@ def title(nb: nbs.Notebook) -> str:
     return heading[1] if heading else "MSHNet"
 
 
-def write_pages(out: Path, made: dict[str, nbs.Notebook], listed: str) -> None:
-    "Write the HTML of every notebook; the first page lists all."
+def write_pages(
+    out: Path, made: dict[str, nbs.Notebook], listed: str, links: list[dict[str, str]]
+) -> None:
+    "Write the HTML of every notebook, with these links at its end; the first page lists all."
     from nbconvert import HTMLExporter
 
     exporter = HTMLExporter(exclude_input_prompt=True, exclude_output_prompt=True)
     for name, nb in made.items():
         page = posixpath.relpath(name, "nbs")
-        home = f"[All pages]({posixpath.relpath('index.html', posixpath.dirname(page) or '.')})"
+        top = posixpath.dirname(page) or "."
+        places = [posixpath.relpath(link["href"].replace(".ipynb", ".html"), top) for link in links]
+        named = zip(links, places, strict=True)
+        home = " · ".join(f"[{link['text']}]({place})" for link, place in named)
         nb.cells.append(nbformat.v4.new_markdown_cell(listed if page == "index.ipynb" else home))
         exporter.language_code = "zh-CN" if "zh-CN" in page else "en"
         html, _ = exporter.from_notebook_node(nb, {"metadata": {"name": title(nb)}})
@@ -184,7 +189,11 @@ def docs(root: Path) -> int:
     out = root / "_docs"
     shutil.rmtree(out, ignore_errors=True)
     prepare(root, out, made)
-    write_pages(out, made, listed)
+    links = [
+        {"text": "All pages", "href": "index.ipynb"},
+        *website.get("navbar", {}).get("left", []),
+    ]
+    write_pages(out, made, listed, links)
     nbs.print_lines(bad)
     print(f"{out / 'index.html'}: {len(made)} pages, {len(bad) or 'no'} broken links")
     return bool(bad)

@@ -51,7 +51,7 @@ print(len(split), "images,", len(findings.errors), "errors; the first is", split
 # %%
 from mshnet.fetch import find_dataset
 
-assert find_dataset(config.dataset_dir) == root
+print(find_dataset(config.dataset_dir) == root)
 
 # %% [markdown]
 # ### 3. `read_image` and 4. `read_mask`: pixels ([data](../21_data.ipynb))
