@@ -67,11 +67,8 @@ def warm(rng: np.random.Generator, size: int) -> np.ndarray:  # [size,size] grey
     return extra + hot * rng.uniform(30, 90, (size, size))
 
 # %% ../nbs/20_scenes.ipynb #scene
-def scene(
-    rng: np.random.Generator,
-    size: int,
-) -> tuple[np.ndarray, np.ndarray]:  # image and mask, [size,size] uint8
-    "One infrared scene: background, warm clutter, one to three small targets, sensor noise."
+def scene(rng: np.random.Generator, size: int) -> tuple[np.ndarray, np.ndarray]:
+    "Image and mask [size,size] uint8: background, warm clutter, one to three small targets, noise."
     image, mask = background(rng, size) + warm(rng, size), np.zeros((size, size), np.uint8)
     count, places = int(rng.integers(1, 4)), list[np.ndarray]()
     for _ in range(4 * count):  # fewer than `count` where it is crowded

@@ -6,18 +6,27 @@
 # Everything in this library can be tried on these scenes, without a download. They are difficult for the reasons that make real ones difficult:
 #
 # - clouds, sea and ground have 1/f spectra of different slopes, so brightness varies at all scales;
-# - horizons and cloud edges have the contrast of targets;
+# - horizons and cloud edges are sharp, and often half as strong as a target;
 # - warm objects look like targets, but are larger, longer or a single pixel;
 # - targets are point spreads of a few pixels, and the sensor adds noise.
 #
 # ![Five scenes with their targets marked, and their masks](../results/scenes-quick/figures/samples.png)
 #
-# Equal seeds give equal scenes. A score on them shows that a method works at all, not how good it is on real images.
+# Equal seeds give equal scenes. A score on them shows that a method works at all, not how good it is on real images. For that, [evaluate](43_evaluate.ipynb) it on labelled frames of your camera.
 
 # %%
 #| hide
 #| default_exp scenes
-from PIL import Image
+import matplotlib.pyplot as plt
+
+
+def panels(views):
+    "Images beside each other, each from its smallest value (black) to its largest (white)."
+    axes = plt.figure(figsize=(2 * len(views), 2.3), layout="constrained").subplots(1, len(views))
+    for axis, (title, view) in zip(axes, views.items(), strict=True):
+        axis.imshow(view, cmap="gray")
+        axis.set(title=title, xticks=[], yticks=[])
+
 
 # %%
 #| export
@@ -27,7 +36,7 @@ import numpy as np
 # %% [markdown]
 # ## Two building blocks
 #
-# Everything is made of random fields and spots. A field is noise whose spectrum falls with the frequency: with a slope of 1 it is rough (left), with 2 smooth (middle). A spot (right) is a Gaussian, round or elongated.
+# Everything is made of random fields and spots. A field is noise whose spectrum falls with the frequency: with a slope of 1 it is rough, with 2 smooth. A spot is a Gaussian, round or elongated. In every panel of this page black is the smallest value and white the largest.
 
 # %%
 #| export
@@ -62,8 +71,7 @@ def _blob(
 
 # %%
 rough, smooth = (noise_1f(np.random.default_rng(0), 128, slope) for slope in (1, 2))
-views = [128 + 40 * rough, 128 + 40 * smooth, 255 * _blob(128, 64, 64, (20, 10), 0.8)]
-Image.fromarray(np.hstack(views).clip(0, 255).astype(np.uint8))
+panels({"slope 1": rough, "slope 2": smooth, "spot": _blob(128, 64, 64, (20, 10), 0.8)})
 
 
 # %% [markdown]
@@ -87,8 +95,7 @@ def background(rng: np.random.Generator, size: int) -> np.ndarray:  # [size,size
 
 
 # %%
-views = [background(np.random.default_rng(seed), 128) for seed in range(4)]
-Image.fromarray(np.hstack(views).clip(0, 255).astype(np.uint8))
+panels({f"seed {n}": background(np.random.default_rng(n), 128) for n in range(4)})
 
 
 # %% [markdown]
@@ -115,22 +122,18 @@ def warm(rng: np.random.Generator, size: int) -> np.ndarray:  # [size,size] grey
 
 
 # %%
-views = [warm(np.random.default_rng(seed), 128) for seed in range(4)]
-Image.fromarray(np.hstack(views).clip(0, 255).astype(np.uint8))
+panels({f"seed {n}": warm(np.random.default_rng(n), 128) for n in range(4)})
 
 
 # %% [markdown]
 # ## The scene
 #
-# One to three targets are added last, apart from each other. The more a target's surroundings vary, the brighter it is, so that none is trivial and none is hidden. Its mask ends where it falls below 0.4 of its peak.
+# One to three targets are added last, apart from each other. The more a target's surroundings vary, the brighter it is, so that none is hidden; on a flat sky they are easy. Its mask ends where it falls below 0.4 of its peak.
 
 # %%
 #| export
-def scene(
-    rng: np.random.Generator,
-    size: int,
-) -> tuple[np.ndarray, np.ndarray]:  # image and mask, [size,size] uint8
-    "One infrared scene: background, warm clutter, one to three small targets, sensor noise."
+def scene(rng: np.random.Generator, size: int) -> tuple[np.ndarray, np.ndarray]:
+    "Image and mask [size,size] uint8: background, warm clutter, one to three small targets, noise."
     image, mask = background(rng, size) + warm(rng, size), np.zeros((size, size), np.uint8)
     count, places = int(rng.integers(1, 4)), list[np.ndarray]()
     for _ in range(4 * count):  # fewer than `count` where it is crowded
@@ -150,7 +153,7 @@ def scene(
 
 # %%
 image, mask = scene(np.random.default_rng(3), 128)
-Image.fromarray(np.hstack([image, 255 * mask]))
+panels({"image": image, "ground truth": mask})
 
 # %% [markdown]
 # ## Questions
@@ -158,15 +161,10 @@ Image.fromarray(np.hstack([image, 255 * mask]))
 # 1. Why does the brightness of a target follow from its surroundings, and not from a fixed range?
 #    <details><summary>Answer</summary>
 #
-#    On a flat sky ten grey levels are obvious; at a cloud edge fifty are not. With a fixed range some targets would be trivial and others invisible, and the score would depend on the background, not on the detector.
+#    On a flat sky ten grey levels are obvious; at a cloud edge fifty are not. With a fixed range some targets would be invisible, and the score would depend on the background, not on the detector.
 #    </details>
 # 2. What changes if every background has the slope 0 (white noise)?
 #    <details><summary>Answer</summary>
 #
-#    Neighbouring pixels become independent, and only targets and warm objects have the size of a target. The mean over a few pixels then separates them well from the background. Real difficulty comes from structures of all sizes.
-#    </details>
-# 3. A detector finds all targets of these scenes. Does it work on your camera?
-#    <details><summary>Answer</summary>
-#
-#    Nobody knows. The scenes share its physics in outline only. [Evaluation](43_evaluate.ipynb) on labelled frames of the camera is the answer.
+#    Neighbouring pixels become independent, and only targets and warm objects are structures. The mean over a few pixels then separates them well from the background. Real difficulty comes from structures of all sizes.
 #    </details>
