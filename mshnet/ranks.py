@@ -23,45 +23,6 @@ from torch import Tensor, nn
 from .core import UserError
 from .device import Device, OneProcess, T, started_processes
 
-# %% ../nbs/32_ranks.ipynb #_Sum
-class _Sum(torch.autograd.Function):
-    "The sum over all processes; its gradient is the sum of their gradients."
-
-    @staticmethod
-    def forward(_: Any, value: Tensor) -> Tensor:
-        value = value.clone()
-        dist.all_reduce(value)
-        return value
-
-    @staticmethod
-    def backward(_: Any, grad: Tensor) -> Tensor:  # type: ignore[override]
-        return _Sum.forward(_, grad)
-
-
-class _CpuBatchNorm(nn.modules.batchnorm._BatchNorm):
-    "Batch norm over all processes on CPUs, for inputs of any dimensions."
-
-    def _check_input_dim(self, input: Tensor) -> None: ...
-
-    def forward(self, x: Tensor) -> Tensor:
-        "[B,C,...] -> [B,C,...]; in training, the running statistics follow those of the batch."
-        if not self.training:
-            return super().forward(x)
-        other = [0, *range(2, x.ndim)]
-        shape = [1, -1, *[1] * (x.ndim - 2)]
-        values = x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
-        count = _Sum.apply(values.new_tensor(x.numel() / x.shape[1]))
-        mean = _Sum.apply(values.sum(other)) / count
-        centred = values - mean.view(shape)
-        var = _Sum.apply(centred.square().sum(other)) / count
-        kept: Any = self  # torch allows layers without statistics; no network here has one
-        with torch.no_grad():
-            kept.num_batches_tracked += 1
-            kept.running_mean.lerp_(mean, kept.momentum)
-            kept.running_var.lerp_(var * count / (count - 1), kept.momentum)
-        scale = self.weight * (var + self.eps).rsqrt()
-        return (centred * scale.view(shape) + self.bias.view(shape)).to(x.dtype)
-
 # %% ../nbs/32_ranks.ipynb #_Wrapped
 class _Wrapped(nn.parallel.DistributedDataParallel):
     "A model whose gradients are averaged over all processes, with the model's own attributes."
@@ -120,8 +81,7 @@ class Ranks(OneProcess):
                     f"batches of a multiple of {self.count}"
                 )
         sizes = [len(rows) // self.count for rows in plan]
-        cuts = [slice(size * self.rank, size * (self.rank + 1)) for size in sizes]
-        return [rows[cut] for rows, cut in zip(plan, cuts, strict=True)]
+        return [rows[size * self.rank :][:size] for rows, size in zip(plan, sizes, strict=True)]
 
     def mean(self, value: Tensor) -> Tensor:
         return _Sum.apply(value.detach()) / self.count
@@ -158,3 +118,42 @@ class Ranks(OneProcess):
                 f"the processes hold different models: {digests} by rank; a loss must call "
                 "model(...) itself, which averages its gradients"
             )
+
+# %% ../nbs/32_ranks.ipynb #_Sum
+class _Sum(torch.autograd.Function):
+    "The sum over all processes; its gradient is the sum of their gradients."
+
+    @staticmethod
+    def forward(_: Any, value: Tensor) -> Tensor:
+        value = value.clone()
+        dist.all_reduce(value)
+        return value
+
+    @staticmethod
+    def backward(_: Any, grad: Tensor) -> Tensor:  # type: ignore[override]
+        return _Sum.forward(_, grad)
+
+
+class _CpuBatchNorm(nn.modules.batchnorm._BatchNorm):
+    "Batch norm over all processes on CPUs, for inputs of any dimensions."
+
+    def _check_input_dim(self, input: Tensor) -> None: ...
+
+    def forward(self, x: Tensor) -> Tensor:
+        "[B,C,...] -> [B,C,...]; in training, the running statistics follow those of the batch."
+        if not self.training:
+            return super().forward(x)
+        other = [0, *range(2, x.ndim)]
+        shape = [1, -1, *[1] * (x.ndim - 2)]
+        values = x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
+        count = _Sum.apply(values.new_tensor(x.numel() / x.shape[1]))
+        mean = _Sum.apply(values.sum(other)) / count
+        centred = values - mean.view(shape)
+        var = _Sum.apply(centred.square().sum(other)) / count
+        kept: Any = self  # torch allows layers without statistics; no network here has one
+        with torch.no_grad():
+            kept.num_batches_tracked += 1
+            kept.running_mean.lerp_(mean, kept.momentum)
+            kept.running_var.lerp_(var * count / (count - 1), kept.momentum)
+        scale = self.weight * (var + self.eps).rsqrt()
+        return (centred * scale.view(shape) + self.bias.view(shape)).to(x.dtype)

@@ -3,11 +3,12 @@
 #
 # > Each process takes its rows of every batch, and all hold the same model.
 #
-# A batch of 16 should be the same batch on one GPU or on four: the same gradient, the same update, the same scores. `torchrun` starts one process per GPU, on one machine or on several, and gives each its number (*rank*) and the count of all. Three things keep the batch whole:
+# A batch of 16 should be the same batch on one GPU or on four: the same gradient, the same update, the same scores. `torchrun` starts one process per GPU, on one machine or on several, and gives each its number (*rank*) and the count of all. Three things keep the batch whole, shown for a batch of the images 5, 1, 4 and 2 and two processes:
 #
-# 1. Each process takes its rows of every batch.
-# 2. `DistributedDataParallel` averages the gradients.
-# 3. Batch norm takes its means over all processes.
+# | | its rows | the gradient, by `DistributedDataParallel` | mean and variance of batch norm |
+# |---|---|---|---|
+# | process 0 | 5, 1 | averaged over both processes | over all four images |
+# | process 1 | 4, 2 | the same | the same |
 #
 # The training loop calls `device.ranks` for all of this. With one process it is a `OneProcess`, from the page on [devices](30_device.ipynb); with several it is the `Ranks` of this page.
 
@@ -31,55 +32,19 @@ from torch import Tensor, nn
 from mshnet.core import UserError
 from mshnet.device import Device, OneProcess, T, started_processes
 
-
 # %% [markdown]
-# ## Batch norm over processes
-#
-# PyTorch has it for GPUs only (`SyncBatchNorm`). On CPUs its usual layer gets the forward pass below: mean and variance are sums over the rows of all processes, and the gradient flows through these sums.
+# The rows of this batch that the second of two processes takes, and those of a single process:
 
 # %%
-#| export
-class _Sum(torch.autograd.Function):
-    "The sum over all processes; its gradient is the sum of their gradients."
+from mshnet.ranks import Ranks
 
-    @staticmethod
-    def forward(_: Any, value: Tensor) -> Tensor:
-        value = value.clone()
-        dist.all_reduce(value)
-        return value
-
-    @staticmethod
-    def backward(_: Any, grad: Tensor) -> Tensor:  # type: ignore[override]
-        return _Sum.forward(_, grad)
-
-
-class _CpuBatchNorm(nn.modules.batchnorm._BatchNorm):
-    "Batch norm over all processes on CPUs, for inputs of any dimensions."
-
-    def _check_input_dim(self, input: Tensor) -> None: ...
-
-    def forward(self, x: Tensor) -> Tensor:
-        "[B,C,...] -> [B,C,...]; in training, the running statistics follow those of the batch."
-        if not self.training:
-            return super().forward(x)
-        other = [0, *range(2, x.ndim)]
-        shape = [1, -1, *[1] * (x.ndim - 2)]
-        values = x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
-        count = _Sum.apply(values.new_tensor(x.numel() / x.shape[1]))
-        mean = _Sum.apply(values.sum(other)) / count
-        centred = values - mean.view(shape)
-        var = _Sum.apply(centred.square().sum(other)) / count
-        kept: Any = self  # torch allows layers without statistics; no network here has one
-        with torch.no_grad():
-            kept.num_batches_tracked += 1
-            kept.running_mean.lerp_(mean, kept.momentum)
-            kept.running_var.lerp_(var * count / (count - 1), kept.momentum)
-        scale = self.weight * (var + self.eps).rsqrt()
-        return (centred * scale.view(shape) + self.bias.view(shape)).to(x.dtype)
+second = Ranks.__new__(Ranks)  # as torchrun would start it, without the first
+second.rank, second.count = 1, 2
+print(second.shard([[5, 1, 4, 2]]), OneProcess().shard([[5, 1, 4, 2]]))
 
 
 # %% [markdown]
-# ## The processes
+# ## The machinery: the processes
 #
 # A phase of the training may leave some heads without a gradient. Each phase therefore gets a new wrapper, which finds the unused weights in its first step. `rank_zero` runs work in the first process only, and sends its error to the others, which would otherwise wait.
 
@@ -142,8 +107,7 @@ class Ranks(OneProcess):
                     f"batches of a multiple of {self.count}"
                 )
         sizes = [len(rows) // self.count for rows in plan]
-        cuts = [slice(size * self.rank, size * (self.rank + 1)) for size in sizes]
-        return [rows[cut] for rows, cut in zip(plan, cuts, strict=True)]
+        return [rows[size * self.rank :][:size] for rows, size in zip(plan, sizes, strict=True)]
 
     def mean(self, value: Tensor) -> Tensor:
         return _Sum.apply(value.detach()) / self.count
@@ -183,12 +147,49 @@ class Ranks(OneProcess):
 
 
 # %% [markdown]
-# A batch of the images 5, 1, 4 and 2, as the second of two processes takes it, and as a single process does:
+# ## Batch norm over processes
+#
+# PyTorch has it for GPUs only (`SyncBatchNorm`). On CPUs its usual layer gets the forward pass below: mean and variance are sums over the rows of all processes, and the gradient flows through these sums.
 
 # %%
-second = Ranks.__new__(Ranks)  # as torchrun would start it, without the first
-second.rank, second.count = 1, 2
-print(second.shard([[5, 1, 4, 2]]), OneProcess().shard([[5, 1, 4, 2]]))
+#| export
+class _Sum(torch.autograd.Function):
+    "The sum over all processes; its gradient is the sum of their gradients."
+
+    @staticmethod
+    def forward(_: Any, value: Tensor) -> Tensor:
+        value = value.clone()
+        dist.all_reduce(value)
+        return value
+
+    @staticmethod
+    def backward(_: Any, grad: Tensor) -> Tensor:  # type: ignore[override]
+        return _Sum.forward(_, grad)
+
+
+class _CpuBatchNorm(nn.modules.batchnorm._BatchNorm):
+    "Batch norm over all processes on CPUs, for inputs of any dimensions."
+
+    def _check_input_dim(self, input: Tensor) -> None: ...
+
+    def forward(self, x: Tensor) -> Tensor:
+        "[B,C,...] -> [B,C,...]; in training, the running statistics follow those of the batch."
+        if not self.training:
+            return super().forward(x)
+        other = [0, *range(2, x.ndim)]
+        shape = [1, -1, *[1] * (x.ndim - 2)]
+        values = x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
+        count = _Sum.apply(values.new_tensor(x.numel() / x.shape[1]))
+        mean = _Sum.apply(values.sum(other)) / count
+        centred = values - mean.view(shape)
+        var = _Sum.apply(centred.square().sum(other)) / count
+        kept: Any = self  # torch allows layers without statistics; no network here has one
+        with torch.no_grad():
+            kept.num_batches_tracked += 1
+            kept.running_mean.lerp_(mean, kept.momentum)
+            kept.running_var.lerp_(var * count / (count - 1), kept.momentum)
+        scale = self.weight * (var + self.eps).rsqrt()
+        return (centred * scale.view(shape) + self.bias.view(shape)).to(x.dtype)
 
 # %% [markdown]
 # ## Questions
