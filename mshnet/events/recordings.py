@@ -9,7 +9,7 @@ __all__ = ['SENSORS', 'Columns', 'SUFFIXES', 'Sensor', 'Recording', 'bin_events'
 # %% ../../nbs/events/00_recordings.ipynb #c-import-hashlib
 import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -182,12 +182,7 @@ def _read_arrays(path: Path) -> Columns:
     return x, y, micro, p
 
 
-_READERS: dict[str, Callable[[Path], Columns]] = {
-    ".bin": _read_bin,
-    ".aedat": _read_aedat,
-    ".npy": _read_arrays,
-    ".npz": _read_arrays,
-}
+_READERS = {".bin": _read_bin, ".aedat": _read_aedat, ".npy": _read_arrays, ".npz": _read_arrays}
 SUFFIXES = tuple(_READERS)
 
 

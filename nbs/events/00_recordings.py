@@ -12,24 +12,27 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 rng = np.random.default_rng(0)
-t, angle = rng.uniform(0, 300, 3000), rng.uniform(0, 2 * np.pi, 3000)
+t, side = rng.uniform(0, 300, 3000), np.pi * rng.integers(2, size=3000)
+angle = np.arcsin(rng.uniform(-1, 1, 3000)) + side  # as many events in each row of the disc
 x, y, leads = 8 + 0.06 * t + 6 * np.cos(angle), 17 + 6 * np.sin(angle), np.cos(angle) > 0
-figure = plt.figure(figsize=(9, 2.8), layout="constrained")
-cloud = figure.add_subplot(1, 2, 1, projection="3d", box_aspect=(3, 1.2, 1.2))
-cloud.scatter(t, x, -y, c=np.where(leads, "tab:red", "tab:blue"), s=1)
-cloud.set(xlabel="t, ms", ylabel="x", zlabel="-y")
+figure = plt.figure(figsize=(9, 2.6), layout="constrained")
+grid = figure.add_gridspec(1, 4, width_ratios=(3.9, 1, 1, 1))
+cloud = figure.add_subplot(grid[0], projection="3d", box_aspect=(3, 1.2, 1.2))
+cloud.scatter(t, x, y, c=np.where(leads, "tab:red", "tab:blue"), s=1)
+cloud.set(xlabel="t, ms", ylabel="x", zlim=(25, 9), zticks=[])
+cloud.set_zlabel("y", labelpad=-12)
 for i, start in enumerate((20, 140, 240)):
-    now, axis = abs(t - start - 10) < 10, figure.add_subplot(1, 6, 4 + i)
+    now, axis = abs(t - start - 10) < 10, figure.add_subplot(grid[1 + i])
     how = {"bins": (range(35), range(35)), "weights": 2.0 * leads[now] - 1}
     axis.imshow(np.histogram2d(y[now], x[now], **how)[0], cmap="RdBu_r", vmin=-3, vmax=3)
-    axis.set_title(f"{start} to {start + 20} ms", size=8)
+    axis.set(xlabel="x", ylabel="y", title=f"{start} to {start + 20} ms")
 
 # %%
 #| export
 #| default_exp events.recordings
 import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -137,7 +140,7 @@ class Recording:
 # %% [markdown]
 # ## Bins of fixed width
 #
-# A network computes in steps. The input of a step is the number of events of each pixel and polarity in a bin of time. The published code divides each recording into a fixed number of bins. A bin of a six-second gesture is then twenty times longer than a bin of a digit of 0.3 seconds. So the decay beta of a neuron *in a step* is a different decay *in time* for every recording. We fix the width of the bin instead: a recording that is twice as long has twice the bins. A batch needs one length. So we also fix a window: shorter recordings are padded with empty bins, longer ones are cut. Counts above 255 become 255.
+# A network computes in steps. The input of a step is the number of events of each pixel and polarity in a bin of time. The published code divides each recording into a fixed number of bins. A bin of a six-second gesture is then twenty times longer than a bin of a digit of 0.3 seconds. A spiking neuron forgets a fixed fraction *in a step*, so it would forget at a different speed in every recording. We fix the width of the bin instead: a recording that is twice as long has twice the bins. A batch needs one length. So we also fix a window: shorter recordings are padded with empty bins, longer ones are cut. Counts above 255 become 255.
 
 # %%
 #| export
@@ -187,16 +190,18 @@ def denoise(recording: Recording, milliseconds: float = 10.0) -> Recording:
 
 
 # %% [markdown]
-# The disc among 300 random events, coloured by time. The filter keeps the disc, and the few events of noise beside it:
+# The disc among 300 random events, coloured by time. The filter keeps nearly all of the disc and an eighth of the noise, mostly beside the disc:
 
 # %%
 noise = rng.integers(0, [[34], [34], [300_000], [2]], (4, 300))
 columns = np.concatenate([[disc.x, disc.y, disc.t, disc.p], noise], 1)
 both = Recording.checked(columns[:, np.argsort(columns[2])], (2, 34, 34), "disc and noise")
-figure, axes = plt.subplots(1, 2, figsize=(6, 3))
+figure, axes = plt.subplots(1, 2, figsize=(6.5, 3), layout="constrained")
 for axis, shown in zip(axes, (both, denoise(both)), strict=True):
-    axis.scatter(shown.x, shown.y, c=shown.t, s=3)
+    made = axis.scatter(shown.x, shown.y, c=shown.t / 1000, s=3)
+    axis.set(xlim=(0, 34), ylim=(34, 0), xlabel="x", ylabel="y")
     axis.set_title(f"{len(shown)} events")
+figure.colorbar(made, ax=axes, label="t, ms");
 
 # %% [markdown]
 # ## The machinery: formats
@@ -270,12 +275,7 @@ def _read_arrays(path: Path) -> Columns:
     return x, y, micro, p
 
 
-_READERS: dict[str, Callable[[Path], Columns]] = {
-    ".bin": _read_bin,
-    ".aedat": _read_aedat,
-    ".npy": _read_arrays,
-    ".npz": _read_arrays,
-}
+_READERS = {".bin": _read_bin, ".aedat": _read_aedat, ".npy": _read_arrays, ".npz": _read_arrays}
 SUFFIXES = tuple(_READERS)
 
 
