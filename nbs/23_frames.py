@@ -191,7 +191,17 @@ def read_frames(files: Iterable[Path], workers: int) -> Iterator[Frame]:
 # %% [markdown]
 # ## Questions
 #
-# 1. A video of 1,000 frames breaks off after 300. What does `read_frames` return for it?
+# 1. Why not stretch each frame from its minimum to its maximum?
+#    <details><summary>Answer</summary>
+#
+#    One hot pixel at the top of 14 bits leaves a few grey levels for everything else. The left image above shows it: targets and clouds have nearly one value.
+#    </details>
+# 2. And why not clip the brightest hundredth of the pixels, as image viewers do?
+#    <details><summary>Answer</summary>
+#
+#    A target of 20 pixels is less than a thousandth of a frame. It would be clipped to the value of the brightest clouds.
+#    </details>
+# 3. A video of 1,000 frames breaks off after 300. What does `read_frames` return for it?
 #    <details><summary>Answer</summary>
 #
 #    For an AVI, an MKV, or an MP4 with its index at the beginning: the 300 frames, and then an entry without pixels whose error is "unreadable video, from frame 300". For an MP4 with its index at the end: one entry, "unreadable video". In both cases the next file is read as usual.

@@ -254,8 +254,3 @@ take_along("runs/sirst-1f0c2a9b", HERE)
 #
 #    No. The terminal and `train.log` are written one after the other, and an error of one is ignored. At the end of the epoch its log entry or its checkpoint cannot be written, and that error ends the run.
 #    </details>
-# 3. A bar draws 80 characters ten times a second. How long is the log of a training of 8 hours with a bar, and with a line of 80 characters for each of 200 epochs?
-#    <details><summary>Answer</summary>
-#
-#    23 MB, nearly all of it states that are over, and 16 kB.
-#    </details>

@@ -617,17 +617,12 @@ def main(
 # %% [markdown]
 # ## Questions
 #
-# 1. argparse would take `--ep 3` for `--epochs 3`. What is wrong with that?
-#    <details><summary>Answer</summary>
-#
-#    It works as long as no other flag begins with `--ep`. The next release may add one, and a script that worked yesterday fails.
-#    </details>
-# 2. `mshnet train DIR && mshnet export --weight-path RUN` ran until the hours of the session were over. There is no exported file, and no error. What happened?
+# 1. `mshnet train DIR && mshnet export --weight-path RUN` ran until the hours of the session were over. There is no exported file, and no error. What happened?
 #    <details><summary>Answer</summary>
 #
 #    The training stopped before its last epoch, so its status is 75, and the shell did not start the export. The same line again resumes the training, and then exports.
 #    </details>
-# 3. A run was trained and scored with `base_size` 256. You call `mshnet test --weight-path RUN --base-size 512`. Which settings are used, and may you compare both scores?
+# 2. A run was trained and scored with `base_size` 256. You call `mshnet test --weight-path RUN --base-size 512`. Which settings are used, and may you compare both scores?
 #    <details><summary>Answer</summary>
 #
 #    Those of the run, except for the size, because a flag overrides what the run has recorded. The protocol has the size, and `mshnet compare` refuses to compare the two.
