@@ -141,7 +141,7 @@
 # |---|---|---|---|
 # | `eit`（[电阻抗层析成像](guides/eit.ipynb)） | 电压到图像；附带[权重](../mshnet/pretrained-eit.md) | 相关系数 0.817 (UEF), 0.790 (KTC) | 高斯-牛顿 0.782, 0.782 |
 # | `events`（[事件相机](guides/events.ipynb)） | 记录到类别 | N-MNIST：五折交叉验证准确率 0.967；在已用过的 100 个测试记录上 0.977 | 逻辑回归在该列表上 0.900 |
-# | `signs`（[手语](guides/signs.ipynb)） | 视频到词 | 新句子的词错误率 0.264（全部句子 0.189） | 时间规整 0.313（0.247） |
+# | `signs`（[手语](guides/signs.ipynb)） | 视频到手势词（gloss） | 新句子的词错误率 0.264（全部句子 0.189） | 时间规整 0.313（0.247） |
 #
 # 它们的 notebook：[eit](run/eit.ipynb)、[events](run/events.ipynb)、[signs](run/signs.ipynb)。
 #

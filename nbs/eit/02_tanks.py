@@ -3,7 +3,7 @@
 #
 # > Where measurements come from: simulated in memory, files in the published layout, recordings of real tanks.
 #
-# A training set is many pairs of voltages and a true image. Simulated pairs cost nothing, real ones are rare, and a wrong unit or a wrong order of the electrodes gives plausible but wrong images. So this page simulates pairs, reads them, and compares each data set with physics.
+# A training set is many pairs of voltages and a true image. Simulated pairs cost nothing, real ones are rare, and a wrong unit or a wrong order of the electrodes gives plausible but wrong images. So this page simulates pairs, reads them, and compares the voltages of each data set with simulated ones.
 #
 # Here are a [tank](00_tank.ipynb) with its sixteen electrodes and the map of its 208 voltages. An inclusion near the wall changes most the voltages of the pairs beside it: the one between electrodes 9 and 10 is seen in row 9 and column 9. Two mistakes follow. If the electrodes are counted backwards, the map is that of the mirrored tank: nothing looks wrong, and the network returns a mirrored image. If each row of a file begins at the driven pair instead of pair 0, the map is no longer symmetric, as that of any tank is.
 

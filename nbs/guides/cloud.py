@@ -101,7 +101,7 @@
 #
 # ```bash
 # mshnet doctor
-# mshnet predict /content/drive/MyDrive/pictures    # Colab: a folder of images, no masks needed
+# mshnet predict /content/drive/MyDrive/images      # Colab: a folder of images, no masks needed
 # mshnet data /content/drive/MyDrive/NUAA-SIRST.zip    # Colab
 # mshnet train /content/drive/MyDrive/NUAA-SIRST.zip --mirror-dir drive --epochs 50    # Colab
 # mshnet train nuaa-sirst --epochs 50    # Kaggle: the name of the attached data set

@@ -101,7 +101,7 @@
 #
 # ```bash
 # mshnet doctor
-# mshnet predict /content/drive/MyDrive/pictures    # Colab：图像文件夹，不需要掩膜
+# mshnet predict /content/drive/MyDrive/images    # Colab：图像文件夹，不需要掩膜
 # mshnet data /content/drive/MyDrive/NUAA-SIRST.zip    # Colab
 # mshnet train /content/drive/MyDrive/NUAA-SIRST.zip --mirror-dir drive --epochs 50    # Colab
 # mshnet train nuaa-sirst --epochs 50    # Kaggle：所附数据集的名称

@@ -69,16 +69,16 @@ for file in files:
 #
 # [The first run](first_run.ipynb) shows how to compute the hours of a run from these times. An epoch of the default recipe (crops of 128x128) is faster than one of the paper's recipe (crops of 256x256): on one CPU thread it takes a third of the time on NUDT-SIRST, and half on NUAA-SIRST.
 #
-# ## Compared with a plain script
+# ## Compared with a baseline script
 #
-# The table compares this library in bf16 (`--precision auto`) with [a plain PyTorch script](../../results/baseline/plain.py) in float32. So the ratios compare both programs and both precisions; the library in float32 was not measured here. Both use the paper's recipe, on NUAA-SIRST at 256x256 and 2 CPU cores ([folder](../../results/bench-cpu)). Both were first checked, in float32, to give equal losses and counts. Times are medians of five repetitions, measured alternately:
+# The table compares this library in bf16 (`--precision auto`) with [a baseline script in plain PyTorch](../../results/baseline/plain.py) in float32. So the ratios compare both programs and both precisions; the library in float32 was not measured here. Both use the paper's recipe, on NUAA-SIRST at 256x256 and 2 CPU cores ([folder](../../results/bench-cpu)). Both were first checked, in float32, to give equal losses and counts. Times are medians of five repetitions, measured alternately:
 #
-# | | this library (bf16), ms per image | plain script (float32), ms per image | ratio |
+# | | this library (bf16), ms per image | baseline script (float32), ms per image | ratio |
 # |---|---|---|---|
 # | training, batch 4 | 104 | 241 | 2.3 |
 # | training, batch 16 | 107 | 682 | 6.4 |
-# | scoring, trained weights | 32 | 84 | 2.6 |
-# | scoring, noisy weights (thousands of components) | 32 | 321 | 10 |
+# | evaluation, trained weights | 32 | 84 | 2.6 |
+# | evaluation, noisy weights (thousands of components) | 32 | 321 | 10 |
 # | peak memory at batch 16, MiB | 2895 | 4555 | |
 #
 # On your machine the ratios may differ. Measure them in a clone:

@@ -43,7 +43,7 @@ for row, name, images, truth in zip(axes, [1, 5], samples, batch.image, strict=T
 # mshnet predict --task eit mine/test/00000*.npz
 # ```
 #
-# `predictions/pretrained-eit` then has one figure for each tank, and `tanks.npz` with `names`, `mean` and `spread` (the standard deviation). The next prediction gets a folder of its own, `predictions/pretrained-eit-2`. [The card of the weights](../../mshnet/pretrained-eit.md) reports how they were trained and where they fail.
+# `predictions/pretrained-eit` then has one figure for each tank, and `tanks.npz` with `names`, `mean` and `spread` (the standard deviation). The next prediction gets a new folder, `predictions/pretrained-eit-2`. [The card of the weights](../../mshnet/pretrained-eit.md) reports how they were trained and where they fail.
 #
 # ## Your data
 #
@@ -143,7 +143,7 @@ for row, name, images, truth in zip(axes, [1, 5], samples, batch.image, strict=T
 # mshnet doctor --task eit
 # ```
 #
-# In the folder of a run, `log.jsonl` has one line for each epoch, `best.pt` the weights, `scores.json` the scores with their protocol, and `figures/` the images. The details are in these notebooks: [networks](../eit/04_networks.ipynb), [diffusion](../eit/05_diffusion.ipynb), [the task](../eit/06_reconstruction.ipynb).
+# In the run folder, `log.jsonl` has one line for each epoch, `best.pt` the weights, `scores.json` the scores with their protocol, and `figures/` the images. The details are in these notebooks: [networks](../eit/04_networks.ipynb), [diffusion](../eit/05_diffusion.ipynb), [the task](../eit/06_reconstruction.ipynb).
 #
 # ## Options of the original script
 #

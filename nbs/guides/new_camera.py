@@ -69,7 +69,7 @@ for name, pixels in (("good frame", frame), ("hot pixel", bad)):
 # No threshold, minimum area or track separates a lamp from a target. Show the network what it must ignore:
 #
 # 1. Collect frames of your camera **without a target** in which it raised false alarms. Give each a black mask of its size.
-# 2. Add frames **with** targets and their masks, a few dozen if you have them ([how to draw masks](own_images.ipynb)). From empty frames alone the network learns to detect nothing.
+# 2. Add frames **with** targets and their masks, a few dozen if you have them ([how to draw masks](own_images.ipynb)). From empty frames only the network learns to detect nothing.
 # 3. Write the names into the training list, and some frames of both kinds into the test list. All frames of one video belong in one list.
 # 4. Fine-tune, then compare with the old weights on your test list:
 #

@@ -15,7 +15,7 @@
 # | recipe | epochs | IoU of seeds 0, 1, 2 | mean IoU | mean Pd | mean Fa | collapsed |
 # |---|---|---|---|---|---|---|
 # | `steady` with `--crop native` ([runs](../../results/nuaa-sirst-steady)) | 200 | 0.711, 0.740, 0.735 | 0.729 | 0.940 | 15.4 | 0 of 3 |
-# | `steady`, today's default ([run](../../results/nuaa-sirst-steady-scored)) | 200 | 0.682 (seed 0 alone) | - | 0.905 | 12.5 | 0 of 1 |
+# | `steady`, today's default ([run](../../results/nuaa-sirst-steady-scored)) | 200 | 0.682 (only seed 0) | - | 0.905 | 12.5 | 0 of 1 |
 # | preset `tpu` with `--crop native`: batch 16, learning rate 0.002 ([runs](../../results/nuaa-sirst-tpu-60)) | 60 | 0.696, 0.696, 0.688 | 0.693 | 0.918 | 19.5 | 0 of 3 |
 # | `paper` ([runs](../../results/nuaa-sirst-paper-60)) | 60 | 0.001, 0.475, 0.399 | 0.291 | 0.922 | 413.8 | 1 of 3 |
 # | `paper --fusion-start full_size --join-rate 0.1 --head-bias -4` ([runs](../../results/nuaa-sirst-remedy-bias)) | 30 | 0.554, 0.650, 0.431 | 0.545 | 0.911 | 170.2 | 0 of 3 |

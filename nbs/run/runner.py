@@ -98,7 +98,7 @@ samples(config, run_folder(config))
 # **The first step of each phase is slow on a TPU**, because it is compiled, and a line reports it (about a minute is usual; not measured here). A run compiles twice, for training and for evaluation. All chips share each batch; the result does not depend on their number.
 
 # %% [markdown] tags=["only:kaggle_gpu"]
-# With two T4s, two processes share each batch: `torchrun` is started from the cell, and its first process reports here. The result should be that of one GPU with the same `batch_size` (tested with two CPU processes).
+# With two T4s, two processes share each batch: `torchrun` is started from the cell, and its first process reports here. The result should be the same as with one GPU and that `batch_size` (tested with two CPU processes).
 
 # %% tags=["only:kaggle_gpu"]
 from mshnet.train import all_gpus
