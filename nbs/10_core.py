@@ -720,7 +720,7 @@ def read_record(path: Path) -> dict[str, Any]:
 # 2. A run was interrupted on a GPU. May it be resumed on a CPU, and with twice the batch?
 #    <details><summary>Answer</summary>
 #
-#    On a CPU, yes: `device` is a runtime setting, and the name of the run stays. Twice the batch changes the result. It gives another name, and so another run. With `--resume`, or with the same `--output-dir`, it is refused.
+#    On a CPU, yes: `device` is a runtime setting, and the name of the run stays. Twice the batch changes the result. The name is different, so it is a different run. With `--resume`, or with the same `--output-dir`, it is refused.
 #    </details>
 # 3. Why does an unknown setting in a notebook raise an error, when Python itself accepts any variable?
 #    <details><summary>Answer</summary>

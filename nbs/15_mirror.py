@@ -36,7 +36,7 @@ from mshnet.places import has_checkpoint, megabytes
 # %% [markdown]
 # ## A run and its backup
 #
-# A run writes its log and a checkpoint in two epochs, and each is copied. `flush` reports what the backup holds. The backup also keeps the checkpoint before the last:
+# A run writes its log and a checkpoint in two epochs, and each is copied. `flush` reports what the backup contains. The backup also keeps the checkpoint before the last:
 
 # %%
 with tempfile.TemporaryDirectory() as tmp:
@@ -92,7 +92,7 @@ def _worth_more(target: Path, source: Path) -> str:
 # %% [markdown]
 # ### The copying thread
 #
-# The first round writes a marker file into the backup, and nothing is written where this marker is missing. If a Drive is unmounted, an empty folder of the local disk is left in its place: it has no marker, so it stays empty. The marker differs from session to session: of two sessions that copy the same run, the later one continues; the earlier one stops copying and reports it. A new session has no list of what the backup holds; a file of the same size and digest counts as copied.
+# The first round writes a marker file into the backup, and nothing is written where this marker is missing. If a Drive is unmounted, an empty folder of the local disk is left in its place: it has no marker, so it stays empty. The marker differs from session to session: of two sessions that copy the same run, the later one continues; the earlier one stops copying and reports it. A new session has no list of what the backup contains; a file of the same size and digest counts as copied.
 #
 # After each write of the run the thread copies the changed files and rests for a minute; after failures it rests longer, up to five minutes. It is a daemon: a disk that hangs blocks neither the training nor the end of the process. It raises no error. It reports a problem once, and once more when the problem is over. An error with one file does not stop the others, because a disk may be too full for a checkpoint but not for the log.
 #

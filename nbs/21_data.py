@@ -91,7 +91,7 @@ print(report(config)[0])
 #
 # ## What is a target?
 #
-# A mask holds labels. Published masks hold 0 and 255, or 0 and 1. Label tools write the numbers of objects, or colours. An image without a target may hold a few stray pixels of 1. One mask alone is therefore ambiguous, and all masks of a data set decide together. (Values of 16 bits are divided by 257 first, if any is above 255.)
+# A mask contains labels. Published masks hold 0 and 255, or 0 and 1. Label tools write the numbers of objects, or colours. An image without a target may hold a few stray pixels of 1. One mask alone is therefore ambiguous, and all masks of a data set decide together. (Values of 16 bits are divided by 257 first, if any is above 255.)
 #
 # | masks of the data set | target |
 # |---|---|
@@ -101,7 +101,7 @@ print(report(config)[0])
 # | a colour in any of them | every colour but black; in a JPEG, which blurs colours, above half of the brightest value nearby |
 # | one colour everywhere, and the shape in the alpha channel | above half of its opacity |
 #
-# The same mask of 0, 1 and 3 alone, and in a data set whose largest value is 255:
+# The same mask of 0, 1 and 3 by itself, and in a data set whose largest value is 255:
 
 # %%
 Image.fromarray(np.array([[0, 1, 3, 0]], np.uint8)).save(masks / "0.png")
@@ -121,7 +121,7 @@ for choose in ("last", "val"):
 # %% [markdown]
 # ## The machinery: a split
 #
-# A split holds one list of pairs in order. Its 8-bit pixels are read once and stay in memory if they fit. A larger data set stays in its files, and each pair is read when a batch needs it. Both look like one sequence of pairs. The hash of a split covers names and pixels. It shows whether two runs are comparable, which names alone do not: folders are renamed and lists are edited. Each image has a digest too. The seed decides which images are held out, and `hash_of_all` is the same for every seed. Training and test scenes have different seeds. The same images in another order have another hash, and the same digests:
+# A split contains one list of pairs in order. Its 8-bit pixels are read once and stay in memory if they fit. A larger data set stays in its files, and each pair is read when a batch needs it. Both look like one sequence of pairs. The hash of a split covers names and pixels. It shows whether two runs are comparable, which names alone do not: folders are renamed and lists are edited. Each image has a digest too. The seed decides which images are held out, and `hash_of_all` is the same for every seed. Training and test scenes have different seeds. The same images in a different order have a different hash, and the same digests:
 
 # %%
 turned = train.part("train", [2, 1, 0])
@@ -810,7 +810,7 @@ def read_image(path: Path) -> tuple[np.ndarray, str, int]:  # [H,W] or [H,W,3] u
 
 
 # %% [markdown]
-# A mask is resized without mixing pixels. A file is opened only as PNG, BMP, JPEG, TIFF, WebP or GIF, whatever its suffix. Pillow reads forty more formats, and calls an external program (Ghostscript) for EPS. A file of a few kilobytes can hold an image of gigabytes, so the limit is 8192 by 8192 pixels. Pillow's own limit is 179 million pixels (0.5 GB as RGB, 1.4 GB as floats), and we read four at once. The mask of 0, 1 and 3 again, as its file holds it, without colours:
+# A mask is resized without mixing pixels. A file is opened only as PNG, BMP, JPEG, TIFF, WebP or GIF, whatever its suffix. Pillow reads forty more formats, and calls an external program (Ghostscript) for EPS. A file of a few kilobytes can hold an image of gigabytes, so the limit is 8192 by 8192 pixels. Pillow's own limit is 179 million pixels (0.5 GB as RGB, 1.4 GB as floats), and we read four at once. The mask of 0, 1 and 3 again, as its file contains it, without colours:
 
 # %%
 print(*data.mask_values(masks / "0.png"))
@@ -923,7 +923,7 @@ def refuse_size(file: Image.Image, most: int = MOST_PIXELS) -> None:
 #
 #    Names, pixels or the order of the test list changed, in a way that did not change the counts. Only `image_digests` shows whether the images are the same.
 #    </details>
-# 2. One mask of a data set holds only 0 and 1, all others 0 and 255. What is target in it?
+# 2. One mask of a data set contains only 0 and 1, all others 0 and 255. What is target in it?
 #    <details><summary>Answer</summary>
 #
 #    Nothing. The largest value of all masks is 255, so its ones are below half of it and count as background. The mask alone could not tell.

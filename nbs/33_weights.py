@@ -254,9 +254,9 @@ print(reinstall(weights_file("pretrained")).split(" (")[0])
 # %% [markdown]
 # ### What may be in a file
 #
-# Only tensors, plain values and numpy's numbers are let through. A safetensors file holds tensors and a few texts, and nothing that could run. In our own, one of these texts records where the weights come from.
+# Only tensors, plain values and numpy's numbers are let through. A safetensors file contains tensors and a few texts, and nothing that could run. In our own, one of these texts records where the weights come from.
 #
-# A bit that flips on a disk turns a weight of 0.1 into 3e37, and torch does not check. So a checkpoint of ours holds a checksum of its content, which is compared wherever the file is read. It needs the usual order of the numbers, but convolution weights lie in memory channels-last, so they are copied. NumPy makes the copy: torch would start a second team of OpenMP threads, and every later step would take a third longer ([measured](../experiments/speed.md)).
+# A bit that flips on a disk turns a weight of 0.1 into 3e37, and torch does not check. So a checkpoint of ours contains a checksum of its content, which is compared wherever the file is read. It needs the usual order of the numbers, but convolution weights lie in memory channels-last, so they are copied. NumPy makes the copy: torch would start a second team of OpenMP threads, and every later step would take a third longer ([measured](../experiments/speed.md)).
 
 # %%
 #| export
@@ -350,7 +350,7 @@ def settings_of_weights(
 #
 #    If the tenth does not fit, nine would already be replaced. The model would be neither the old one nor the new one.
 #    </details>
-# 3. A checkpoint holds a checksum of its content. Does it protect against a malicious file?
+# 3. A checkpoint contains a checksum of its content. Does it protect against a malicious file?
 #    <details><summary>Answer</summary>
 #
 #    No. Whoever writes the file computes the checksum, too, and it is compared after the file is read. It finds damage by accident, such as a flipped bit.

@@ -90,7 +90,7 @@ for name, state in {"restored": restored, "weights alone": weights_alone}.items(
     print(f"{name}: {apart.abs().max():.3g} from four steps at once")
 
 # %% [markdown]
-# A checkpoint holds everything that the next step depends on, with the configuration and the data's hashes, so that it cannot resume something else. It is tensors and plain values alone: it loads without running code. Tensors are stored from the CPU, so a run can be resumed on a different device.
+# A checkpoint contains everything that the next step depends on, with the configuration and the data's hashes, so that it cannot resume something else. It is tensors and plain values alone: it loads without running code. Tensors are stored from the CPU, so a run can be resumed on a different device.
 #
 # With averaged weights (`ema`) a checkpoint has two sets: `model`, the averaged ones, which are evaluated and exported, and `trained`, from which training continues. The order and the crops of an epoch follow from the seed, the epoch and the image's number, and the random numbers of a step from the seed and the step, so there is no sampler and no random state to store. A run that is stopped within an epoch stores how many of its steps are done and the sum of their losses too, and resumes with the next step.
 #

@@ -76,7 +76,7 @@ with tempfile.TemporaryDirectory() as tmp, alone(Path(tmp, "run")):
 # %% [markdown]
 # ## Log and progress
 #
-# What a terminal or a notebook printed is lost when it is closed. So a run also writes it to `train.log` in its folder (follow it with `tail -f`), and continues without its terminal.
+# The output of a terminal or a notebook is lost when it is closed. So a run also writes it to `train.log` in its folder (follow it with `tail -f`), and continues without its terminal.
 
 # %%
 #| export

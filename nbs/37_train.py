@@ -740,7 +740,7 @@ with tempfile.TemporaryDirectory() as tmp:
 #
 # Several GPUs need several processes. From a terminal, `torchrun --nproc-per-node=2 -m mshnet train ...` starts them. For a notebook cell, or `mshnet train --num-devices 2`, `_launch` starts them, with the same variables. The settings travel to the processes in a file. Processes that are started here can only import the tasks and networks of the library; for your own, start your script by torchrun.
 #
-# What they print is printed here, so that a cell shows the epochs. A signal reaches this process alone (an interrupted cell interrupts the kernel), so it is passed on. If one process fails, the others lose their connection to it and end too; one that still hangs after two minutes is killed. A user's mistake is one line, raised as an error of this process.
+# Their output is printed here, so that a cell shows the epochs. A signal reaches this process alone (an interrupted cell interrupts the kernel), so it is passed on. If one process fails, the others lose their connection to it and end too; one that still hangs after two minutes is killed. A user's mistake is one line, raised as an error of this process.
 
 # %%
 #| export

@@ -76,7 +76,7 @@ right.set_title("Targets against false alarms, by threshold")
 #
 # $$\mathrm{SCR} = \frac{|\mu_t - \mu_b|}{\sigma_b}$$
 #
-# The formula is that of Gao et al., *Infrared Patch-Image Model for Small Target Detection in a Single Image*, IEEE Transactions on Image Processing 22 (2013). What the surroundings are is a convention. Ours are the target's box with 20 pixels added on each side, without the pixels of any target, in the image that is scored. A perfectly flat background has a standard deviation of 0; there we use the quantisation noise of integer grey levels, $1/\sqrt{12}$.
+# The formula is that of Gao et al., *Infrared Patch-Image Model for Small Target Detection in a Single Image*, IEEE Transactions on Image Processing 22 (2013). The surroundings are a convention. Ours are the target's box with 20 pixels added on each side, without the pixels of any target, in the image that is scored. A perfectly flat background has a standard deviation of 0; there we use the quantisation noise of integer grey levels, $1/\sqrt{12}$.
 
 # %%
 #| export
@@ -115,7 +115,7 @@ test_eq(signal_to_clutter(spot * 1.0, spot, spot), round(12**0.5, 3))
 # %% [markdown]
 # ### Each target's record
 #
-# The record of a target holds its place, its size and its contrast, the IoU with the prediction that found it, how many of its pixels were predicted, and the highest probability in it.
+# The record of a target contains its place, its size and its contrast, the IoU with the prediction that found it, how many of its pixels were predicted, and the highest probability in it.
 
 # %%
 #| export

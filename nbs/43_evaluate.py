@@ -210,7 +210,7 @@ with expect_fail(UserError, contains="not uint8"):
 # 2. How can `evaluate` know that weights were trained on a test image, if the file has another name?
 #    <details><summary>Answer</summary>
 #
-#    The record of a run holds digests of the pixels of its training images. The name plays no part.
+#    The record of a run contains digests of the pixels of its training images. The name plays no part.
 #    </details>
 # 3. A Detector on a TPU gets batches of 4, and the last one has 3 images. Why is it filled up to 4?
 #    <details><summary>Answer</summary>

@@ -190,7 +190,7 @@ def not_drawn(picture: str, config: Settings) -> str:  # empty for detection
 # %% [markdown]
 # ### The record of a scoring
 #
-# The other figures need more than scores. `details.json` holds the curves, and a record of each image and each target (`analyse` explains their numbers). The file may come from a different machine, or somebody may have edited it, so we check it before we draw from it. Files of the first releases have no `targets`, and some scorings have no such file at all.
+# The other figures need more than scores. `details.json` contains the curves, and a record of each image and each target (`analyse` explains their numbers). The file may come from a different machine, or somebody may have edited it, so we check it before we draw from it. Files of the first releases have no `targets`, and some scorings have no such file at all.
 
 # %%
 #| export

@@ -134,7 +134,7 @@ def _expect_packages() -> None:
 # %% [markdown]
 # ## safetensors
 #
-# **safetensors** (`safetensors_bytes`) contains only the weights, for this library and for others that have the network. `mshnet test` and `--weight-path` read it like a checkpoint. Its header therefore holds the record of a checkpoint: phase, epoch, settings without those of a machine, the digests of its training images, a checksum.
+# **safetensors** (`safetensors_bytes`) contains only the weights, for this library and for others that have the network. `mshnet test` and `--weight-path` read it like a checkpoint. Its header therefore contains the record of a checkpoint: phase, epoch, settings without those of a machine, the digests of its training images, a checksum.
 
 # %%
 #| export
@@ -164,7 +164,7 @@ print(f"{len(safetensors_bytes(trained)) / 1e6:.0f} MB: 4 bytes for each weight"
 # %% [markdown]
 # ## The note beside a file
 #
-# `best.onnx` comes with `best.onnx.json`. The note describes input and output, the threshold, how the network was trained and which epoch was chosen. Programs in every language read JSON, and so do people. A flipped bit on a disk changes a weight, and onnxruntime does not notice. So the note holds the SHA-256 of the file.
+# `best.onnx` comes with `best.onnx.json`. The note describes input and output, the threshold, how the network was trained and which epoch was chosen. Programs in every language read JSON, and so do people. A flipped bit on a disk changes a weight, and onnxruntime does not notice. So the note contains the SHA-256 of the file.
 #
 # The guide [into your own program](guides/deploy.ipynb) has the lines that read an ONNX file in Python and in C++.
 

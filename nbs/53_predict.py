@@ -117,7 +117,7 @@ names = sorted(p.relative_to(here / "out").as_posix() for p in (here / "out").rg
 print(*names, sep="\n")
 
 # %% [markdown]
-# Four frames are predicted, the damaged file is skipped with a warning, and the exit status is 1. Each frame gets a mask of 0 and 255 and an overlay. `detections.csv` has a line per detection. `coco.json` holds the same for COCO's tools, with the pixels of each detection. `frames.csv` lists all frames, and `skipped.csv` the files that cannot be read.
+# Four frames are predicted, the damaged file is skipped with a warning, and the exit status is 1. Each frame gets a mask of 0 and 255 and an overlay. `detections.csv` has a line per detection. `coco.json` contains the same for COCO's tools, with the pixels of each detection. `frames.csv` lists all frames, and `skipped.csv` the files that cannot be read.
 #
 # If the command is interrupted, run it again: finished files are not predicted twice. With `--tracks` the detections of a video are linked from frame to frame ([tracks](44_tracks.ipynb)). `tracks.csv` lists the confirmed tracks, and the overlays show their numbers. A detection of a track that is not confirmed yet has a question mark.
 #
@@ -143,7 +143,7 @@ for axes, ((rows, columns), fade) in zip(figure.subplots(2, 2).flat, tiles, stri
 #
 # ## Two sizes
 #
-# On a new camera a target may be larger than any in the training images. At half its size it looks familiar. So the pretrained weights predict each frame twice, at its own size and at half of it. The logit of a pixel is 0.3 times the first, plus 0.3 times the second, plus 3. The file of weights holds these three numbers as `multiscale`.
+# On a new camera a target may be larger than any in the training images. At half its size it looks familiar. So the pretrained weights predict each frame twice, at its own size and at half of it. The logit of a pixel is 0.3 times the first, plus 0.3 times the second, plus 3. The file of weights contains these three numbers as `multiscale`.
 #
 # On two cameras that the weights never saw, this finds more targets and covers them better ([numbers](../results/pretrained/two-sizes)). It computes a quarter more pixels. On the data sets of the training it costs accuracy (IoU 0.698 to 0.651, Fa 12.8 to 27.0). Your own weights therefore predict at one size, and `mshnet test` always does.
 #
@@ -538,7 +538,7 @@ def _names(files: Sequence[Path]) -> dict[Path, str]:
 # %% [markdown]
 # ### Finished files
 #
-# Each file has a record in `records/`, with a line for each frame that is done. The same command skips the files whose record is complete, and predicts the others from their beginning. A record holds the size and the time of change of its file, so a file that was replaced is predicted again. All tables are made of these records, at the end or after an interrupt. `summary.json` records how the results were made, and whether the prediction is running, finished, stopped or failed. Part of a line of the prediction above:
+# Each file has a record in `records/`, with a line for each frame that is done. The same command skips the files whose record is complete, and predicts the others from their beginning. A record contains the size and the time of change of its file, so a file that was replaced is predicted again. All tables are made of these records, at the end or after an interrupt. `summary.json` records how the results were made, and whether the prediction is running, finished, stopped or failed. Part of a line of the prediction above:
 
 # %%
 line = json.loads((here / "out" / "records" / "one_0.jsonl").read_text())
@@ -700,7 +700,7 @@ class _Results:
 # %% [markdown]
 # ### The folder and the command
 #
-# Results go into `predictions/NAME`, named after the run or the file of weights. If that folder holds the prediction of other inputs, by other weights or with other settings, they go into `predictions/NAME-2`. If the user named such a folder, it is an error. Everything that can be wrong is checked before anything is written: settings, weights, inputs, the folder. After a request to stop, the run ends after the frame in progress.
+# Results go into `predictions/NAME`, named after the run or the file of weights. If that folder contains the prediction of other inputs, by other weights or with other settings, they go into `predictions/NAME-2`. If the user named such a folder, it is an error. Everything that can be wrong is checked before anything is written: settings, weights, inputs, the folder. After a request to stop, the run ends after the frame in progress.
 #
 # With torchrun, or with `--num-devices 2`, several processes share the files: process 1 of 2 takes every second one. The first process makes the folder and sends the list of files to the others. When all are done, it writes the tables. Several machines need a disk that all of them see. A video, or a file of many pages, is one file. If a process is killed, torchrun stops the others. The same command with any number of processes then predicts what is left. Here the folders above are predicted again:
 

@@ -37,7 +37,7 @@ both: Comparison = compare([kept / "scenes-quick", kept / "scenes-five-epochs"])
 both
 
 # %% [markdown]
-# Read the second table first. The runs differ in their epochs alone, and both keep the last one, so the scores are comparable. Then read Pd by size: 127 and 126 of the same 129 targets were found, and one target proves nothing. `trade_offs("RUN", "RUN")` of [figures](50_show.ipynb) draws the curves of both.
+# Read the second table first. The runs differ only in their epochs, and both keep the last one, so the scores are comparable. Then read Pd by size: 127 and 126 of the same 129 targets were found, and one target proves nothing. `trade_offs("RUN", "RUN")` of [figures](50_show.ipynb) draws the curves of both.
 #
 # ## What may be compared
 #
@@ -203,7 +203,7 @@ def compare(folders: Sequence[str | Path]) -> Comparison:
 #
 # A single Pd hides where a detector is weak, so we count targets by their area in pixels. But if nine of ten tiny targets were found, is that 90%? Wilson's interval (see `task`) holds the rates that are compatible with the count. It assumes independent targets. The targets of one image are not quite independent, so the true intervals are wider.
 #
-# One run is one random draw. If several runs differ in the seed alone (settings, training list, precision and versions are equal), their mean and standard deviation predict the next one. Two single runs that differ by less than this deviation prove nothing.
+# One run is one random draw. If several runs differ only in the seed (settings, training list, precision and versions are equal), their mean and standard deviation predict the next one. Two single runs that differ by less than this deviation prove nothing.
 
 # %%
 #| export

@@ -6,7 +6,7 @@
 # A time means little until we know what was done in it, on which machine, and what else that machine did meanwhile. Three rules:
 #
 # - **All of it.** A step is measured with its data, and a scoring with its metrics, because a person waits for all of it.
-# - **Interleaved.** The speed of a machine drifts: clocks fall as it warms up, other programs come and go. What we compare is measured alternately, so a slow minute slows all of it, and the median counts.
+# - **Interleaved.** The speed of a machine drifts: clocks fall as it warms up, other programs come and go. We measure the compared programs alternately, so a slow minute slows all of it, and the median counts.
 # - **Your recipe.** What is measured is a training by the settings, with their data, sizes and precision. `--preset paper` measures the paper's recipe.
 #
 # How fast a plain PyTorch script is on the same device is measured by [a script of the repository](../results/baseline/beside.py), interleaved with the library, after a check that both compute the same.

@@ -314,7 +314,7 @@ print(f"largest value of a fresh network's image: {image.abs().max():.1f}")
 # %% [markdown]
 # ## A first guess
 #
-# A linear reconstruction is one matrix, and it explains most of a tank. A small network need not learn it. `Guided` multiplies the voltages by fixed matrices and gives the results to a network as further maps. It adds the output of the network to the first result. Before training it *is* the linear reconstruction, and training only adds what a matrix cannot do. The matrices are weights that are not trained. So a checkpoint holds them, and a prediction needs neither a simulator nor the training data.
+# A linear reconstruction is one matrix, and it explains most of a tank. A small network need not learn it. `Guided` multiplies the voltages by fixed matrices and gives the results to a network as further maps. It adds the output of the network to the first result. Before training it *is* the linear reconstruction, and training only adds what a matrix cannot do. The matrices are weights that are not trained. So a checkpoint contains them, and a prediction needs neither a simulator nor the training data.
 
 # %%
 #| export

@@ -103,7 +103,7 @@ for name, images in {"first guess": guess, "trained": drawn}.items():
 # %% [markdown]
 # ## The machinery: the task
 #
-# The host samples all random numbers, for each tank separately: in training the orientation of the tank, the noise and its amount; in an evaluation the noise of all steps. So a batch holds everything that its images depend on. The image of a tank is the same alone, in a batch of sixteen, and on eight devices. Real tanks are used only for scores. The linear guesses are ridge regressions from voltages to images, fitted to the training data, each tank turned in a few orientations. A weak penalty gives sharp and noisy images, a strong one smooth ones. The network adds its output to the first, of medium strength.
+# The host samples all random numbers, for each tank separately: in training the orientation of the tank, the noise and its amount; in an evaluation the noise of all steps. So a batch contains everything that its images depend on. The image of a tank is the same alone, in a batch of sixteen, and on eight devices. Real tanks are used only for scores. The linear guesses are ridge regressions from voltages to images, fitted to the training data, each tank turned in a few orientations. A weak penalty gives sharp and noisy images, a strong one smooth ones. The network adds its output to the first, of medium strength.
 
 # %%
 #| export

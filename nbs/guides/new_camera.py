@@ -18,7 +18,7 @@
 # |---|---|---|
 # | nothing; the targets are dark | the weights know only bright targets | invert the images (255 - value) |
 # | nothing; the targets are more than about 20 pixels across | too large for the weights | halve the size of the frames before you predict |
-# | nothing; the targets are blurred or look different in another way | the weights were not trained on such targets | fine-tune (see below) |
+# | nothing; the targets are blurred or look different in a different way | the weights were not trained on such targets | fine-tune (see below) |
 # | targets that the default threshold misses | the threshold is too high | `--threshold 0.2` |
 # | single bright pixels everywhere | sensor noise or hot pixels | `--min-area 3` drops detections of fewer than 3 pixels; it is better to correct the sensor |
 # | detections on lamps, roofs, edges of clouds | they look like targets; one frame is not enough to tell them apart | collect such frames and retrain (see below) |

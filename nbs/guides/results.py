@@ -4,7 +4,7 @@
 # > For somebody who wants to know how good the recipes are, and how that was measured. A row with a link has a folder with settings, machine, log and protocol.
 
 # %% [markdown]
-# Unless a row says otherwise: test images at 256x256, the last epoch, threshold 0.5, optimal matching (`--rule exact`). Epochs count from 0, so a run of 60 epochs ends with epoch 59. No seed was excluded or selected in a table. We trained on one thread of a 2-core CPU in bf16, with batches of 4 unless a row names another size. Published rows quote the [official README](https://github.com/Lliu666/MSHNet); the official script reports the best epoch on the test list.
+# Unless a row says otherwise: test images at 256x256, the last epoch, threshold 0.5, optimal matching (`--rule exact`). Epochs count from 0, so a run of 60 epochs ends with epoch 59. No seed was excluded or selected in a table. We trained on one thread of a 2-core CPU in bf16, with batches of 4 unless a row names a different size. Published rows quote the [official README](https://github.com/Lliu666/MSHNet); the official script reports the best epoch on the test list.
 #
 # - A run has *collapsed* if its test IoU is below 0.05: it predicts nothing or everything. Mean IoU includes collapsed seeds; Pd and Fa are means over the others.
 # - [How the scores are defined](scores.ipynb) explains the columns. [SCORES](../../results/SCORES.md) lists every seed.

@@ -14,7 +14,7 @@
 # | nIoU | mean IoU of the images | 0..1 | images with an empty union are left out |
 # | F1 | harmonic mean of the pixels' precision and recall | 0..1 | follows from IoU: 2 IoU / (1 + IoU) |
 # | Pd | found targets / targets | 0..1 | depends on what "found" means |
-# | Fa | pixels of false alarms per **million** pixels | 0 and up | other papers count per image, or multiply by another power of ten |
+# | Fa | pixels of false alarms per **million** pixels | 0 and up | other papers count per image, or multiply by a different power of ten |
 #
 # A pixel is predicted as target if its probability is above 0.5. Predicted pixels that touch, also at a corner (8-connected), form one detection. It finds a target if their centroids are less than 3 pixels apart, and it finds at most one target. If a split has no target, Pd is undefined and printed as a dash.
 

@@ -30,7 +30,7 @@ from mshnet.task import Evaluation, Origin, RowTally, Task, Values
 # %% [markdown]
 # ## From a clip to a batch
 #
-# The two convolutions of the network shorten a clip by 12 frames: by 4, and after a pooling by 4 steps of two frames each. So we pad as the published code does, with six copies of the first frame before a clip, and at least six copies of the last frame after it. All clips of a batch then have the length of the longest, rounded up to a multiple of four, plus 12. The batch also holds the length of each clip, and the network masks everything after it. For each length a compiler makes a program, so batches are padded to one of a few lengths, which are quantiles of the data.
+# The two convolutions of the network shorten a clip by 12 frames: by 4, and after a pooling by 4 steps of two frames each. So we pad as the published code does, with six copies of the first frame before a clip, and at least six copies of the last frame after it. All clips of a batch then have the length of the longest, rounded up to a multiple of four, plus 12. The batch also contains the length of each clip, and the network masks everything after it. For each length a compiler makes a program, so batches are padded to one of a few lengths, which are quantiles of the data.
 
 # %%
 #| export
@@ -161,7 +161,7 @@ def _splice(data: Clips, row: int, places: Places, rng: Generator) -> tuple[Any,
 # %% [markdown]
 # ## The machinery: batches and networks
 #
-# A batch holds everything that the loss needs. The glosses and the bigram are stored in the network, beside its weights. So a file of weights can read a video without the data set.
+# A batch contains everything that the loss needs. The glosses and the bigram are stored in the network, beside its weights. So a file of weights can read a video without the data set.
 
 # %%
 #| export
