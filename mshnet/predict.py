@@ -561,7 +561,7 @@ def _output_folder(weights: Path, output_dir: str | Path, request: dict[str, Any
 
     outside_of_data(output_dir)
     folder = predictions_folder(weights, output_dir, "detect", is_usable)
-    if not is_usable(folder):
+    if output_dir and not is_usable(folder):
         text = "holds something else than this prediction; use another --output-dir"
         raise UserError(f"output_dir={str(folder)!r}: {text}")
     return folder
