@@ -36,7 +36,7 @@ class AugmentParams(NamedTuple):
     scale: tuple[float, float] = (1.0, 1.0)  # additional scale of rows and of columns
     sensor: int = 0  # seed of noise and sensor faults; 0: none
     clutter: tuple[int, ...] = ()  # an occluder, as of `sample_clutter`; (): none
-    square: int = 0  # side of the resized square, as for scoring; 0: it has its own size
+    square: int = 0  # side of the resized square, as in evaluation; 0: it has its own size
 
 
 def sample_params(config: Config, epoch: int, index: int) -> AugmentParams:
@@ -222,7 +222,7 @@ UNIT = 16  # the network's sides are multiples of this
 
 
 def resize_square(image: np.ndarray, mask: np.ndarray, size: int) -> Pair:
-    "The transform before scoring: both sides of a pair to `size`, whatever the proportions."
+    "The transform before evaluation: both sides of a pair to `size`, whatever the proportions."
     picture = Image.fromarray(image).resize((size, size), Image.Resampling.BILINEAR)
     return np.asarray(picture), scored_mask(mask, size)
 
@@ -249,8 +249,8 @@ class Batch(NamedTuple):
     "Images and masks of one step."
 
     image: Tensor  # [B,3,S,S] uint8
-    mask: Tensor  # [B,1,S,S] uint8, 0 or 1; in native scoring smaller than the padded image
-    real: Tensor  # [B] bool; False for copies that fill a batch of a scoring
+    mask: Tensor  # [B,1,S,S] uint8, 0 or 1; at native size smaller than the padded image
+    real: Tensor  # [B] bool; False for copies that fill a batch of an evaluation
 
 
 def collate(pairs: Sequence[Pair], real: Sequence[bool]) -> Batch:
@@ -284,7 +284,7 @@ def native_plan(
     split: Split,
     size: int,  # images of a batch
 ) -> list[list[int]] | None:  # None: the images have one size, and share batches as usual
-    "The rows of each batch for scoring at native size; -1 is padding."
+    "The rows of each batch for evaluation at native size; -1 is padding."
     if split.in_memory and len({mask.shape for _, mask in split.pairs}) == 1:
         return None
     return [[i if i % size == k else -1 for k in range(size)] for i in range(len(split))]

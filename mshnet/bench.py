@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from .core import UserError
+from .core import UserError, shown
 from .data import Split
 from .detection import Detection, normalise
 from .device import Device, device_for
@@ -74,7 +74,7 @@ def measure(
     repeats: int,  # turns of each measurement
     images: int,  # of each turn
 ) -> list[dict[str, Any]]:
-    "Seconds of training, of its data alone, and of scoring: a row each, with every turn."
+    "Seconds of training, of its data alone, and of evaluation: a row each, with every turn."
     task, first = Detection(config), config.warm_epoch + 1
     data, test = some(parts["train"], images, config.batch_size), some(parts["test"], images)
     state, model = fresh_state(task, device), device.to_device(trained.model)
@@ -152,7 +152,7 @@ def bench(
     check_data(Job(task, parts, device))
     trained = trained_model(config.weight_path or PRETRAINED, config)
     if trained.task != "detect":
-        what = f"weight_path={config.weight_path!r}: weights of task {trained.task}"
+        what = f"weight_path={shown(config.weight_path)}: weights of task {trained.task}"
         raise UserError(f"{what}; bench measures detection: name other weights, or leave it out")
     each = [config.model_copy(update={"batch_size": n}) for n in sizes if n <= len(parts["train"])]
     memory, rows = [], []

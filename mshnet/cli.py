@@ -364,7 +364,7 @@ def _result_folder(name: str) -> Path:
     resolve("mshnet.data:outside_of_data")(name)
     folder = Path(name).expanduser()
     if (folder / "log.jsonl").exists():
-        raise UserError(f"output_dir={name!r}: holds a run, whose scores stay; use another")
+        raise UserError(f"output_dir={name}: holds a run, whose scores stay; use another")
     resolve("mshnet.files:make_folder")(folder)
     resolve("mshnet.files:write_atomic")(folder / ".writable", "")
     (folder / ".writable").unlink()

@@ -173,7 +173,7 @@ def by_size(
 
 
 def seed_groups(runs: Sequence[Scored]) -> list[list[Scored]]:  # each of two runs or more
-    "Groups of runs that differ in their seed alone."
+    "Groups of runs that differ only in their seed."
     groups, must = defaultdict(list), _must(runs)
     for run in runs:
         how, recipe = run.how, run.recipe

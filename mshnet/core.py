@@ -119,7 +119,7 @@ class PlaceFields(Fields):
     weight_path: str = ""
     "weights: a file, a run folder, or pretrained (those that come with mshnet)"
     output_dir: str = ""
-    "folder of the run, or of the results"
+    "run folder, or folder of the results"
     resume: str = ""
     "run folder to resume, or its last.pt"
     device: Annotated[str, Field(pattern=r"^(auto|cpu|mps|xla|cuda(:\d+)?)$")] = "auto"
@@ -131,8 +131,8 @@ class PlaceFields(Fields):
 class Settings(PlaceFields, OptimizerFields, TrainingFields):
     """The settings of every task; a task's own class adds its recipe and its presets.
 
-    What is not written comes from `preset`, else from the defaults. Raises UserError, one line for
-    all wrong settings together.
+    A setting that is not passed comes from `preset`, else from the defaults. Raises UserError,
+    one line for all wrong settings together.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -463,7 +463,7 @@ def unknown(
     "The error line for an unknown or retired setting."
     if name in RETIRED:
         return f"{name} {RETIRED[name]}"
-    return f"unknown setting {shown(name)}{did_you_mean(name, known) or otherwise}"
+    return f"unknown setting '{name}'{did_you_mean(name, known) or otherwise}"
 
 
 def did_you_mean(
@@ -487,7 +487,9 @@ def one_line(
 
 
 def shown(value: Any) -> str:
-    "A value of any type and size for an error line, as Python writes it, shortened."
+    "A value of any type and size for an error line, shortened; in quotes if it is not one word."
+    if isinstance(value, str) and value.isprintable() and value.split() == [value[:200]]:
+        return value
     short = reprlib.Repr()
     short.maxstring = short.maxother = short.maxlong = 200
     with contextlib.suppress(ValueError):  # a whole number of more than 4,300 digits
@@ -520,8 +522,8 @@ RETIRED = {
     "if_checkpoint": "is retired: run the same command again to resume; --resume names another run",
     "ckpt_every": "is retired: a checkpoint is written after every epoch",
     "checkpoint": "is retired: use --weight-path FILE",
-    "analyze_temporal": "is retired: `mshnet predict` writes the evidence over time",
-    "compare_paper": "is retired: the guide has the published numbers; `mshnet compare` has ours",
+    "analyze_temporal": "is retired: `mshnet predict` writes class probabilities over time",
+    "compare_paper": "is retired: the guide on events has published numbers; use `mshnet compare`",
     "lr_rule": "is retired: use --lr; with 4 times the batch twice the learning rate",
     "mirror_rate": "is retired: files are copied to --mirror-dir as fast as the disk takes them",
     "baseline": "is retired: python results/baseline/beside.py",
@@ -538,12 +540,12 @@ RETIRED = {
     "format": "is retired: `mshnet export` writes what --output ends in",
     "pack": "is retired: `tar -czf RUN.tar.gz RUN` makes one file of a run",
     "backbone_weights": "is retired: use --weight-path FILE; the guide on signs makes this file",
-    "method": "is retired: pictures are drawn by diffusion; `--samples 1` draws one",
+    "method": "is retired: images are sampled by diffusion; for one use `--samples 1`",
     "frequency_axis": "is retired: the spectrum goes over the channels of a frame, as published",
     "flip": "is retired (of sign language): leave it out, because signs differ by their hand",
-    "vocabulary": "is retired: leave it out; the glosses are those of the training part",
+    "vocabulary": "is retired: leave it out; the glosses are those of the training list",
     "hot_pixels": "is retired: leave it out; a simulated sensor has two",
-    "time_jitter": "is retired: leave it out; simulated times have a spread of 0.5 ms",
+    "time_jitter": "is retired: leave it out; simulated times have a deviation of 0.5 ms",
 }
 RETIRED_RECIPE = {  # retired settings: the value of runs that still resume
     **{"lr_rule": "fixed", "flip": False, "vocabulary": "", "hot_pixels": 2},

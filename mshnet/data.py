@@ -145,7 +145,7 @@ def find_source(config: Config, parts: Sequence[str] = ("train", "test")) -> Sou
         known = " or ".join(f"{i}/ and {m}/" for i, m in FOLDERS)
         near = [path for path in (root.parent, *sorted(root.glob("*/"))) if _pair_in(path)]
         hint = f"; did you mean {near[0]}?" if near else ""
-        raise UserError(f"dataset_dir={str(root)!r}: has no {known}{hint}")
+        raise UserError(f"dataset_dir={root}: has no {known}{hint}")
     lists = {p: _find_list(root, pair[0], p, getattr(config, f"{p}_list")) for p in parts}
     return Source(root, *pair, lists)
 
@@ -169,7 +169,7 @@ def outside_of_data(output_dir: str | Path) -> None:
     for top in (folder, *folder.parents) if output_dir else ():
         if _pair_in(top):
             todo = "whose files it could replace; use a folder outside of it"
-            raise UserError(f"output_dir={str(output_dir)!r}: is in the data set {top}, {todo}")
+            raise UserError(f"output_dir={output_dir}: is in the data set {top}, {todo}")
 
 
 def _find_list(root: Path, images: Path, part: str, asked: str) -> Path:
@@ -181,8 +181,8 @@ def _find_list(root: Path, images: Path, part: str, asked: str) -> Path:
         return shipped[asked]
     if asked:
         raise UserError(
-            f"{part}_list={asked!r}: there is no such file in {root}, and none of the lists that "
-            f"come with mshnet has this name: {', '.join(shipped)}{did_you_mean(asked, [*shipped])}"
+            f"{part}_list={shown(asked)}: there is no such file in {root}, and no list of "
+            f"the library has this name: {', '.join(shipped)}{did_you_mean(asked, [*shipped])}"
         )
     found = _lists_in(root, part)
     if len(found) == 1 or (found and found[0].parent == root):
@@ -192,7 +192,7 @@ def _find_list(root: Path, images: Path, part: str, asked: str) -> Path:
     names = ", ".join(path.relative_to(root).as_posix() for path in found)
     what = f"several lists ({names})" if found else f"no list of {part} names such as {part}.txt"
     hint = "" if _lists_in(root, *LISTS) else ", or `mshnet data DIR --split 0.5` writes both"
-    raise UserError(f"dataset_dir={str(root)!r}: {what}; name one with --{part}-list{hint}")
+    raise UserError(f"dataset_dir={root}: {what}; name one with --{part}-list{hint}")
 
 
 def find_file(folder: Path, name: str, endings: tuple[str, ...] = ("",)) -> Path | None:

@@ -48,13 +48,13 @@ def _make_network(name: str) -> nn.Module:
         known = ", ".join(NETWORKS)
         raise UserError(
             f"network={shown(name)} is not known{did_you_mean(name, list(NETWORKS))} (there are "
-            f"{known}; register your own: mshnet.detection.NETWORKS[{shown(name)}] = its class)"
+            f"{known}; register your own: mshnet.detection.NETWORKS[{name!r}] = its class)"
         )
     return use_cpu_passes(NETWORKS[name]())
 
 # %% ../nbs/41_detection.ipynb #fuse_bn
 def fuse_bn(model: nn.Module) -> nn.Module:
-    "A copy for scoring, with batch norm merged into the convolutions of all MSHNet's blocks."
+    "A copy for evaluation, with batch norm merged into the convolutions of all MSHNet's blocks."
     model = copy.deepcopy(model).eval()
     blocks: list[Any] = [layer for layer in model.modules() if isinstance(layer, Block)]
     for block in filter(_has_its_norms, blocks):
@@ -76,7 +76,7 @@ def _has_its_norms(block: Any) -> bool:
 
 
 def fused_for(device: Device, model: nn.Module) -> nn.Module:
-    "The model for scoring on a device: fused in 16 bits, unless the device compiles it."
+    "The model for evaluation on a device: fused in 16 bits, unless the device compiles it."
     return model if device.precision == "fp32" or device.compiles else fuse_bn(model)
 
 # %% ../nbs/41_detection.ipynb #over_mirrors
@@ -128,13 +128,13 @@ class Detection(Task):
         return splits(self.config, names)
 
     def batch(self, data: Split, rows: list[int], epoch: int | None) -> Batch:
-        "The batch of these images, augmented for a training epoch or plain for scoring."
+        "The batch of these images, augmented for training or plain for evaluation."
         if epoch is None:
             return scoring_batch(data, rows, self.config)
         return training_batch(data, rows, epoch, self.config)
 
     def plan(self, data: Split, epoch: int | None) -> list[list[int]]:
-        "The rows of each batch; in native scoring, images of different sizes lie in several."
+        "The rows of each batch; at native size, images of different sizes lie in several."
         native = epoch is None and self.config.base_size == "native"
         own = native_plan(data, self.config.batch_size) if native else None
         return super().plan(data, epoch) if own is None else own

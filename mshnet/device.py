@@ -115,7 +115,7 @@ class Device:
         return each_tensor(value, Tensor.cpu)  # type: ignore[no-any-return]
 
     def begin(self, phase: str, model: nn.Module, optimizer: optim.Optimizer | None = None) -> Any:
-        "Prepare the steps of a phase (no optimizer: of scoring); the model as a step calls it."
+        "Prepare the steps of a phase (no optimizer: of evaluation); the model as a step calls it."
         return self.ranks.wrap(phase, model) if optimizer else model
 
     def end_part(self, model: nn.Module) -> None:
@@ -187,7 +187,7 @@ class OneProcess:
         return [value]
 
     def rank_zero(self, work: Callable[[], T]) -> T:
-        "Run work in the first process alone; all get its result, or its error."
+        "Run work in the first process only; all get its result, or its error."
         return work()
 
     def barrier(self) -> Callable[[], object]:

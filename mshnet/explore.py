@@ -144,7 +144,7 @@ def movable() -> bool:
 
 
 def explore(
-    weights: str | Path,  # a run's folder, or a file of weights
+    weights: str | Path,  # a run folder, or a file of weights
     threshold: float = 0.5,
     device: str = "cpu",  # one image at a time is no work for a TPU
 ) -> Any:  # a widget, a Picture, or a line

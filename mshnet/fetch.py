@@ -21,7 +21,7 @@ from importlib.resources import files
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from .core import UserError, did_you_mean, reason
+from .core import UserError, did_you_mean, reason, shown
 from .files import explain_failure, locked
 from .places import Place, heartbeat, is_mounted, megabytes, mount_drive, on_drive, say, where
 
@@ -41,7 +41,7 @@ def find_dataset(
     if place.name == "colab" and on_drive(written) and not is_mounted():
         line = mount_drive(place)  # naming a folder there asks for it
         if not is_mounted():
-            raise UserError(f"dataset_dir={text!r}: {line}")
+            raise UserError(f"dataset_dir={shown(text)}: {line}")
     for path in _candidates(text, place):
         if os.path.isdir(path):
             return path
@@ -55,7 +55,7 @@ def find_dataset(
     kind = "there is no such folder" + ("" if written.is_absolute() else f" in {Path.cwd()}")
     if os.path.isfile(written):
         kind = "is no folder and no .zip archive; unpack it, or pack its content as .zip"
-    raise UserError(f"dataset_dir={text!r}: {kind}{did_you_mean(written.name, near)}")
+    raise UserError(f"dataset_dir={shown(text)}: {kind}{did_you_mean(written.name, near)}")
 
 
 def _candidates(text: str, place: Place) -> Iterator[Path]:
@@ -99,7 +99,7 @@ def unpack(archive: Path, local: Path) -> Path:
         with _made_once(target) as new:
             if new:
                 damaged = f"{archive}: damaged, or not an archive"
-                todo = "copy or download it again, or unpack it by hand"
+                todo = "copy or download it again, or unpack it yourself"
                 with explain_failure(damaged, todo, damaged=True):
                     _extract(archive, new / archive.stem)
                 say(f"data    unpacked {archive.name} to {target}; the next start finds it there")
@@ -115,7 +115,7 @@ def _extract(archive: Path, folder: Path) -> None:
         size = sum(member.file_size for member in members)
         needed = megabytes(size)
         if size > shutil.disk_usage(folder.parents[1]).free:
-            raise UserError(f"{archive.name}: needs {needed}, more than is free; make room")
+            raise UserError(f"{archive.name}: needs {needed}, more than is free; free space")
         say(f"data    unpacking {archive.name}: {len(members)} members, {needed}")
         for member in members:
             member.filename = _readable(member)
@@ -233,7 +233,7 @@ def download(published: Published, local: Path) -> Path:
             raise UserError(
                 f"{name}: cannot be downloaded: {problem}{len(wanted)} of {total} files are "
                 f"missing or have other pixels (such as {min(wanted)}); check that Internet is on "
-                f"and run the same again, or get it by hand from {published.page} and use "
+                f"and run the same again, or download it yourself from {published.page} and use "
                 "--dataset-dir FOLDER"
             )
         say(f"data    {name} is in {folder}, every pixel as in the sets of our results")

@@ -82,7 +82,7 @@ _BAD_BYTES = (None, errno.EINVAL, errno.EEXIST, errno.EISDIR, errno.ENOTDIR)  # 
 @contextlib.contextmanager
 def explain_failure(
     what: str,  # failed
-    todo: str = "make room, permit it, or mount the disk again",
+    todo: str = "free space, permit it, or mount the disk again",
     damaged: bool = False,  # every error but a disk's; False: an OSError alone
 ) -> Iterator[None]:
     "Turn an exception into a UserError of what failed, why, and what to do."

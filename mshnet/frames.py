@@ -85,7 +85,7 @@ def _pictures(file: Path) -> Iterator[tuple[np.ndarray, int]]:  # pixels; number
         whole = (video.duration or 0) / av.time_base
         seconds = float((stream.duration or 0) * stream.time_base) or whole
         rate, ends = float(stream.average_rate or 0), [0.0, 0.0]  # of the stream, of any
-        if avi := video.format.name == "avi":  # its duration is that of what is left
+        if avi := video.format.name == "avi":  # its duration is the duration of the rest
             seconds = stream.frames / (rate or 1)
         for packet in video.demux():
             own = packet.stream.index == stream.index

@@ -128,7 +128,7 @@ def mshnet_loss(
 ) -> Tensor:  # [B] float32, one loss per image
     """Mean loss of the five outputs.
 
-    In the warm-up it is the loss of the full-size head alone, for "sls" the plain IoU loss.
+    In the warm-up it is the loss of only the full-size head, for "sls" the plain IoU loss.
     """
     if not masks and loss == "sls":
         return sls_loss(logits, mask, scale=False, location=False)

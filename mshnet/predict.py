@@ -305,7 +305,7 @@ def _expect_possible(
         raise UserError(f"{min_area=} is not possible: use a number of pixels, at least 1")
     if not {*kinds} <= {"masks", "overlays"}:
         todo = "masks, overlays or none; coco.json has the boxes, ffmpeg joins overlays to a video"
-        raise UserError(f"save={','.join(kinds)!r} is not possible: use {todo}")
+        raise UserError(f"save={shown(','.join(kinds))} is not possible: use {todo}")
 
 
 def detect(
@@ -563,7 +563,7 @@ def _output_folder(weights: Path, output_dir: str | Path, request: dict[str, Any
     folder = predictions_folder(weights, output_dir, "detect", is_usable)
     if output_dir and not is_usable(folder):
         text = "holds something else than this prediction; use another --output-dir"
-        raise UserError(f"output_dir={str(folder)!r}: {text}")
+        raise UserError(f"output_dir={folder}: {text}")
     return folder
 
 
@@ -596,7 +596,7 @@ def _predict_part(results: _Results, detector: Detector, tile: int) -> None:
 
 
 def predict_files(
-    weights: str | Path,  # a file, or the folder of a run; empty: the pretrained weights
+    weights: str | Path,  # a file, or a run folder; empty: the pretrained weights
     inputs: str | Path | Sequence[str | Path],  # images, videos, folders, globs
     output_dir: str | Path = "",  # empty: predictions/, named after the weights
     device: str = "auto",

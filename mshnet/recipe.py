@@ -114,9 +114,9 @@ PRESETS: dict[str, dict[str, Any]] = {
 class Config(Settings, NetworkFields, AugmentFields, DataFields):
     """The settings of detection with MSHNet, checked; `mshnet train --help` explains each.
 
-    What is not written comes from `preset`. Without a preset and without `dataset_dir` the preset
-    is "quick", as on the command line; `preset="steady"` is the defaults. `configure` reads files
-    and runs too. Raises UserError, one line for all wrong settings together.
+    A setting that is not passed comes from `preset`. Without a preset and without `dataset_dir`
+    the preset is "quick", as on the command line; `preset="steady"` is the defaults. `configure`
+    reads files and runs too. Raises UserError, one line for all wrong settings together.
     """
 
     presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS

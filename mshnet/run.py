@@ -113,7 +113,7 @@ def environment(device: str) -> dict[str, Any]:
 
 
 def prepare(folder: Folder, config: Settings, device: str, unfinished: bool = True) -> None:
-    "Make a run's folder and its records, with the device's description; UserError if that fails."
+    "Make a run folder and its records, with the device's description; UserError if that fails."
     with cannot_be_written(folder.path):
         for left in folder.path.glob(".*.tmp"):  # of a killed process
             left.unlink()

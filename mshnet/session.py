@@ -25,9 +25,9 @@ from .run import Folder
 # %% ../nbs/35_session.ipynb #alone
 @contextlib.contextmanager
 def alone(
-    path: Path,  # a run's folder; made where it is missing, and removed again if it stays empty
+    path: Path,  # a run folder; made where it is missing, and removed again if it stays empty
 ) -> Iterator[None]:
-    "Hold a run's folder; UserError if another process holds it, or if it cannot be written."
+    "Lock a run folder; UserError if another process holds it, or if it cannot be written."
     with contextlib.ExitStack() as held:
         with cannot_be_written(path):
             path.mkdir(parents=True, exist_ok=True)

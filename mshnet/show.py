@@ -90,7 +90,7 @@ def _draw_epochs(axes: Axes, rows: list[Any], values: list[Any], label: str = ""
 
 
 def learning_curves(folder: Path) -> Picture:
-    "Loss and scores by epoch, of a run's folder."
+    "Loss and scores by epoch, of a run folder."
     figure, history = Figure(figsize=(7, 5)), Folder(Path(folder)).history()
     top, below = figure.subplots(2, 1, sharex=True, subplot_kw={"prop_cycle": _LINES})
     _draw_epochs(top, history, [e["loss"] for e in history])
@@ -158,7 +158,7 @@ class TargetRecord(Record):
 
 
 class Details(Record):
-    "The record of a scoring: its images, its curves, its targets."
+    "The record of an evaluation: its images, its curves, its targets."
 
     images: list[_ImageRecord] = []
     curves: dict[str, dict[str, list[Amount | None]] | None] = {}
@@ -188,7 +188,7 @@ def read_scores_file(path: Path, kind: type[T]) -> T:
 
 
 def read_details(folder: Path) -> Details:
-    "The record of a scoring in a folder; an empty one without details.json."
+    "The record of an evaluation in a folder; an empty one without details.json."
     path = folder / "details.json"
     return read_scores_file(path, Details) if path.exists() else Details()
 
@@ -327,7 +327,7 @@ def draw_run(folder: Path) -> None:
 
 
 def samples(config: Any, folder: Path) -> Picture | str:
-    "Training images with their targets marked, saved in a run's folder."
+    "Training images with their targets marked, saved in a run folder."
     if line := not_drawn("samples", config):
         return line
     split = splits(config)["train"]

@@ -77,12 +77,12 @@ class Task(ABC):
         of the other processes, `scores()` returns `Values` or an object with `as_dict()`."""
 
     def rng(self, row: int, epoch: int | None) -> np.random.Generator:
-        "Random numbers of a sample, the same in every scoring and new in every epoch."
+        "Random numbers of a sample, the same in every evaluation and new in every epoch."
         when = 0 if epoch is None else epoch + 1
         return np.random.default_rng([self.config.seed, when, max(row, 0)])
 
     def plan(self, data: Any, epoch: int | None) -> list[list[int]]:
-        "The rows of each batch, all of one size: shuffled for an epoch, in order for a scoring."
+        "The rows of each batch, all of one size: shuffled for an epoch, else in order."
         count, size = len(data), self.config.batch_size
         if epoch is None:
             rows = [list(range(i, min(i + size, count))) for i in range(0, count, size)]
@@ -125,7 +125,7 @@ class Task(ABC):
         return min(float(self.config.ema), (1 + step) / (10 + step))
 
     def for_scoring(self, model: Any, device: Device) -> Any:
-        "The model as a scoring calls it, such as a faster copy."
+        "The model as an evaluation calls it, such as a faster copy."
         return model
 
     def identity(self, parts: dict[str, Any]) -> dict[str, str]:
@@ -153,7 +153,7 @@ class Task(ABC):
         return None
 
     def report(self, folder: Path) -> None:  # noqa: B027 - a default
-        "Draw a finished run's pictures into its folder."
+        "Draw a finished run's figures into its folder."
 
     def advice(self, history: list[dict[str, Any]]) -> str:  # one line; empty: none
         "Advice on a run, judged by its log after a scored epoch."
@@ -171,7 +171,7 @@ class Task(ABC):
 
     def write_data(self, folder: Path) -> str:  # one line on what was written
         "Write a simulated data set; UserError from a task that has none to write."
-        raise UserError(f"write={str(folder)!r} is not possible: task {self.config.task} has none")
+        raise UserError(f"write={folder} is not possible: task {self.config.task} has none")
 
     def predict_files(self, weights: str, inputs: list[str], **how: Any) -> "Written":
         "Predict files, as `mshnet predict` does; UserError from a task that has no such command."
@@ -347,7 +347,7 @@ class Evaluation:
         return f"<{type(self).__name__}: {self}>"
 
     def details(self) -> dict[str, Any]:
-        "The values that curves and pictures are drawn from."
+        "The values that curves and figures are drawn from."
         return {}
 
     def save(self, folder: Path) -> None:

@@ -129,7 +129,7 @@ class Job:
         return self.task.config  # type: ignore[no-any-return]
 
     def rank_zero(self, work: Callable[[], Any]) -> Any:
-        "Do in the first process alone, such as everything that writes; all get the result."
+        "Do only in the first process, such as everything that writes; all get the result."
         return self.device.ranks.rank_zero(work)
 
 # %% ../nbs/37_train.ipynb #train
@@ -433,7 +433,7 @@ def check_data(job: Job) -> None:
             raise UserError(f"task {config.task} has no {name} split{todo}")
     if config.patience and config.choose != "val":
         raise UserError(
-            f"patience={config.patience} needs a validation part, as the test list must not end a "
+            f"patience={config.patience} needs a validation split, as the test list must not end a "
             "run; use --choose val"
         )
     count = len(job.parts["train"])
@@ -522,7 +522,7 @@ def _announce(job: Job, state: State) -> None:
 # %% ../nbs/37_train.ipynb #_failure_recorded
 @contextlib.contextmanager
 def _failure_recorded(job: Job) -> Iterator[None]:
-    "Record in the run's folder, and in the mirror, why a run failed."
+    "Record in the run folder, and in the backup, why a run failed."
     try:
         yield
     except BaseException as error:
@@ -550,8 +550,8 @@ def _end_session(job: Job, stopped: Stopped | None) -> None:
         job.mirror.flush(10)  # what was just printed
 
 
-def keep_copies(config: Settings) -> str:  # which files are where; empty: there is no mirror
-    "Copy files to the mirror that were written after the training, such as pictures."
+def keep_copies(config: Settings) -> str:  # which files are where; empty: there is no backup
+    "Copy files to the backup that were written after the training, such as figures."
     site = site_of(config)
     target = site.mirror if first_process() else None
     with Mirror(site.folder, target) as mirror:

@@ -88,7 +88,7 @@ def _looks_like(path: str | Path) -> str:
     with open(path, "rb") as file:
         start = file.read(200)
     if start.startswith(b"\x1f\x8b"):
-        return "; it is an archive: unpack it and name the folder of the run"
+        return "; it is an archive: unpack it and name the run folder"
     text = start.lstrip().lower().startswith((b"<", b"version https://git-lfs"))
     return "; it is a text, not the file: download it again, or run git lfs pull" if text else ""
 
@@ -252,7 +252,7 @@ def checksum(content: Any) -> str:
 
 # %% ../nbs/33_weights.ipynb #settings_of_weights
 def settings_of_weights(
-    weights: str,  # a run's folder, or a file in it or copied from it
+    weights: str,  # a run folder, or a file in it or copied from it
 ) -> dict[str, Any]:  # without those of its folder and machine; empty: not recorded
     "The settings that weights were trained with. A file that cannot be read has none."
     if weights == PRETRAINED:  # not a folder of this name

@@ -332,7 +332,7 @@ print("without channel attention:", peaks(ChannelAttention))
 
 
 # %% [markdown]
-# The surprise: without spatial attention, whose map looks so convincing, the logits hardly change. Without channel attention even the cloud becomes a target. A map that agrees with us is no proof that the network depends on it.
+# The surprise: without spatial attention, whose map looks so convincing, the logits hardly change. Without channel attention even the cloud becomes a target. A map that agrees with us does not prove that the network depends on it.
 #
 # ## The machinery: a good start
 #
@@ -365,7 +365,7 @@ print(f"mean probability {logits.sigmoid().mean():.3f}, without {plain.sigmoid()
 # %% [markdown]
 # ### Upsampling on XLA
 #
-# By its source, torch_xla computes the gradient of torch's bilinear upsampling by a custom call on a TPU. (We had no TPU to try it.) On every other XLA device the host computes this gradient in every step. Two matrix products work on all of them: upsampling is a linear map of the rows, then one of the columns. Row `o` holds the weights of the two old pixels around the new pixel `o`.
+# By its source, torch_xla computes the gradient of torch's bilinear upsampling by a custom call on a TPU. (We had no TPU to try it.) On every other XLA device the host computes this gradient in every step. Two matrix products work on all of them: upsampling is a linear map of the rows, then one of the columns. Row `o` has the weights of the two old pixels around the new pixel `o`.
 
 # %%
 #| export

@@ -119,7 +119,7 @@ _BAD_BYTES = (None, errno.EINVAL, errno.EEXIST, errno.EISDIR, errno.ENOTDIR)  # 
 @contextlib.contextmanager
 def explain_failure(
     what: str,  # failed
-    todo: str = "make room, permit it, or mount the disk again",
+    todo: str = "free space, permit it, or mount the disk again",
     damaged: bool = False,  # every error but a disk's; False: an OSError alone
 ) -> Iterator[None]:
     "Turn an exception into a UserError of what failed, why, and what to do."
@@ -240,7 +240,7 @@ def copy_file(
 #
 # An input is a file, a folder or a pattern such as `"day/*.npz"`, or `"day/**"` for all folders below, behind links too. Of a folder we take the files whose suffix fits, in capitals or not. Hidden files are left out, and so are results of `mshnet predict` in folders below the named one: they would be predicted again. A file that is named twice is returned once. The order is that of the inputs.
 #
-# The folders at the beginning of a pattern that exist are meant as they are, so `set[1]/*.png` finds the files in a folder of this name. A shell replaces `*` by whatever lies there; therefore a named file of another kind is left out with a warning.
+# The folders at the beginning of a pattern that exist are meant as they are, so `set[1]/*.png` finds the files in a folder of this name. A shell replaces `*` by whatever lies there, so a named file of a different kind is left out with a warning.
 
 # %%
 #| export

@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from mshnet.core import Settings, UserError, reason, run_name
+from mshnet.core import Settings, UserError, reason, run_name, shown
 
 # %% [markdown]
 # ## The same settings on three machines
@@ -170,7 +170,7 @@ def megabytes(size: float) -> str:
 # | below that limit | after so many hours of this command, or at the limit above |
 # | above it | after so many hours of this process: it replaces the limit |
 #
-# A restarted kernel counts from zero although its session does not: set `max_hours` to what is left.
+# A restarted kernel counts from zero although its session does not: set `max_hours` to the remaining hours.
 
 # %%
 #| export
@@ -181,11 +181,11 @@ def run_folder(config: Settings, place: Place | None = None) -> Path:
         return asked if config.output_dir else (place or where()).runs / run_name(config)
     folder = start if start.is_dir() else start.parent
     if start.name != "last.pt" and folder != start:
-        raise UserError(f"resume={config.resume!r}: use a run folder or its last.pt")
+        raise UserError(f"resume={shown(config.resume)}: use a run folder or its last.pt")
     if config.output_dir and asked.resolve() != folder.resolve():
         raise UserError(
-            f"output_dir={config.output_dir!r}: a run resumes in its own folder, {folder}; leave "
-            "out --output-dir, or copy the run and resume the copy"
+            f"output_dir={shown(config.output_dir)}: a run resumes in its own folder, {folder}; "
+            "leave out --output-dir, or copy the run and resume the copy"
         )
     return folder
 
@@ -321,7 +321,7 @@ def _backup_folder(config: Settings, place: Place, folder: Path) -> tuple[Path |
     target = parent / folder.name
     real, own = (Path(os.path.realpath(path)) for path in (target, folder))
     if folder in (target, *target.parents) or own in (real, *real.parents):
-        raise UserError(f"mirror_dir={config.mirror_dir!r}: this is the run folder; use another")
+        raise UserError(f"mirror_dir={shown(config.mirror_dir)}: is the run folder; use another")
     return target, ""
 
 

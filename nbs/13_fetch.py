@@ -39,14 +39,14 @@ from importlib.resources import files
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from mshnet.core import UserError, did_you_mean, reason
+from mshnet.core import UserError, did_you_mean, reason, shown
 from mshnet.files import explain_failure, locked
 from mshnet.places import Place, heartbeat, is_mounted, megabytes, mount_drive, on_drive, say, where
 
 # %% [markdown]
 # ## The lists that come with the library
 #
-# Three data sets can be named without a path, and their lists come with the library (`mshnet/lists`). The default lists are those that most papers use, as in the toolbox XinyiYing/BasicIRSTD (95650c3). The authors of NUAA-SIRST published two different splits, of 427 and of 320 images; their names contain `-authors427` and `-authors320`. A training list shares images with the test lists of another origin. Score weights only on the test list that belongs to their training list. The numbers of images:
+# Three data sets can be named without a path, and their lists come with the library (`mshnet/lists`). The default lists are those that most papers use, as in the toolbox XinyiYing/BasicIRSTD (95650c3). The authors of NUAA-SIRST published two different splits, of 427 and of 320 images; their names contain `-authors427` and `-authors320`. A training list shares images with the test lists of a different origin. Score weights only on the test list that belongs to their training list. The numbers of images:
 
 # %%
 {name: len(file.read_text().split()) for name, file in shipped_lists().items()}
@@ -54,7 +54,7 @@ from mshnet.places import Place, heartbeat, is_mounted, megabytes, mount_drive, 
 # %% [markdown]
 # ## The machinery: where is the data set?
 #
-# Kaggle mounts an attached data set in `/kaggle/input/NAME`, of late also in `/kaggle/input/datasets/OWNER/NAME`, and the folder inside often repeats the name. We therefore also search one and two levels below. We skip folders that begin with a dot, and the folder `unpacked`, which may hold part of an archive. Published names come last: a folder of that name is taken as it is.
+# Kaggle mounts an attached data set in `/kaggle/input/NAME`, of late also in `/kaggle/input/datasets/OWNER/NAME`, and the folder inside often repeats the name. We also search one and two levels below. We skip folders that begin with a dot, and the folder `unpacked`, which may contain part of an archive. Published names come last: a folder of that name is taken as it is.
 
 # %%
 #| export
@@ -73,7 +73,7 @@ def find_dataset(
     if place.name == "colab" and on_drive(written) and not is_mounted():
         line = mount_drive(place)  # naming a folder there asks for it
         if not is_mounted():
-            raise UserError(f"dataset_dir={text!r}: {line}")
+            raise UserError(f"dataset_dir={shown(text)}: {line}")
     for path in _candidates(text, place):
         if os.path.isdir(path):
             return path
@@ -87,7 +87,7 @@ def find_dataset(
     kind = "there is no such folder" + ("" if written.is_absolute() else f" in {Path.cwd()}")
     if os.path.isfile(written):
         kind = "is no folder and no .zip archive; unpack it, or pack its content as .zip"
-    raise UserError(f"dataset_dir={text!r}: {kind}{did_you_mean(written.name, near)}")
+    raise UserError(f"dataset_dir={shown(text)}: {kind}{did_you_mean(written.name, near)}")
 
 
 def _candidates(text: str, place: Place) -> Iterator[Path]:
@@ -106,7 +106,7 @@ def _candidates(text: str, place: Place) -> Iterator[Path]:
 # %% [markdown]
 # ### To the local disk, once
 #
-# A data set of this field is a thousand small files. From a mounted Drive each takes a good part of a second to open; an archive of them takes that time once. Therefore keep a `.zip` on Drive. We unpack it to the local disk: on Colab `/content/data`, and on Kaggle `/tmp/mshnet-data`, because everything below `/kaggle/working` is kept as the notebook's output. Elsewhere it is `data`.
+# A data set of this field is a thousand small files. From a mounted Drive each takes a good part of a second to open; an archive of them takes that time once. Keep a `.zip` on Drive. We unpack it to the local disk: on Colab `/content/data`, and on Kaggle `/tmp/mshnet-data`, because everything below `/kaggle/working` is kept as the notebook's output. Elsewhere it is `data`.
 #
 # Several processes of one machine (one per GPU) arrive here at the same time. The first takes a lock, unpacks to a scratch folder and renames that. A rename is atomic, so no process sees half a data set. If a process is killed, the system releases its lock, and the next process deletes the scratch folder and begins again.
 #
@@ -144,7 +144,7 @@ def unpack(archive: Path, local: Path) -> Path:
         with _made_once(target) as new:
             if new:
                 damaged = f"{archive}: damaged, or not an archive"
-                todo = "copy or download it again, or unpack it by hand"
+                todo = "copy or download it again, or unpack it yourself"
                 with explain_failure(damaged, todo, damaged=True):
                     _extract(archive, new / archive.stem)
                 say(f"data    unpacked {archive.name} to {target}; the next start finds it there")
@@ -160,7 +160,7 @@ def _extract(archive: Path, folder: Path) -> None:
         size = sum(member.file_size for member in members)
         needed = megabytes(size)
         if size > shutil.disk_usage(folder.parents[1]).free:
-            raise UserError(f"{archive.name}: needs {needed}, more than is free; make room")
+            raise UserError(f"{archive.name}: needs {needed}, more than is free; free space")
         say(f"data    unpacking {archive.name}: {len(members)} members, {needed}")
         for member in members:
             member.filename = _readable(member)
@@ -301,7 +301,7 @@ def download(published: Published, local: Path) -> Path:
             raise UserError(
                 f"{name}: cannot be downloaded: {problem}{len(wanted)} of {total} files are "
                 f"missing or have other pixels (such as {min(wanted)}); check that Internet is on "
-                f"and run the same again, or get it by hand from {published.page} and use "
+                f"and run the same again, or download it yourself from {published.page} and use "
                 "--dataset-dir FOLDER"
             )
         say(f"data    {name} is in {folder}, every pixel as in the sets of our results")
@@ -380,5 +380,5 @@ with tempfile.TemporaryDirectory() as tmp, expect_fail(UserError, contains="cann
 # 3. You add an image to `set.zip` and name the archive again. Which images are found, and what does that cost?
 #    <details><summary>Answer</summary>
 #
-#    All. The archive has a different size and time, and therefore a different hash, so it is unpacked to a second folder. The first folder stays on the disk until you delete it. No run uses the new image before a list names it.
+#    All. The archive has a different size and time, and so a different hash: it is unpacked to a second folder. The first folder stays on the disk until you delete it. No run uses the new image before a list names it.
 #    </details>

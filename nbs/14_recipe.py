@@ -27,7 +27,7 @@ from mshnet.core import Fields, OrAuto, Settings, Share
 # ## The presets
 #
 # - `steady` is the defaults. Crops are cut from the image at the size at which it is scored; at the original resolution, targets of IRSTD-1k (512x512) would be trained at twice the size at which 256x256 pixels show them. The network starts from a nearly empty prediction. Soft IoU and cross-entropy train all five outputs from the first step. The averaged weights of the last epoch are kept, so no epoch has to be selected. This recipe did not collapse in our runs; the [loss](01_loss.ipynb) and [detection](41_detection.ipynb) pages show why.
-# - `paper` is the recipe of the paper (Liu et al., CVPR 2024, arXiv:2403.19366) and of its official code: Adagrad at a constant 0.05, six epochs that train the full-size head alone by plain IoU, then the SLS loss on all five outputs, in float32. The last epoch is kept.
+# - `paper` is the recipe of the paper (Liu et al., CVPR 2024, arXiv:2403.19366) and of its official code: Adagrad at a constant 0.05, six epochs that train only the full-size head by plain IoU, then the SLS loss on all five outputs, in float32. The last epoch is kept.
 # - `quick` is a trial run on two CPU cores: the full-size network on small images for a few epochs. It is the default preset if there is no data set.
 # - `a100` and `tpu` use four times the batch and twice the learning rate (the square root rule). The 16 images of a batch can be split across 1, 2, 4, 8 or 16 chips. After 60 epochs on NUAA-SIRST (on a CPU) three seeds have a test IoU of 0.69 to 0.70.
 #
@@ -163,9 +163,9 @@ PRESETS: dict[str, dict[str, Any]] = {
 class Config(Settings, NetworkFields, AugmentFields, DataFields):
     """The settings of detection with MSHNet, checked; `mshnet train --help` explains each.
 
-    What is not written comes from `preset`. Without a preset and without `dataset_dir` the preset
-    is "quick", as on the command line; `preset="steady"` is the defaults. `configure` reads files
-    and runs too. Raises UserError, one line for all wrong settings together.
+    A setting that is not passed comes from `preset`. Without a preset and without `dataset_dir`
+    the preset is "quick", as on the command line; `preset="steady"` is the defaults. `configure`
+    reads files and runs too. Raises UserError, one line for all wrong settings together.
     """
 
     presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS

@@ -233,7 +233,7 @@ class Mirror:
         elif not os.path.samestat(self.parent, os.stat(self.target.parent)):
             raise OSError("it is gone")
         if self.target.exists() and os.path.samefile(self.source, self.target):
-            raise OSError("it is the run's own folder")
+            raise OSError("it is the run folder")
         if why := _worth_more(self.target, self.source):
             raise OSError(why)
         self.target.mkdir(exist_ok=True)

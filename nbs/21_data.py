@@ -87,11 +87,11 @@ Image.open(masks / "4.png").resize((64, 64)).save(masks / "4.png")
 print(report(config)[0])
 
 # %% [markdown]
-# All problems are found in one pass, because whoever prepares a data set wants to repair them together. Training stops at an error and prints each warning once, with the number of its images. The report also names test images that stand in the training list under another name. `--on-bad-image skip` leaves unreadable pairs out. The protocol of a score records the number of images and a hash of their pixels, so the difference stays visible.
+# All problems are found in one pass, because whoever prepares a data set wants to repair them together. Training stops at an error and prints each warning once, with the number of its images. The report also names test images that stand in the training list under a different name. `--on-bad-image skip` leaves unreadable pairs out. The protocol of a score records the number of images and a hash of their pixels, so the difference stays visible.
 #
 # ## What is a target?
 #
-# A mask contains labels. Published masks hold 0 and 255, or 0 and 1. Label tools write the numbers of objects, or colours. An image without a target may hold a few stray pixels of 1. One mask alone is therefore ambiguous, and all masks of a data set decide together. (Values of 16 bits are divided by 257 first, if any is above 255.)
+# A mask contains labels. Published masks contain 0 and 255, or 0 and 1. Label tools write the numbers of objects, or colours. An image without a target may contain a few stray pixels of 1. One mask by itself is ambiguous, so all masks of a data set decide together. (Values of 16 bits are divided by 257 first, if any is above 255.)
 #
 # | masks of the data set | target |
 # |---|---|
@@ -121,7 +121,7 @@ for choose in ("last", "val"):
 # %% [markdown]
 # ## The machinery: a split
 #
-# A split contains one list of pairs in order. Its 8-bit pixels are read once and stay in memory if they fit. A larger data set stays in its files, and each pair is read when a batch needs it. Both look like one sequence of pairs. The hash of a split covers names and pixels. It shows whether two runs are comparable, which names alone do not: folders are renamed and lists are edited. Each image has a digest too. The seed decides which images are held out, and `hash_of_all` is the same for every seed. Training and test scenes have different seeds. The same images in a different order have a different hash, and the same digests:
+# A split contains one list of pairs in order. Its 8-bit pixels are read once and stay in memory if they fit. A larger data set stays in its files, and each pair is read when a batch needs it. Both look like one sequence of pairs. The hash of a split covers names and pixels. It shows whether two runs are comparable, which names do not: folders are renamed and lists are edited. Each image has a digest too. The seed decides which images are held out, and `hash_of_all` is the same for every seed. Training and test scenes have different seeds. The same images in a different order have a different hash, and the same digests:
 
 # %%
 turned = train.part("train", [2, 1, 0])
@@ -216,7 +216,7 @@ def scenes(name: str, count: int, size: int) -> Split:
 #
 # The layouts in use differ in the names of folders and lists. A data set is recognised by the content of its folder. If that is ambiguous, the error names the setting that decides. An output folder inside a data set is rejected, because `mshnet predict` also writes a folder `masks/` and could overwrite the ground truth.
 #
-# We look for lists in this order: the list that the user names, the usual names in the folder, the lists that come with the library for published data sets. A mask has the name of its image; in the first release of SIRST it ends in `_pixels0`. Suffixes may differ (of two files of one name the first in `SUFFIXES` is read), and hidden files do not count. A Mac may write an accented letter as two signs; the file is found all the same. The lists of our folder, and an image that is found by its name alone, with its kind and its number of pages:
+# We look for lists in this order: the list that the user names, the usual names in the folder, the lists that come with the library for published data sets. A mask has the name of its image; in the first release of SIRST it ends in `_pixels0`. Suffixes may differ (of two files of one name the first in `SUFFIXES` is read), and hidden files do not count. A Mac may write an accented letter as two signs; the file is found all the same. The lists of our folder, and an image that is found by its name only, with its kind and its number of pages:
 
 # %%
 source: data.Source = data.find_source(config)
@@ -251,7 +251,7 @@ def find_source(config: Config, parts: Sequence[str] = ("train", "test")) -> Sou
         known = " or ".join(f"{i}/ and {m}/" for i, m in FOLDERS)
         near = [path for path in (root.parent, *sorted(root.glob("*/"))) if _pair_in(path)]
         hint = f"; did you mean {near[0]}?" if near else ""
-        raise UserError(f"dataset_dir={str(root)!r}: has no {known}{hint}")
+        raise UserError(f"dataset_dir={root}: has no {known}{hint}")
     lists = {p: _find_list(root, pair[0], p, getattr(config, f"{p}_list")) for p in parts}
     return Source(root, *pair, lists)
 
@@ -275,7 +275,7 @@ def outside_of_data(output_dir: str | Path) -> None:
     for top in (folder, *folder.parents) if output_dir else ():
         if _pair_in(top):
             todo = "whose files it could replace; use a folder outside of it"
-            raise UserError(f"output_dir={str(output_dir)!r}: is in the data set {top}, {todo}")
+            raise UserError(f"output_dir={output_dir}: is in the data set {top}, {todo}")
 
 
 def _find_list(root: Path, images: Path, part: str, asked: str) -> Path:
@@ -287,8 +287,8 @@ def _find_list(root: Path, images: Path, part: str, asked: str) -> Path:
         return shipped[asked]
     if asked:
         raise UserError(
-            f"{part}_list={asked!r}: there is no such file in {root}, and none of the lists that "
-            f"come with mshnet has this name: {', '.join(shipped)}{did_you_mean(asked, [*shipped])}"
+            f"{part}_list={shown(asked)}: there is no such file in {root}, and no list of "
+            f"the library has this name: {', '.join(shipped)}{did_you_mean(asked, [*shipped])}"
         )
     found = _lists_in(root, part)
     if len(found) == 1 or (found and found[0].parent == root):
@@ -298,7 +298,7 @@ def _find_list(root: Path, images: Path, part: str, asked: str) -> Path:
     names = ", ".join(path.relative_to(root).as_posix() for path in found)
     what = f"several lists ({names})" if found else f"no list of {part} names such as {part}.txt"
     hint = "" if _lists_in(root, *LISTS) else ", or `mshnet data DIR --split 0.5` writes both"
-    raise UserError(f"dataset_dir={str(root)!r}: {what}; name one with --{part}-list{hint}")
+    raise UserError(f"dataset_dir={root}: {what}; name one with --{part}-list{hint}")
 
 
 def find_file(folder: Path, name: str, endings: tuple[str, ...] = ("",)) -> Path | None:

@@ -3,7 +3,7 @@
 #
 # > Training images are cropped and changed at random; an evaluation changes nothing but their size.
 #
-# A training set of a few hundred images is seen hundreds of times. Augmentation changes the pixels each time, in ways that leave the answer known: if the image is mirrored, so is its mask. What may change depends on the task. An upside-down sky is no sky, but a target of five pixels looks the same from all sides, so every orientation is a free training image.
+# A training set of a few hundred images is seen hundreds of times. Augmentation changes the pixels each time, in ways that leave the answer known: if the image is mirrored, so is its mask. What may change depends on the task. An upside-down sky is not a sky, but a target of five pixels looks the same from all sides, so every orientation is a free training image.
 
 # %%
 #| hide
@@ -105,7 +105,7 @@ class AugmentParams(NamedTuple):
     scale: tuple[float, float] = (1.0, 1.0)  # additional scale of rows and of columns
     sensor: int = 0  # seed of noise and sensor faults; 0: none
     clutter: tuple[int, ...] = ()  # an occluder, as of `sample_clutter`; (): none
-    square: int = 0  # side of the resized square, as for scoring; 0: it has its own size
+    square: int = 0  # side of the resized square, as in evaluation; 0: it has its own size
 
 
 def sample_params(config: Config, epoch: int, index: int) -> AugmentParams:
@@ -342,7 +342,7 @@ UNIT = 16  # the network's sides are multiples of this
 
 
 def resize_square(image: np.ndarray, mask: np.ndarray, size: int) -> Pair:
-    "The transform before scoring: both sides of a pair to `size`, whatever the proportions."
+    "The transform before evaluation: both sides of a pair to `size`, whatever the proportions."
     picture = Image.fromarray(image).resize((size, size), Image.Resampling.BILINEAR)
     return np.asarray(picture), scored_mask(mask, size)
 
@@ -378,8 +378,8 @@ class Batch(NamedTuple):
     "Images and masks of one step."
 
     image: Tensor  # [B,3,S,S] uint8
-    mask: Tensor  # [B,1,S,S] uint8, 0 or 1; in native scoring smaller than the padded image
-    real: Tensor  # [B] bool; False for copies that fill a batch of a scoring
+    mask: Tensor  # [B,1,S,S] uint8, 0 or 1; at native size smaller than the padded image
+    real: Tensor  # [B] bool; False for copies that fill a batch of an evaluation
 
 
 def collate(pairs: Sequence[Pair], real: Sequence[bool]) -> Batch:
@@ -413,7 +413,7 @@ def native_plan(
     split: Split,
     size: int,  # images of a batch
 ) -> list[list[int]] | None:  # None: the images have one size, and share batches as usual
-    "The rows of each batch for scoring at native size; -1 is padding."
+    "The rows of each batch for evaluation at native size; -1 is padding."
     if split.in_memory and len({mask.shape for _, mask in split.pairs}) == 1:
         return None
     return [[i if i % size == k else -1 for k in range(size)] for i in range(len(split))]

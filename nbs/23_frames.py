@@ -75,7 +75,7 @@ for frame in read_frames(sorted(here.iterdir()), 1):
 #
 # Videos in colour become 8-bit. A grey video of more bits, such as a thermal camera's, also one with three equal channels of 16 bits, is stretched frame by frame, as in training: one range for the whole clip would hide a dim target as soon as another frame is hot. Its overlays may flicker. A video that was taken with the camera turned says so in its header, and we turn or mirror each frame as a player does.
 #
-# A decoder does not report that a video breaks off, so we compare where its packets end with the duration in the header. Sound may last longer than the picture: the packets of all streams count. The number of frames in the header of an MP4 is of no use here, because it includes frames that an edit has hidden. In an AVI it decides, because the duration is that of what is left.
+# A decoder does not report that a video breaks off, so we compare where its packets end with the duration in the header. Sound may last longer than the picture: the packets of all streams count. The number of frames in the header of an MP4 is of no use here, because it includes frames that an edit has hidden. In an AVI it decides, because the duration in the header is then the duration of the rest.
 
 # %%
 #| export
@@ -143,7 +143,7 @@ def _pictures(file: Path) -> Iterator[tuple[np.ndarray, int]]:  # pixels; number
         whole = (video.duration or 0) / av.time_base
         seconds = float((stream.duration or 0) * stream.time_base) or whole
         rate, ends = float(stream.average_rate or 0), [0.0, 0.0]  # of the stream, of any
-        if avi := video.format.name == "avi":  # its duration is that of what is left
+        if avi := video.format.name == "avi":  # its duration is the duration of the rest
             seconds = stream.frames / (rate or 1)
         for packet in video.demux():
             own = packet.stream.index == stream.index

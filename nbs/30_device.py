@@ -79,7 +79,7 @@ axes[1].set_xlabel("time, in units");
 #
 # ## The device
 #
-# The loop calls these methods in this order: `to_device` for the model, `begin` for each epoch and each scoring, then `transfer_batch` and `autocast` for each batch and `end_step` after its update, and `read` at log lines and at the end.
+# The loop calls these methods in this order: `to_device` for the model, `begin` for each epoch and each evaluation, then `transfer_batch` and `autocast` for each batch and `end_step` after its update, and `read` at log lines and at the end.
 #
 # bfloat16 is faster than float32 where the chip has instructions for it, and slower where they are emulated. So `precision=auto` uses bfloat16 only if the processor has instructions for it. The loss is float32 in every case. Older GPUs have float16. Its smallest number is 6e-8, and many gradients are smaller. So the loss is multiplied before the backward pass and the gradients divided after it, by a factor that `GradScaler` finds and a checkpoint keeps.
 
@@ -172,7 +172,7 @@ class Device:
         return each_tensor(value, Tensor.cpu)  # type: ignore[no-any-return]
 
     def begin(self, phase: str, model: nn.Module, optimizer: optim.Optimizer | None = None) -> Any:
-        "Prepare the steps of a phase (no optimizer: of scoring); the model as a step calls it."
+        "Prepare the steps of a phase (no optimizer: of evaluation); the model as a step calls it."
         return self.ranks.wrap(phase, model) if optimizer else model
 
     def end_part(self, model: nn.Module) -> None:
@@ -251,7 +251,7 @@ class OneProcess:
         return [value]
 
     def rank_zero(self, work: Callable[[], T]) -> T:
-        "Run work in the first process alone; all get its result, or its error."
+        "Run work in the first process only; all get its result, or its error."
         return work()
 
     def barrier(self) -> Callable[[], object]:
@@ -269,7 +269,7 @@ class OneProcess:
 # %% [markdown]
 # ## A step
 #
-# These lines are the same on every device. A step is a forward pass, a backward pass and an update. A batch that is larger than the memory is computed in parts; only the last part is followed by the update. Scoring is a forward pass alone. A network that has barely been trained can have activations beyond 65,504, where float16 ends: such a prediction is computed again in float32. If that is NaN or infinite too, we raise an error.
+# These lines are the same on every device. A step is a forward pass, a backward pass and an update. A batch that is larger than the memory is computed in parts; only the last part is followed by the update. An evaluation is only a forward pass. A network that has barely been trained can have activations beyond 65,504, where float16 ends: such a prediction is computed again in float32. If that is NaN or infinite too, we raise an error.
 
 # %%
 #| export
@@ -396,7 +396,7 @@ class Mps(Device):
 #
 # torch's optimizers take a learning rate that changes from step to step. On a TPU we change two things:
 #
-# - A Python number would be a constant of the compiled step, and every new learning rate would be another program to compile. So the learning rate is a 0-d tensor there (`device.number`). Adam accepts a tensor with `capturable=True`. Adagrad does not, so the few lines of its update are here.
+# - A Python number would be a constant of the compiled step, and every new learning rate would be a new program to compile. So the learning rate is a 0-d tensor there (`device.number`). Adam accepts a tensor with `capturable=True`. Adagrad does not, so the few lines of its update are here.
 # - The optimizer's state is made before the first step, because a step that makes its state is a different program from a step that finds it.
 
 # %%

@@ -363,7 +363,7 @@ except UserError as error:
 # 1. Which of these compile a new program: a new learning rate, a new batch size, `if loss > 1:`?
 #    <details><summary>Answer</summary>
 #
-#    The batch size does: each shape is another program. The learning rate does not, if it is an input of the program (`Device.number` makes sure that it is one). `if loss > 1:` reads the loss, cuts the step in two, and compiles again when the decision first changes.
+#    The batch size does: each shape is a new program. The learning rate does not, if it is an input of the program (`Device.number` makes sure that it is one). `if loss > 1:` reads the loss, cuts the step in two, and compiles again when the decision first changes.
 #    </details>
 # 2. The first training step takes a minute, and so does the first evaluation; all later ones take milliseconds. Is something wrong?
 #    <details><summary>Answer</summary>

@@ -43,7 +43,7 @@ from mshnet.core import OF_ITS_MACHINE, UserError, is_record, of_earlier_release
 # %% [markdown]
 # ## A file from several GPUs
 #
-# This file has `module.` before each name, a numpy scalar, and the suffix `.tar`. It fits. Weights of another model change nothing, and the error shows the first differences:
+# This file has `module.` before each name, a numpy scalar, and the suffix `.tar`. It fits. Weights of a different model change nothing, and the error shows the first differences:
 
 # %%
 model, other = nn.Conv2d(3, 4, 3), nn.Conv2d(3, 4, 3)
@@ -126,7 +126,7 @@ def _looks_like(path: str | Path) -> str:
     with open(path, "rb") as file:
         start = file.read(200)
     if start.startswith(b"\x1f\x8b"):
-        return "; it is an archive: unpack it and name the folder of the run"
+        return "; it is an archive: unpack it and name the run folder"
     text = start.lstrip().lower().startswith((b"<", b"version https://git-lfs"))
     return "; it is a text, not the file: download it again, or run git lfs pull" if text else ""
 
@@ -204,7 +204,7 @@ def load_weights(
 
 
 # %% [markdown]
-# A run's folder stands for the weights it kept. One file of weights comes with the library, under the name `pretrained`; the card beside it, `pretrained.md`, has its training data and its scores. If this file is missing or damaged, the installation is damaged, and the error names the remedy. For a user's own file there is no such remedy.
+# A run folder stands for the weights it kept. One file of weights comes with the library, under the name `pretrained`; the card beside it, `pretrained.md`, has its training data and its scores. If this file is missing or damaged, the installation is damaged, and the error names the remedy. For a user's own file there is no such remedy.
 
 # %%
 #| export
@@ -256,7 +256,7 @@ print(reinstall(weights_file("pretrained")).split(" (")[0])
 #
 # Only tensors, plain values and numpy's numbers are let through. A safetensors file contains tensors and a few texts, and nothing that could run. In our own, one of these texts records where the weights come from.
 #
-# A bit that flips on a disk turns a weight of 0.1 into 3e37, and torch does not check. So a checkpoint of ours contains a checksum of its content, which is compared wherever the file is read. It needs the usual order of the numbers, but convolution weights lie in memory channels-last, so they are copied. NumPy makes the copy: torch would start a second team of OpenMP threads, and every later step would take a third longer ([measured](../experiments/speed.md)).
+# A bit that flips on a disk turns a weight of 0.1 into 3e37, and torch does not check. A checkpoint of ours contains a checksum of its content, which is compared wherever the file is read. It needs the usual order of the numbers, but convolution weights lie in memory channels-last, so they are copied. NumPy makes the copy: torch would start a second team of OpenMP threads, and every later step would take a third longer ([measured](../experiments/speed.md)).
 
 # %%
 #| export
@@ -311,12 +311,12 @@ def checksum(content: Any) -> str:
 # %% [markdown]
 # ### What weights record
 #
-# Weights are scored as they were trained: a network that saw bins of 10 ms predicts wrongly at 20 ms. A run's folder has the settings in `config.json`. A `best.pt` that was copied elsewhere has them in its own record.
+# Weights are scored as they were trained: a network that saw bins of 10 ms predicts wrongly at 20 ms. A run folder has the settings in `config.json`. A `best.pt` that was copied elsewhere has them in its own record.
 
 # %%
 #| export
 def settings_of_weights(
-    weights: str,  # a run's folder, or a file in it or copied from it
+    weights: str,  # a run folder, or a file in it or copied from it
 ) -> dict[str, Any]:  # without those of its folder and machine; empty: not recorded
     "The settings that weights were trained with. A file that cannot be read has none."
     if weights == PRETRAINED:  # not a folder of this name

@@ -64,7 +64,7 @@ from mshnet.xla import XLA_PACKAGES
 # %% [markdown]
 # ## What the next step depends on
 #
-# The weights are not enough: an optimizer has a memory. We train a small model for four steps. A second one makes two, is stored, and a restored copy makes two more. It ends at the same weights to the last bit. A copy of the weights alone ends elsewhere, because Adagrad divides by the root of a sum over all earlier steps, and the copy begins this sum anew:
+# The weights are not enough: an optimizer has a memory. We train a small model for four steps. A second one makes two, is stored, and a restored copy makes two more. It ends at the same weights to the last bit. A copy of only the weights ends elsewhere, because Adagrad divides by the root of a sum over all earlier steps, and the copy begins this sum anew:
 
 # %%
 def train(steps, state=None):
@@ -90,7 +90,7 @@ for name, state in {"restored": restored, "weights alone": weights_alone}.items(
     print(f"{name}: {apart.abs().max():.3g} from four steps at once")
 
 # %% [markdown]
-# A checkpoint contains everything that the next step depends on, with the configuration and the data's hashes, so that it cannot resume something else. It is tensors and plain values alone: it loads without running code. Tensors are stored from the CPU, so a run can be resumed on a different device.
+# A checkpoint contains everything that the next step depends on, with the configuration and the data's hashes, so that it cannot resume something else. It consists of tensors and plain values only: it loads without running code. Tensors are stored from the CPU, so a run can be resumed on a different device.
 #
 # With averaged weights (`ema`) a checkpoint has two sets: `model`, the averaged ones, which are evaluated and exported, and `trained`, from which training continues. The order and the crops of an epoch follow from the seed, the epoch and the image's number, and the random numbers of a step from the seed and the step, so there is no sampler and no random state to store. A run that is stopped within an epoch stores how many of its steps are done and the sum of their losses too, and resumes with the next step.
 #
@@ -203,7 +203,7 @@ def environment(device: str) -> dict[str, Any]:
 
 
 def prepare(folder: Folder, config: Settings, device: str, unfinished: bool = True) -> None:
-    "Make a run's folder and its records, with the device's description; UserError if that fails."
+    "Make a run folder and its records, with the device's description; UserError if that fails."
     with cannot_be_written(folder.path):
         for left in folder.path.glob(".*.tmp"):  # of a killed process
             left.unlink()
@@ -568,5 +568,5 @@ def keep(
 # 3. A run began on a CPU in float32 and moves to a GPU that has bfloat16. What does it compute in with `precision=auto`, and with `precision=bf16`?
 #    <details><summary>Answer</summary>
 #
-#    With `auto` in float32, because the run keeps the precision that it began with. With `bf16` it is refused as another run (`precision fp32 -> bf16`): half of its epochs in one precision and half in the other would be a recipe that nobody can name.
+#    With `auto` in float32, because the run keeps the precision that it began with. With `bf16` it is refused as a different run (`precision fp32 -> bf16`): half of its epochs in one precision and half in the other would be a recipe that nobody can name.
 #    </details>

@@ -34,15 +34,15 @@ from mshnet.run import Folder
 # %% [markdown]
 # ## One run, one process
 #
-# Two runs in one folder would overwrite each other's checkpoints. So a run holds a lock on its folder.
+# Two runs in one folder would overwrite each other's checkpoints. A run holds a lock on its folder.
 
 # %%
 #| export
 @contextlib.contextmanager
 def alone(
-    path: Path,  # a run's folder; made where it is missing, and removed again if it stays empty
+    path: Path,  # a run folder; made where it is missing, and removed again if it stays empty
 ) -> Iterator[None]:
-    "Hold a run's folder; UserError if another process holds it, or if it cannot be written."
+    "Lock a run folder; UserError if another process holds it, or if it cannot be written."
     with contextlib.ExitStack() as held:
         with cannot_be_written(path):
             path.mkdir(parents=True, exist_ok=True)

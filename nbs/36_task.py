@@ -77,7 +77,7 @@ class Line(Task):
         return model(batch.x)
 
     def tally(self):
-        "Nothing is scored here; see the section on scoring."
+        "Nothing is scored here; see the section on evaluation."
 
 
 task = Line(Config(batch_size=16))
@@ -157,12 +157,12 @@ class Task(ABC):
         of the other processes, `scores()` returns `Values` or an object with `as_dict()`."""
 
     def rng(self, row: int, epoch: int | None) -> np.random.Generator:
-        "Random numbers of a sample, the same in every scoring and new in every epoch."
+        "Random numbers of a sample, the same in every evaluation and new in every epoch."
         when = 0 if epoch is None else epoch + 1
         return np.random.default_rng([self.config.seed, when, max(row, 0)])
 
     def plan(self, data: Any, epoch: int | None) -> list[list[int]]:
-        "The rows of each batch, all of one size: shuffled for an epoch, in order for a scoring."
+        "The rows of each batch, all of one size: shuffled for an epoch, else in order."
         count, size = len(data), self.config.batch_size
         if epoch is None:
             rows = [list(range(i, min(i + size, count))) for i in range(0, count, size)]
@@ -205,7 +205,7 @@ class Task(ABC):
         return min(float(self.config.ema), (1 + step) / (10 + step))
 
     def for_scoring(self, model: Any, device: Device) -> Any:
-        "The model as a scoring calls it, such as a faster copy."
+        "The model as an evaluation calls it, such as a faster copy."
         return model
 
     def identity(self, parts: dict[str, Any]) -> dict[str, str]:
@@ -233,7 +233,7 @@ class Task(ABC):
         return None
 
     def report(self, folder: Path) -> None:  # noqa: B027 - a default
-        "Draw a finished run's pictures into its folder."
+        "Draw a finished run's figures into its folder."
 
     def advice(self, history: list[dict[str, Any]]) -> str:  # one line; empty: none
         "Advice on a run, judged by its log after a scored epoch."
@@ -251,7 +251,7 @@ class Task(ABC):
 
     def write_data(self, folder: Path) -> str:  # one line on what was written
         "Write a simulated data set; UserError from a task that has none to write."
-        raise UserError(f"write={str(folder)!r} is not possible: task {self.config.task} has none")
+        raise UserError(f"write={folder} is not possible: task {self.config.task} has none")
 
     def predict_files(self, weights: str, inputs: list[str], **how: Any) -> "Written":
         "Predict files, as `mshnet predict` does; UserError from a task that has no such command."
@@ -293,7 +293,7 @@ def make_task(config: Settings) -> Any:
 
 
 # %% [markdown]
-# Training drops the remainder of an epoch, because padding samples would distort the statistics of batch norm. Scoring must not drop a sample and must not change the shape of a batch (a new shape is a new program for a compiler), so its last batch is filled with rows of -1. Two epochs and an evaluation, of five samples in batches of two:
+# Training drops the remainder of an epoch, because padding samples would distort the statistics of batch norm. An evaluation must not drop a sample and must not change the shape of a batch (a new shape is a new program for a compiler), so its last batch is filled with rows of -1. Two epochs and an evaluation, of five samples in batches of two:
 
 # %%
 for epoch in (0, 1, None):
@@ -301,9 +301,9 @@ for epoch in (0, 1, None):
 
 
 # %% [markdown]
-# ## The machinery: scoring
+# ## The machinery: evaluation
 #
-# Two programs that score the same training run report different numbers if they differ in the resize, the threshold, the matching rule or the choice of the epoch. So there is one scoring loop, used after every epoch, at the end of a run and by `mshnet test`.
+# Two programs that score the same training run report different numbers if they differ in the resize, the threshold, the matching rule or the choice of the epoch. There is one evaluation loop, used after every epoch, at the end of a run and by `mshnet test`.
 
 # %%
 #| export
@@ -449,7 +449,7 @@ print(Values(error=0.25, samples=10))
 # %% [markdown]
 # ## The protocol
 #
-# Two scores can be compared only if the images, their size and the matching rule agree. So each score is saved with these facts, its protocol. `Origin` records how the weights were selected: a score whose epoch was chosen on the test list is better than it should be.
+# Two scores can be compared only if the images, their size and the matching rule agree. Each score is saved with these facts, its protocol. `Origin` records how the weights were selected: a score whose epoch was chosen on the test list is better than it should be.
 
 # %%
 #| export
@@ -480,7 +480,7 @@ class Evaluation:
         return f"<{type(self).__name__}: {self}>"
 
     def details(self) -> dict[str, Any]:
-        "The values that curves and pictures are drawn from."
+        "The values that curves and figures are drawn from."
         return {}
 
     def save(self, folder: Path) -> None:
@@ -715,7 +715,7 @@ print(Written(predictions_folder("mine.pt", "", "eit"), "3 tanks of 2 files", sk
 # 1. A training list has 10 samples, and the batch size is 4. How many batches has an epoch, and how many an evaluation?
 #    <details><summary>Answer</summary>
 #
-#    An epoch has two, and two samples are dropped, different ones in each epoch. An evaluation has three. The last one holds two samples and two rows of -1, which are padding.
+#    An epoch has two, and two samples are dropped, different ones in each epoch. An evaluation has three. The last one has two samples and two rows of -1, which are padding.
 #    </details>
 # 2. The random numbers of a sample depend on the epoch in training, but not in an evaluation. Why?
 #    <details><summary>Answer</summary>

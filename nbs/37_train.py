@@ -174,7 +174,7 @@ class Job:
         return self.task.config  # type: ignore[no-any-return]
 
     def rank_zero(self, work: Callable[[], Any]) -> Any:
-        "Do in the first process alone, such as everything that writes; all get the result."
+        "Do only in the first process, such as everything that writes; all get the result."
         return self.device.ranks.rank_zero(work)
 
 
@@ -556,7 +556,7 @@ def check_data(job: Job) -> None:
             raise UserError(f"task {config.task} has no {name} split{todo}")
     if config.patience and config.choose != "val":
         raise UserError(
-            f"patience={config.patience} needs a validation part, as the test list must not end a "
+            f"patience={config.patience} needs a validation split, as the test list must not end a "
             "run; use --choose val"
         )
     count = len(job.parts["train"])
@@ -669,7 +669,7 @@ def _announce(job: Job, state: State) -> None:
 #| export
 @contextlib.contextmanager
 def _failure_recorded(job: Job) -> Iterator[None]:
-    "Record in the run's folder, and in the mirror, why a run failed."
+    "Record in the run folder, and in the backup, why a run failed."
     try:
         yield
     except BaseException as error:
@@ -697,8 +697,8 @@ def _end_session(job: Job, stopped: Stopped | None) -> None:
         job.mirror.flush(10)  # what was just printed
 
 
-def keep_copies(config: Settings) -> str:  # which files are where; empty: there is no mirror
-    "Copy files to the mirror that were written after the training, such as pictures."
+def keep_copies(config: Settings) -> str:  # which files are where; empty: there is no backup
+    "Copy files to the backup that were written after the training, such as figures."
     site = site_of(config)
     target = site.mirror if first_process() else None
     with Mirror(site.folder, target) as mirror:
@@ -740,7 +740,7 @@ with tempfile.TemporaryDirectory() as tmp:
 #
 # Several GPUs need several processes. From a terminal, `torchrun --nproc-per-node=2 -m mshnet train ...` starts them. For a notebook cell, or `mshnet train --num-devices 2`, `_launch` starts them, with the same variables. The settings travel to the processes in a file. Processes that are started here can only import the tasks and networks of the library; for your own, start your script by torchrun.
 #
-# Their output is printed here, so that a cell shows the epochs. A signal reaches this process alone (an interrupted cell interrupts the kernel), so it is passed on. If one process fails, the others lose their connection to it and end too; one that still hangs after two minutes is killed. A user's mistake is one line, raised as an error of this process.
+# Their output is printed here, so that a cell shows the epochs. A signal reaches only this process (an interrupted cell interrupts the kernel), so it is passed on. If one process fails, the others lose their connection to it and end too; one that still hangs after two minutes is killed. A user's mistake is one line, raised as an error of this process.
 
 # %%
 #| export

@@ -5,7 +5,7 @@
 #
 # A block of MSHNet ends with `relu(sa * (ca * y) + shortcut)`. On a CPU these three lines of the [network](00_model.ipynb) page are surprisingly slow. This page computes the same output, up to rounding, in less time. Gradients differ only where several pixels of a channel have the same maximum. The ratios are [measured](../experiments/speed.md), the second row on one thread (AVX-512 is a set of instructions that many CPUs have):
 #
-# | what | CPU | time by hand / plain |
+# | what | CPU | time hand-written / plain |
 # |---|---|---|
 # | a block's end, forward and backward, float32 | without AVX-512 | 0.44 |
 # | the same, float32 or bfloat16 | with AVX-512 | 0.4 |
@@ -65,7 +65,7 @@ for row, ratios in enumerate(measured.values()):
     for i, ratio in enumerate(ratios):
         axes.barh(row + 0.4 * i, ratio or 0, 0.35, color=f"C{i}")
 axes.set(yticks=[row + 0.2 for row in range(len(measured))], yticklabels=measured, xlim=(0, 1))
-axes.set(xlabel="time by hand / plain (blue: float32, orange: bfloat16)")
+axes.set(xlabel="time hand-written / plain (blue: float32, orange: bfloat16)")
 axes.invert_yaxis()
 
 

@@ -40,7 +40,7 @@ from mshnet.task import Evaluation, Origin, Task
 # %% [markdown]
 # ## Why training collapses
 #
-# "Everything" and "nothing" are states that a detector hardly leaves. The [loss](01_loss.ipynb) page shows why: on a full prediction the SLS loss has next to no gradient, and on an empty one a gradient whose sign depends on where the target is. Below are the false alarms of runs on NUAA-SIRST, read from their [logs](../results/README.md): a million per million pixels is an image full of "target". The paper trains the full-size head alone for six epochs (grey), by plain IoU, then all five outputs by the SLS loss. The blue band is where three seeds of the default recipe, `steady`, end after 200 epochs.
+# "Everything" and "nothing" are states that a detector hardly leaves. The [loss](01_loss.ipynb) page shows why: on a full prediction the SLS loss has next to no gradient, and on an empty one a gradient whose sign depends on where the target is. Below are the false alarms of runs on NUAA-SIRST, read from their [logs](../results/README.md): a million per million pixels is an image full of "target". The paper trains only the full-size head for six epochs (grey), by plain IoU, then all five outputs by the SLS loss. The blue band is where three seeds of the default recipe, `steady`, end after 200 epochs.
 
 # %%
 def false_alarms(run):
@@ -114,18 +114,18 @@ def _make_network(name: str) -> nn.Module:
         known = ", ".join(NETWORKS)
         raise UserError(
             f"network={shown(name)} is not known{did_you_mean(name, list(NETWORKS))} (there are "
-            f"{known}; register your own: mshnet.detection.NETWORKS[{shown(name)}] = its class)"
+            f"{known}; register your own: mshnet.detection.NETWORKS[{name!r}] = its class)"
         )
     return use_cpu_passes(NETWORKS[name]())
 
 
 # %% [markdown]
-# In scoring, batch norm multiplies and adds constants, so it can be merged into the convolution before it. This changes the rounding, so we do it only where the device computes in 16 bits; float32 keeps the arithmetic of the paper's code.
+# In evaluation, batch norm multiplies and adds constants, so it can be merged into the convolution before it. This changes the rounding, so we do it only where the device computes in 16 bits; float32 keeps the arithmetic of the paper's code.
 
 # %%
 #| export
 def fuse_bn(model: nn.Module) -> nn.Module:
-    "A copy for scoring, with batch norm merged into the convolutions of all MSHNet's blocks."
+    "A copy for evaluation, with batch norm merged into the convolutions of all MSHNet's blocks."
     model = copy.deepcopy(model).eval()
     blocks: list[Any] = [layer for layer in model.modules() if isinstance(layer, Block)]
     for block in filter(_has_its_norms, blocks):
@@ -147,7 +147,7 @@ def _has_its_norms(block: Any) -> bool:
 
 
 def fused_for(device: Device, model: nn.Module) -> nn.Module:
-    "The model for scoring on a device: fused in 16 bits, unless the device compiles it."
+    "The model for evaluation on a device: fused in 16 bits, unless the device compiles it."
     return model if device.precision == "fp32" or device.compiles else fuse_bn(model)
 
 
@@ -206,13 +206,13 @@ class Detection(Task):
         return splits(self.config, names)
 
     def batch(self, data: Split, rows: list[int], epoch: int | None) -> Batch:
-        "The batch of these images, augmented for a training epoch or plain for scoring."
+        "The batch of these images, augmented for training or plain for evaluation."
         if epoch is None:
             return scoring_batch(data, rows, self.config)
         return training_batch(data, rows, epoch, self.config)
 
     def plan(self, data: Split, epoch: int | None) -> list[list[int]]:
-        "The rows of each batch; in native scoring, images of different sizes lie in several."
+        "The rows of each batch; at native size, images of different sizes lie in several."
         native = epoch is None and self.config.base_size == "native"
         own = native_plan(data, self.config.batch_size) if native else None
         return super().plan(data, epoch) if own is None else own

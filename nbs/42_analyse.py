@@ -194,7 +194,7 @@ class Analysis(Evaluation):
     targets: list[dict[str, Any]]  # of each target: its image, and its record
 
     def details(self) -> dict[str, Any]:
-        "The records as details.json holds them."
+        "The records as in details.json."
         return {"images": self.images, "curves": self.curves, "targets": self.targets}
 
 

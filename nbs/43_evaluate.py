@@ -207,7 +207,7 @@ with expect_fail(UserError, contains="not uint8"):
 #
 #    In their protocols: size, resize, threshold, matching rule, list. If all agree, compare the hash of the data, which covers names and pixels.
 #    </details>
-# 2. How can `evaluate` know that weights were trained on a test image, if the file has another name?
+# 2. How can `evaluate` know that weights were trained on a test image, if the file has a different name?
 #    <details><summary>Answer</summary>
 #
 #    The record of a run contains digests of the pixels of its training images. The name plays no part.

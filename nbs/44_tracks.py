@@ -3,7 +3,7 @@
 #
 # > Detections that follow each other in a clip are a track. A false alarm that flickers becomes none.
 #
-# A detector looks at each frame of a clip by itself. What it takes for a target by mistake, such as a sparkling roof or noise, is often not there a moment later. A target is. So time can tell them apart. It cannot where alarms stay: on 16 clips of a drone camera, confirmed tracks have 0.20 instead of 0.22 alarms a frame as they appear, and Pd 0.812 instead of 0.830 ([numbers](../results/pretrained/tracks.json)).
+# A detector looks at each frame of a clip by itself. A false alarm, such as a sparkling roof or noise, is often gone a moment later. A target is. So time can tell them apart. It cannot where alarms stay: on 16 clips of a drone camera, confirmed tracks have 0.20 instead of 0.22 alarms a frame as they appear, and Pd 0.812 instead of 0.830 ([numbers](../results/pretrained/tracks.json)).
 #
 # We link each detection with one of the frame before, at most `reach` pixels away, so that the sum of the squared distances is as small as possible (Crocker and Grier, 1996). A target that is missed in up to `memory` frames continues its track. A track is **confirmed** once it has `hits` detections among the last `among` frames. The package [trackpy](https://soft-matter.github.io/trackpy) does the linking; `pip install trackpy` installs it.
 

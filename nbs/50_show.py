@@ -135,7 +135,7 @@ _LINES = cycler(color=COLORS, marker=[*"osD^vP*"], linestyle=["-", "--", ":", "-
 # %% [markdown]
 # ### Curves of a run
 #
-# The learning curves are for every task. The other figures are of detection. A run of another task has its own, which its `report` draws into the same folder, and `gallery` shows the gallery of that task.
+# The learning curves are for every task. The other figures are of detection. A run of a different task has its own, which its `report` draws into the same folder, and `gallery` shows the gallery of that task.
 
 # %%
 #| export
@@ -152,7 +152,7 @@ def _draw_epochs(axes: Axes, rows: list[Any], values: list[Any], label: str = ""
 
 
 def learning_curves(folder: Path) -> Picture:
-    "Loss and scores by epoch, of a run's folder."
+    "Loss and scores by epoch, of a run folder."
     figure, history = Figure(figsize=(7, 5)), Folder(Path(folder)).history()
     top, below = figure.subplots(2, 1, sharex=True, subplot_kw={"prop_cycle": _LINES})
     _draw_epochs(top, history, [e["loss"] for e in history])
@@ -188,7 +188,7 @@ def not_drawn(picture: str, config: Settings) -> str:  # empty for detection
 
 
 # %% [markdown]
-# ### The record of a scoring
+# ### The record of an evaluation
 #
 # The other figures need more than scores. `details.json` contains the curves, and a record of each image and each target (`analyse` explains their numbers). The file may come from a different machine, or somebody may have edited it, so we check it before we draw from it. Files of the first releases have no `targets`, and some scorings have no such file at all.
 
@@ -227,7 +227,7 @@ class TargetRecord(Record):
 
 
 class Details(Record):
-    "The record of a scoring: its images, its curves, its targets."
+    "The record of an evaluation: its images, its curves, its targets."
 
     images: list[_ImageRecord] = []
     curves: dict[str, dict[str, list[Amount | None]] | None] = {}
@@ -257,7 +257,7 @@ def read_scores_file(path: Path, kind: type[T]) -> T:
 
 
 def read_details(folder: Path) -> Details:
-    "The record of a scoring in a folder; an empty one without details.json."
+    "The record of an evaluation in a folder; an empty one without details.json."
     path = folder / "details.json"
     return read_scores_file(path, Details) if path.exists() else Details()
 
@@ -410,7 +410,7 @@ def draw_run(folder: Path) -> None:
 
 
 def samples(config: Any, folder: Path) -> Picture | str:
-    "Training images with their targets marked, saved in a run's folder."
+    "Training images with their targets marked, saved in a run folder."
     if line := not_drawn("samples", config):
         return line
     split = splits(config)["train"]

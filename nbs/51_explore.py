@@ -108,7 +108,7 @@ list(spots(view))
 
 
 # %% [markdown]
-# One function draws an image at a threshold. The widget below shows the same bytes as a still picture of the same threshold. The close look shows single pixels, in the colours of hits, misses and false alarms.
+# One function draws an image at a threshold. The widget below shows the same bytes as a still figure of the same threshold. The close look shows single pixels, in the colours of hits, misses and false alarms.
 
 # %%
 #| export
@@ -193,7 +193,7 @@ def _widget(
 
 
 # %% [markdown]
-# `explore` puts it together. In a headless run, or without ipywidgets, it returns a still picture of the same image at the same threshold, and stores it with the figures of the run.
+# `explore` puts it together. In a headless run, or without ipywidgets, it returns a still figure of the same image at the same threshold, and stores it with the figures of the run.
 
 # %%
 #| export
@@ -203,7 +203,7 @@ def movable() -> bool:
 
 
 def explore(
-    weights: str | Path,  # a run's folder, or a file of weights
+    weights: str | Path,  # a run folder, or a file of weights
     threshold: float = 0.5,
     device: str = "cpu",  # one image at a time is no work for a TPU
 ) -> Any:  # a widget, a Picture, or a line
@@ -233,7 +233,7 @@ def explore(
 
 
 # %%
-print("widgets" if movable() else "a still picture")
+print("widgets" if movable() else "a still figure")
 explore(run.folder, threshold=0.3)
 
 # %% [markdown]

@@ -30,7 +30,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
-from mshnet.core import UserError, reason, settings_class
+from mshnet.core import UserError, reason, settings_class, shown
 from mshnet.cpu import use_plain_passes
 from mshnet.data import SUFFIXES
 from mshnet.detection import MEAN, STD, fuse_bn, normalise
@@ -164,7 +164,7 @@ print(f"{len(safetensors_bytes(trained)) / 1e6:.0f} MB: 4 bytes for each weight"
 # %% [markdown]
 # ## The note beside a file
 #
-# `best.onnx` comes with `best.onnx.json`. The note describes input and output, the threshold, how the network was trained and which epoch was chosen. Programs in every language read JSON, and so do people. A flipped bit on a disk changes a weight, and onnxruntime does not notice. So the note contains the SHA-256 of the file.
+# `best.onnx` comes with `best.onnx.json`. The note describes input and output, the threshold, how the network was trained and which epoch was chosen. Programs in every language read JSON, and so do people. A flipped bit on a disk changes a weight, and onnxruntime does not notice. The note contains the SHA-256 of the file.
 #
 # The guide [into your own program](guides/deploy.ipynb) has the lines that read an ONNX file in Python and in C++.
 
@@ -273,7 +273,7 @@ _LEAST = {"pd": 0.9, "iou": 0.7}  # if the detections of PyTorch are taken as gr
 def _calibration_images(folder: str | Path) -> list[Tensor]:  # [1,3,H,W] uint8
     "The middle of each image of a folder; UserError if none can be used."
     if not str(folder) or not Path(folder).is_dir():
-        raise UserError(f"int8={str(folder)!r}: name a folder of images")
+        raise UserError(f"int8={shown(str(folder))}: name a folder of images")
     files, found = find_inputs(folder, SUFFIXES), []
     for file in (files[i] for i in even_steps(len(files), _MOST_IMAGES)):
         frame = next(frames_of(file))
@@ -286,7 +286,7 @@ def _calibration_images(folder: str | Path) -> list[Tensor]:  # [1,3,H,W] uint8
         pixels = np.atleast_3d(frame.pixels)[top : top + sides[0], left : left + sides[1]]
         found.append(torch.tensor(pixels).permute(2, 0, 1).expand(1, 3, -1, -1).contiguous())
     if not found:
-        raise UserError(f"int8={str(folder)!r}: no readable image of at least 32x32 pixels")
+        raise UserError(f"int8={folder}: no readable image of at least 32x32 pixels")
     return found
 
 
@@ -313,7 +313,7 @@ def _as_int8(path: Path, trained: Trained, images: list[Tensor], folder: str) ->
     masks = [_logits(trained, image).sigmoid() > trained.threshold for image in images]
     if not any(mask.any() for mask in masks):
         todo = "use images with targets"
-        raise UserError(f"int8={folder!r}: PyTorch detects nothing in these images; {todo}")
+        raise UserError(f"int8={folder}: PyTorch detects nothing in these images; {todo}")
     tally = Tally()
     with working("measure the ranges for 8-bit integers"):
         _to_int8(path, images)
@@ -322,7 +322,7 @@ def _as_int8(path: Path, trained: Trained, images: list[Tensor], folder: str) ->
     found = tally.scores().as_dict()
     if not all(found[name] >= least for name, least in _LEAST.items()):
         raise UserError(
-            f"int8={folder!r}: not kept, against PyTorch's detections the file has Pd "
+            f"int8={folder}: not kept, against PyTorch's detections the file has Pd "
             f"{found['pd']:.2f} and IoU {found['iou']:.2f} (at least 0.9 and 0.7); use more images"
         )
     return {"images": len(images), "agreement with PyTorch": found}
@@ -331,7 +331,7 @@ def _as_int8(path: Path, trained: Trained, images: list[Tensor], folder: str) ->
 # %% [markdown]
 # ## Writing a file
 #
-# Weights of a task other than detection are exported as safetensors alone. The file is written under a temporary name; if it agrees with the network, it replaces the old file.
+# Weights of a task other than detection are exported as safetensors only. The file is written under a temporary name; if it agrees with the network, it replaces the old file.
 
 # %%
 #| export
@@ -346,14 +346,14 @@ def _target(source: Path, output: str | Path, task: str, int8: bool) -> Path:
     if path.suffix not in suffixes:
         some = " or ".join(f"FILE{suffix}" for suffix in suffixes)
         what = "--int8" if int8 else f"task {task}"
-        raise UserError(f"output={str(output)!r} is not possible for {what}: use {some}")
+        raise UserError(f"output={output} is not possible for {what}: use {some}")
     if path.exists() and path.samefile(source):
         raise UserError(f"{path}: is the file of the weights; use another --output")
     return path
 
 
 def export(
-    weights: str | Path,  # a run's folder or checkpoint, or published weights
+    weights: str | Path,  # a run folder or checkpoint, or published weights
     output: str | Path = "",  # FILE.onnx or FILE.safetensors; empty: beside the weights
     int8: str | Path | None = None,  # folder of images: ONNX in 8-bit integers
 ) -> Path:

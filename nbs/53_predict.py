@@ -438,7 +438,7 @@ def _expect_possible(
         raise UserError(f"{min_area=} is not possible: use a number of pixels, at least 1")
     if not {*kinds} <= {"masks", "overlays"}:
         todo = "masks, overlays or none; coco.json has the boxes, ffmpeg joins overlays to a video"
-        raise UserError(f"save={','.join(kinds)!r} is not possible: use {todo}")
+        raise UserError(f"save={shown(','.join(kinds))} is not possible: use {todo}")
 
 
 def detect(
@@ -508,7 +508,7 @@ for name, x in {"bytes": image, "0 to 1": image / 255, "Pillow": Image.fromarray
 # %% [markdown]
 # ### Names
 #
-# The results of a frame have the name of its file, with the number of the frame if there are several. If two inputs have the same file name, the output name is prefixed with the folder. If a name is still taken, it gets a number. `clip` also gets one if there is a `clip_00001`, which could be one of its frames. Upper and lower case count as equal, because some disks ignore them. Names depend on the list of files alone, so several processes find the same ones. A name that is not UTF-8, such as one that a Chinese Windows wrote, is kept for masks and overlays; in tables each invalid byte becomes `\\xba`, and a carriage return `\\r`.
+# The results of a frame have the name of its file, with the number of the frame if there are several. If two inputs have the same file name, the output name is prefixed with the folder. If a name is still taken, it gets a number. `clip` also gets one if there is a `clip_00001`, which could be one of its frames. Upper and lower case count as equal, because some disks ignore them. Names depend only on the list of files, so several processes find the same ones. A name that is not UTF-8, such as one that a Chinese Windows wrote, is kept for masks and overlays; in tables each invalid byte becomes `\\xba`, and a carriage return `\\r`.
 
 # %%
 #| export
@@ -733,7 +733,7 @@ def _output_folder(weights: Path, output_dir: str | Path, request: dict[str, Any
     folder = predictions_folder(weights, output_dir, "detect", is_usable)
     if output_dir and not is_usable(folder):
         text = "holds something else than this prediction; use another --output-dir"
-        raise UserError(f"output_dir={str(folder)!r}: {text}")
+        raise UserError(f"output_dir={folder}: {text}")
     return folder
 
 
@@ -766,7 +766,7 @@ def _predict_part(results: _Results, detector: Detector, tile: int) -> None:
 
 
 def predict_files(
-    weights: str | Path,  # a file, or the folder of a run; empty: the pretrained weights
+    weights: str | Path,  # a file, or a run folder; empty: the pretrained weights
     inputs: str | Path | Sequence[str | Path],  # images, videos, folders, globs
     output_dir: str | Path = "",  # empty: predictions/, named after the weights
     device: str = "auto",

@@ -224,7 +224,7 @@ def by_size(
 
 
 def seed_groups(runs: Sequence[Scored]) -> list[list[Scored]]:  # each of two runs or more
-    "Groups of runs that differ in their seed alone."
+    "Groups of runs that differ only in their seed."
     groups, must = defaultdict(list), _must(runs)
     for run in runs:
         how, recipe = run.how, run.recipe
@@ -249,7 +249,7 @@ f"IoU {np.mean(ious):.3f} \u00b1 {np.std(ious, ddof=1):.3f} (n = {len(group)})"
 #
 # A table is Markdown whose columns are aligned. It reads the same in a terminal and in a document. An undefined number is a dash.
 #
-# The first table has the scores, and below them the means over seeds. The second has a column for each field of the protocols that differs; one line holds the fields that agree. Detections have one more, rates by size.
+# The first table has the scores, and below them the means over seeds. The second has a column for each field of the protocols that differs; one line has the fields that agree. Detections have one more, rates by size.
 
 # %%
 #| export

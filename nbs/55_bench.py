@@ -5,7 +5,7 @@
 #
 # A time means little until we know what was done in it, on which machine, and what else that machine did meanwhile. Three rules:
 #
-# - **All of it.** A step is measured with its data, and a scoring with its metrics, because a person waits for all of it.
+# - **All of it.** A step is measured with its data, and an evaluation with its metrics, because a person waits for all of it.
 # - **Interleaved.** The speed of a machine drifts: clocks fall as it warms up, other programs come and go. We measure the compared programs alternately, so a slow minute slows all of it, and the median counts.
 # - **Your recipe.** What is measured is a training by the settings, with their data, sizes and precision. `--preset paper` measures the paper's recipe.
 #
@@ -26,7 +26,7 @@ from typing import Any
 
 import torch
 
-from mshnet.core import UserError
+from mshnet.core import UserError, shown
 from mshnet.data import Split
 from mshnet.detection import Detection, normalise
 from mshnet.device import Device, device_for
@@ -105,7 +105,7 @@ def measure(
     repeats: int,  # turns of each measurement
     images: int,  # of each turn
 ) -> list[dict[str, Any]]:
-    "Seconds of training, of its data alone, and of scoring: a row each, with every turn."
+    "Seconds of training, of its data alone, and of evaluation: a row each, with every turn."
     task, first = Detection(config), config.warm_epoch + 1
     data, test = some(parts["train"], images, config.batch_size), some(parts["test"], images)
     state, model = fresh_state(task, device), device.to_device(trained.model)
@@ -214,7 +214,7 @@ def bench(
     check_data(Job(task, parts, device))
     trained = trained_model(config.weight_path or PRETRAINED, config)
     if trained.task != "detect":
-        what = f"weight_path={config.weight_path!r}: weights of task {trained.task}"
+        what = f"weight_path={shown(config.weight_path)}: weights of task {trained.task}"
         raise UserError(f"{what}; bench measures detection: name other weights, or leave it out")
     each = [config.model_copy(update={"batch_size": n}) for n in sizes if n <= len(parts["train"])]
     memory, rows = [], []

@@ -234,7 +234,7 @@ def _session(checkup: _Checkup) -> _Finding:
     if ends and site.hours > usual:
         return "warning", f"{time}; this place may end it before, use --max-hours {usual:g}"
     if site.mirror:
-        free = _room(site.mirror, f"mirror_dir={str(site.mirror)!r}", "use another")
+        free = _room(site.mirror, f"mirror_dir={site.mirror}", "use another")
         return "ok", f"{time}; copies go to {site.mirror}: {free:.0f} GB free"
     if checkup.config.mirror_dir:  # it is not mounted
         wanted = site.note.removeprefix("mirror").strip()

@@ -49,7 +49,7 @@ from mshnet.recipe import Config
 # %% [markdown]
 # ## Help and mistakes
 #
-# A run has fifty settings, and most people set five of them. So the help has two levels. `--help` shows the common flags, `--help-all` all of them:
+# A run has fifty settings, and most people set five of them. The help has two levels. `--help` shows the common flags, `--help-all` all of them:
 
 # %%
 with contextlib.suppress(SystemExit):
@@ -69,7 +69,7 @@ for line in ("train --epochs none", "test --weight-path none.pt", "export", "dat
 #
 # torch takes seconds to import, and a mistyped flag should not cost them. This module imports nothing but the settings, and each command imports what it needs when it runs. `train` accepts every setting. Each other command accepts a list of settings, and a task can add to it (`Settings.flags`).
 #
-# Each command takes its main argument without a flag, too: the data, the weights, the inputs. Options such as `--repeats` or `--tile` are no settings: no run records them.
+# Each command takes its main argument without a flag, too: the data, the weights, the inputs. Options such as `--repeats` or `--tile` are not settings: no run records them.
 
 # %%
 #| export
@@ -438,7 +438,7 @@ def _result_folder(name: str) -> Path:
     resolve("mshnet.data:outside_of_data")(name)
     folder = Path(name).expanduser()
     if (folder / "log.jsonl").exists():
-        raise UserError(f"output_dir={name!r}: holds a run, whose scores stay; use another")
+        raise UserError(f"output_dir={name}: holds a run, whose scores stay; use another")
     resolve("mshnet.files:make_folder")(folder)
     resolve("mshnet.files:write_atomic")(folder / ".writable", "")
     (folder / ".writable").unlink()

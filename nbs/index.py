@@ -80,7 +80,7 @@
 #
 # ### I want the cloud
 #
-# Each notebook runs from top to bottom: install, detect, train, evaluate, plot. Without a data set it trains on synthetic images (set `epochs = 20`: three notebooks default to 200). To run one, {{published: click its badge, or }}upload two files: the notebook, and the library packed as a wheel (`make wheel`). [Colab and Kaggle](guides/cloud.ipynb) shows each step.
+# Each notebook runs from top to bottom: install, detect, train, evaluate, plot. Without a data set it trains on synthetic images, for at most 20 epochs. To run one, {{published: click its badge, or }}upload two files: the notebook, and the library packed as a wheel (`make wheel`). [Colab and Kaggle](guides/cloud.ipynb) shows each step.
 #
 # | notebook | machine |
 # |---|---|

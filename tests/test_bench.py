@@ -75,4 +75,4 @@ def test_a_mistake_is_one_line_with_its_remedy(capsys, tmp_path, monkeypatch, fl
 def test_an_error_of_a_fresh_process_is_its_text(monkeypatch):
     "Without the name of its class."
     error = measure_memory(tiny(dataset_dir="no/such"))["error"]
-    assert error.startswith("dataset_dir='no/such'") and "there is no such folder" in error
+    assert error.startswith("dataset_dir=no/such") and "there is no such folder" in error

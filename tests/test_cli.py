@@ -49,7 +49,7 @@ def refused(capsys, line):
     [
         ("train --epochz 3", "did you mean 'epochs'?"),
         ("train --epochs 0", "a value greater than or equal to 1"),
-        ("train --epochs three", "epochs='three' is not possible: use a valid integer"),
+        ("train --epochs three", "epochs=three is not possible: use a valid integer"),
         ("train --lr nan", "use a finite number"),
         ("train --device gpu", "auto, cpu, cuda, cuda:N, mps or xla"),
         ("train --preset papers", "did you mean 'paper'?"),
@@ -116,7 +116,7 @@ NO_SETTINGS = {
     "half a character": (rb'{"\ud800": 1}', r"unknown setting '\ud800'"),
     "many names": (json.dumps({f"no{i}": i for i in range(9000)}).encode(), "setting 'no0'; "),
     "long value": (json.dumps({"lr": "9" * 10**6}).encode(), "use a finite number"),
-    "no such user": (b'{"resume": "~nobody-here/last.pt"}', "resume='~nobody-here/last.pt' is"),
+    "no such user": (b'{"resume": "~nobody-here/last.pt"}', "resume=~nobody-here/last.pt is"),
     "no name": (rb'{"dataset_dir": "a\u0000b"}', r"dataset_dir='a\x00b' is not possible"),
     "long name": (json.dumps({"resume": "a" * 3000}).encode(), "that a file or folder can have"),
     "contradiction": (rb'{"epochs": 3, "device": "a\nb"}', r"device='a\nb' is not possible"),

@@ -98,7 +98,7 @@ FINDINGS = [  # the machine, the subject, settings, the level, a part of the tex
     ({}, "session", RUN, "ok", "no backup"),
     ({}, "session", {"mirror_dir": "copies"}, "ok", "50 GB free"),
     ({}, "session", {"mirror_dir": "drive"}, "warning", "mounted in Colab only"),
-    ({}, "session", BESIDE, "error", "this is the run folder"),
+    ({}, "session", BESIDE, "error", "is the run folder; use"),
     ({}, "session", {"max_hours": 3.0}, "ok", "stops by itself after 3 hours"),
 ]
 

@@ -173,7 +173,7 @@ def test_a_damaged_file_is_found(run, onnx_file, tmp_path, where):
             "export --weight-path w.pt --int8 . --output a.safetensors",
             "not possible for --int8: use FILE.onnx",
         ),
-        ("export --weight-path w.pt --int8 nowhere", "int8='nowhere': name a folder of images"),
+        ("export --weight-path w.pt --int8 nowhere", "int8=nowhere: name a folder of images"),
         ("export --weight-path w.pt --int8=", "int8='': name a folder of images"),
         (
             "export --weight-path w.pt --format tflite",

@@ -164,7 +164,7 @@ def test_a_run_is_no_mirror_of_itself(run, tmp_path, mirror):
     "Copies into the run's own folder would be copied in turn; a link to the folder is the folder."
     (tmp_path / "link").symlink_to(run.parent)
     config = Config(mirror_dir=mirror.format(tmp_path), output_dir=f"{tmp_path}/runs/mine")
-    with pytest.raises(UserError, match="this is the run folder"):
+    with pytest.raises(UserError, match="is the run folder; use another"):
         site_of(config)
     disk, before = Disk(run, tmp_path / "link" / "mine"), contents(run)
     assert "own folder" in disk.mirror.flush(60)

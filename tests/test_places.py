@@ -125,7 +125,7 @@ def test_a_refused_drive_is_one_line_and_no_exception(monkeypatch, tmp_path, err
     assert said in found and "mount_drive()" in found
     assert "\n" not in found
     data = str(tmp_path / "drive/MyDrive/set.zip")  # a data set there has the same line
-    assert refusal(find_dataset, data, place) == f"dataset_dir={data!r}: {found}"
+    assert refusal(find_dataset, data, place) == f"dataset_dir={data}: {found}"
 
 
 def test_elsewhere_drive_is_not_asked_for(monkeypatch, tmp_path):
@@ -273,7 +273,7 @@ def test_a_bad_archive_is_one_line_and_leaves_nothing(here, tmp_path, content, s
     (tmp_path / "set.zip").write_bytes(content)
     line = refusal(unpack, tmp_path / "set.zip", here.local)
     assert said in line and "set.zip" in line
-    assert "by hand" in line or "contains no file" in line
+    assert "it yourself" in line or "contains no file" in line
     assert left(here.local) == []
 
 
@@ -297,7 +297,7 @@ def test_what_the_disk_refuses_is_not_the_archives_fault(here, tmp_path, monkeyp
     monkeypatch.setattr(zipfile.ZipFile, "extractall", refuse)
     line = refusal(unpack, archive, here.local)
     assert f"set.zip: cannot be unpacked to {here.local} ({os.strerror(errno.ENOSPC)})" in line
-    assert "make room, permit it" in line
+    assert "free space, permit it" in line
     assert left(here.local) == []
     here.local.rename(tmp_path / "aside")
     here.local.write_text("a file where the folder should be")
@@ -526,7 +526,7 @@ def test_an_address_that_does_not_give_it_is_one_line(
     with serving(content, plan) as server:
         line = refusal(download, set_at(server.url), here.local)
     assert line.startswith("Set: cannot be downloaded: ") and said in line
-    assert line.endswith("get it by hand from https://a.example/set and use --dataset-dir FOLDER")
+    assert line.endswith("it yourself from https://a.example/set and use --dataset-dir FOLDER")
     assert left(here.local) == []
 
 
@@ -560,7 +560,7 @@ def test_a_full_disk_is_not_the_networks_fault(here, repository, tmp_path, monke
     with serving(packed(repository, tmp_path), "well") as server:
         monkeypatch.setattr(Path, "write_bytes", full)
         line = refusal(download, set_at(server.url), here.local)
-    assert "Set: cannot be written (No space left on device); make room" in line
+    assert "Set: cannot be written (No space left on device); free space" in line
     assert left(here.local) == []
 
 
@@ -579,9 +579,7 @@ def test_one_name_is_one_split(here, repository, tmp_path, monkeypatch, capsys):
     assert "name in both lists, remove it from one: 1 (d)" in capsys.readouterr().err
     assert main(["data", "set", "--train-list", "set-author"]) == 2  # as after a failed download
     line = capsys.readouterr().err
-    assert (
-        "train_list='set-author': there is no such file in" in line and len(line.splitlines()) == 1
-    )
+    assert "train_list=set-author: there is no such file in" in line and len(line.splitlines()) == 1
     assert "set-authors-trainval, set-test, set-trainval; did you mean" in line
     (here.local / "Set" / "trainval.txt").write_text("a\n")
     (here.local / "Set" / "test.txt").write_text("b\n")

@@ -58,7 +58,7 @@ def test_a_value_out_of_range_is_one_line(name, value, line):
     "Its name, its value, what to write."
     with pytest.raises(UserError) as error:
         Config(**{name: value})
-    assert str(error.value) == f"{name}={value!r} is not possible: use {line}"
+    assert str(error.value) == f"{name}={value} is not possible: use {line}"
 
 
 def test_the_rate_is_warm_up_times_cosine():
@@ -339,7 +339,7 @@ def test_a_run_of_the_first_release_resumes_as_it_was(tmp_path):
     assert (again.optimizer, again.ema, again.loss) == ("adagrad", 0.0, "sls")
     longer = train(again.model_copy(update={"output_dir": str(run.folder)}))
     assert same(*(read_checkpoint(x.folder / "last.pt")["model"] for x in (longer, whole)))
-    with pytest.raises(UserError, match=r"optimizer 'adagrad' -> 'adamw'.*--resume .* takes them"):
+    with pytest.raises(UserError, match=r"optimizer adagrad -> adamw.*--resume .* takes them"):
         train(small(run.folder))
 
 

@@ -202,13 +202,13 @@ def test_every_door_reads_the_task_first(runs, tmp_path):
     assert configure({"task": "sentences"}).preset == ""
     assert configure({"resume": str(runs["ring"].folder)}).task == "ring"
     assert from_notebook({"task": "sentences", "words": 5, "epochs": None}).words == 5
-    with pytest.raises(UserError, match=r"preset='quick' is not known \(there are tiny\)"):
+    with pytest.raises(UserError, match=r"preset=quick is not known \(there are tiny\)"):
         configure({"task": "ring", "preset": "quick"})
     with pytest.raises(UserError, match="unknown setting 'words'"):
         from_notebook({"task": "ring", "words": 5})
     with pytest.raises(UserError, match="the run is of task ring; leave out --task"):
         configure({"task": "sentences", "resume": str(runs["ring"].folder)})
-    with pytest.raises(UserError, match=r"task='rung' is not known; did you mean 'ring'\?"):
+    with pytest.raises(UserError, match=r"task=rung is not known; did you mean 'ring'\?"):
         configure({"task": "rung"})
 
 
@@ -391,7 +391,7 @@ def test_a_network_of_ones_own_is_used_like_mshnet(tmp_path, monkeypatch, capsys
     pytest.importorskip("onnxruntime")
     assert main(["export", "--weight-path", str(out)]) == 0  # compared with it by onnxruntime
     monkeypatch.delitem(NETWORKS, "thin")
-    with pytest.raises(UserError, match=r"network='thin' is not known .*NETWORKS\['thin'\]"):
+    with pytest.raises(UserError, match=r"network=thin is not known .*NETWORKS\['thin'\]"):
         trained_model(out)
 
 

@@ -114,7 +114,7 @@ class EventsConfig(Settings, _NetworkFields, _RecordingFields):
         if not 0 < self.bin_ms <= self.window_ms:
             dt, window = self.dt or self.sensor.bin, f"{self.window_ms:g}ms"
             raise UserError(
-                f"dt={dt!r} is not possible: use a bin above 0 and at most time_window={window}"
+                f"dt={dt} is not possible: use a bin above 0 and at most time_window={window}"
             )
 
     @property

@@ -147,7 +147,7 @@ def _read_aedat(path: Path) -> Columns:
     "The events of an AEDAT file of version 2."
     data = path.read_bytes()
     if not data.startswith(b"#!AER-DAT2"):
-        raise ValueError("it does not begin with #!AER-DAT2; the guide converts versions 3 and 4")
+        raise ValueError("it has no #!AER-DAT2; the guide on events converts versions 3 and 4")
     start = len(re.match(rb"(#[^\n]*\n)*", data)[0])  # type: ignore[index]
     words = np.frombuffer(data[start : len(data) - (len(data) - start) % 8], ">u4").reshape(-1, 2)
     if (words[:, 0] >> 16).any():

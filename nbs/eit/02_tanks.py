@@ -557,7 +557,7 @@ def _is_heading(line: str) -> bool:
 #
 #    This is the measurement of the mirrored tank, and its map is as symmetric as any other. Only the true images show the mistake: the voltages fit them best if the tank is mirrored.
 #    </details>
-# 3. Each of the 208 voltages could have a mean and a deviation of its own. What would go wrong in training?
+# 3. Each of the 208 voltages could have its own mean and deviation. What would go wrong in training?
 #    <details><summary>Answer</summary>
 #
 #    Turning a tank moves each voltage to another pair, with another mean and deviation. So the normalised voltages of a turned tank would not be the turned normalised voltages, and the network would get inputs of another mean and size than those of its training.

@@ -140,7 +140,7 @@ class Recording:
 # %% [markdown]
 # ## Bins of fixed width
 #
-# A network computes in steps. The input of a step is the number of events of each pixel and polarity in a bin of time. The published code divides each recording into a fixed number of bins. A bin of a six-second gesture is then twenty times longer than a bin of a digit of 0.3 seconds. A spiking neuron forgets a fixed fraction *in a step*, so it would forget at a different speed in every recording. We fix the width of the bin instead: a recording that is twice as long has twice the bins. A batch needs one length. So we also fix a window: shorter recordings are padded with empty bins, longer ones are cut. Counts above 255 become 255.
+# A network computes in steps. The input of a step is the number of events of each pixel and polarity in a bin of time. The published code divides each recording into a fixed number of bins. A bin of a six-second gesture is then twenty times longer than a bin of a digit of 0.3 seconds. A spiking neuron forgets a fixed fraction *in a step*, so it would forget at a different speed in every recording. We fix the width of the bin instead: a recording that is twice as long has twice the bins. A batch needs one length. We also fix a window: shorter recordings are padded with empty bins, longer ones are cut. Counts above 255 become 255.
 
 # %%
 #| export
@@ -235,7 +235,7 @@ def _read_aedat(path: Path) -> Columns:
     "The events of an AEDAT file of version 2."
     data = path.read_bytes()
     if not data.startswith(b"#!AER-DAT2"):
-        raise ValueError("it does not begin with #!AER-DAT2; the guide converts versions 3 and 4")
+        raise ValueError("it has no #!AER-DAT2; the guide on events converts versions 3 and 4")
     start = len(re.match(rb"(#[^\n]*\n)*", data)[0])  # type: ignore[index]
     words = np.frombuffer(data[start : len(data) - (len(data) - start) % 8], ">u4").reshape(-1, 2)
     if (words[:, 0] >> 16).any():

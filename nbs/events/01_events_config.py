@@ -3,7 +3,7 @@
 #
 # > The settings of event cameras: the recordings, their bins, the network, and named recipes.
 #
-# A run of task `events` has the settings of every run and those of this page. Without a data set we simulate N-MNIST: an event camera that looks at digits. Times are texts with a unit, such as `10ms`. The published code has a `--dt` without a unit, and there it is no time: it divides each recording into `time_window / dt` bins, however long the recording is. So we reject a number without a unit.
+# A run of task `events` has the settings of every run and those of this page. Without a data set we simulate N-MNIST: an event camera that looks at digits. Times are texts with a unit, such as `10ms`. The published code has a `--dt` without a unit, and there it is not a time: it divides each recording into `time_window / dt` bins, however long the recording is. So we reject a number without a unit.
 
 # %%
 #| export
@@ -131,7 +131,7 @@ class EventsConfig(Settings, _NetworkFields, _RecordingFields):
         if not 0 < self.bin_ms <= self.window_ms:
             dt, window = self.dt or self.sensor.bin, f"{self.window_ms:g}ms"
             raise UserError(
-                f"dt={dt!r} is not possible: use a bin above 0 and at most time_window={window}"
+                f"dt={dt} is not possible: use a bin above 0 and at most time_window={window}"
             )
 
     @property

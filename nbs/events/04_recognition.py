@@ -398,7 +398,7 @@ def _write_answers(
 # %% [markdown]
 # ## Questions
 #
-# 1. A mirrored 6 is no digit, so digits are not mirrored in training. May recordings of DVS128 Gesture be mirrored?
+# 1. A mirrored 6 is not a digit, so digits are not mirrored in training. May recordings of DVS128 Gesture be mirrored?
 #    <details><summary>Answer</summary>
 #
 #    Only if their labels change with them: a mirrored right_hand_wave is a left_hand_wave, and clockwise becomes counter-clockwise.

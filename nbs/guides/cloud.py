@@ -46,15 +46,9 @@
 #
 # ## 3. Run all
 #
-# The notebook first detects targets in an image, then trains. Without a data set it trains on synthetic scenes. To try it in this way, first set the number of epochs: in three of the four notebooks the default is 200, also without data.
+# The notebook first detects targets in an image, then trains. Without a data set it trains on synthetic scenes: for 20 epochs in Colab and on a Kaggle TPU, for 9 on a Kaggle GPU (preset `quick`). If you have no GPU, set `preset = "quick"`.
 #
-# | machine, without data | in the settings cell | then it trains for |
-# |---|---|---|
-# | A100, L4, T4 or TPU in Colab; TPU on Kaggle | `epochs = 20` | 20 epochs (**without this line: 200**) |
-# | GPU on Kaggle | nothing | 9 epochs (preset `quick`) |
-# | no GPU | `preset = "quick"` | 9 epochs |
-#
-# For a real run on your data use 200 epochs, the default. We have not measured how long that takes on these machines: measure it with `!mshnet bench --dataset-dir NAME` in a cell. If you change the number of epochs, a new run starts, because the learning rate of every epoch depends on it.
+# For a real run on your data use 200 epochs, the default with a data set. We have not measured how long that takes on these machines: measure it with `!mshnet bench --dataset-dir NAME` in a cell. If you change the number of epochs, a new run starts, because the learning rate of every epoch depends on it.
 #
 # In Colab the cell below the settings asks for permission to use your Drive, because the notebook copies results there. If you refuse, training continues, and the results stay on the session's disk. With two T4s, each batch is split across two processes. The result should be the same as with one GPU and that batch size; we tested this with two processes on a CPU only.
 #
@@ -103,8 +97,8 @@
 # mshnet doctor
 # mshnet predict /content/drive/MyDrive/images      # Colab: a folder of images, no masks needed
 # mshnet data /content/drive/MyDrive/NUAA-SIRST.zip    # Colab
-# mshnet train /content/drive/MyDrive/NUAA-SIRST.zip --mirror-dir drive --epochs 50    # Colab
-# mshnet train nuaa-sirst --epochs 50    # Kaggle: the name of the attached data set
+# mshnet train /content/drive/MyDrive/NUAA-SIRST.zip --mirror-dir drive    # Colab
+# mshnet train nuaa-sirst    # Kaggle: the name of the attached data set
 # mshnet test --weight-path /kaggle/working/runs/NAME    # Kaggle: the folder that training printed
 # ```
 #

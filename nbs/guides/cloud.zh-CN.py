@@ -46,15 +46,9 @@
 #
 # ## 3. 全部运行
 #
-# notebook 先在一幅图像中检测目标，然后训练。没有数据集时用合成场景训练。要这样试用，请先设定 epoch 数：四个 notebook 中有三个即使没有数据也默认训练 200 个 epoch。
+# notebook 先在一幅图像中检测目标，然后训练。没有数据集时用合成场景训练：在 Colab 和 Kaggle 的 TPU 上 20 个 epoch，在 Kaggle 的 GPU 上 9 个（预设 `quick`）。没有 GPU 时请设 `preset = "quick"`。
 #
-# | 机器，没有数据 | 在设置单元格中 | 训练的长度 |
-# |---|---|---|
-# | Colab 的 A100、L4、T4 或 TPU；Kaggle 的 TPU | `epochs = 20` | 20 个 epoch（**不写这一行则为 200 个**） |
-# | Kaggle 的 GPU | 什么都不写 | 9 个 epoch（预设 `quick`） |
-# | 没有 GPU | `preset = "quick"` | 9 个 epoch |
-#
-# 用自己的数据正式训练时用 200 个 epoch，即默认值。在这些机器上需要多久，我们没有测过：在单元格中执行 `!mshnet bench --dataset-dir NAME` 即可测出。如果改变 epoch 数，就会开始一次新的训练，因为每个 epoch 的学习率都取决于它。
+# 用自己的数据正式训练时用 200 个 epoch，即有数据集时的默认值。在这些机器上需要多久，我们没有测过：在单元格中执行 `!mshnet bench --dataset-dir NAME` 即可测出。如果改变 epoch 数，就会开始一次新的训练，因为每个 epoch 的学习率都取决于它。
 #
 # 在 Colab 中，设置下面的单元格请求访问你的 Drive，因为 notebook 要把结果复制到那里。如果拒绝，训练照常进行，结果留在会话的磁盘上。有两块 T4 时，每个批次分给两个进程。结果应与一块 GPU 用同样的批大小相同；我们只在 CPU 上用两个进程测试过。
 #
@@ -103,8 +97,8 @@
 # mshnet doctor
 # mshnet predict /content/drive/MyDrive/images    # Colab：图像文件夹，不需要掩膜
 # mshnet data /content/drive/MyDrive/NUAA-SIRST.zip    # Colab
-# mshnet train /content/drive/MyDrive/NUAA-SIRST.zip --mirror-dir drive --epochs 50    # Colab
-# mshnet train nuaa-sirst --epochs 50    # Kaggle：所附数据集的名称
+# mshnet train /content/drive/MyDrive/NUAA-SIRST.zip --mirror-dir drive    # Colab
+# mshnet train nuaa-sirst    # Kaggle：所附数据集的名称
 # mshnet test --weight-path /kaggle/working/runs/NAME    # Kaggle：训练打印的文件夹
 # ```
 #

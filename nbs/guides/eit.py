@@ -73,9 +73,9 @@ for row, name, images, truth in zip(axes, [1, 5], samples, batch.image, strict=T
 # | `the 208 voltages are in another order` | reciprocity is violated: swapping drive and sense pairs must not change a voltage | sort the voltages as the message says |
 # | `the electrodes are counted in another order` | the voltages fit the images only if the tank is turned or mirrored | turn the images or reorder the voltages as the message says |
 # | `the sign of the voltages is reversed` | `ys` is plain water minus the measurement | change the sign of `ys` |
-# | `xs is up to ...` | `xs` has labels 0, 1, 2, another scale, or NaN | save the change of the conductivity: -1, 0, 1 |
+# | `xs is up to ...` | `xs` has labels 0, 1, 2, a different scale, or NaN | save the change of the conductivity: -1, 0, 1 |
 # | `fit the images in no orientation` | `xs` belongs to other voltages | find the images that were measured |
-# | `... times as large as in most rows` | a row in another unit, or a wrong value; one factor for all rows would make the other images empty | correct the row, or save it in a file of its own |
+# | `... times as large as in most rows` | a row in a different unit, or a wrong value; one factor for all rows would make the other images empty | correct the row, or save it in a separate file |
 # | `the voltages are ... times what mean.pth and std.pth promise` | `mean.pth` and `std.pth` of other data, or voltages in a different unit | copy the files of this set, or convert the voltages |
 # | `data=... needs dataset_dir` | real tanks need their files | pass `--dataset-dir DIR` |
 # | `refused, it would run code when loaded` | a file with a pickle | save arrays of numbers only |

@@ -61,13 +61,13 @@ for i, step in enumerate((1, 7, 12)):
 # |---|---|---|
 # | `... is outside of the sensor, which has ... pixels; ...` | a damaged file, or a wrong `--dataset` | pass the right `--dataset`; leave out damaged files |
 # | `...: times fall, from ... to ... microseconds at event ...; ...` | files that were joined or sorted by pixel | sort the events by time, or leave the file out |
-# | `...: not a readable recording (... events at times from ... to ..., which cannot be ...` | times in another unit | save whole microseconds in an npz file |
+# | `...: not a readable recording (... events at times from ... to ..., which cannot be ...` | times in a different unit | save whole microseconds in an npz file |
 # | `...: the polarities are ...; use 1 for brighter, ...` | polarities such as 1 and 2 | save 1 and 0 |
 # | `...: holds no event; leave it out` | an empty recording | remove it |
-# | `...: holds no recordings of ... in train/<class> and test/<class>...` | a folder of another data set, or another layout | pass its `--dataset`, or arrange the files in this way |
+# | `...: holds no recordings of ... in train/<class> and test/<class>...` | a folder of a different data set, or a different layout | pass its `--dataset`, or arrange the files in this way |
 # | `dt=... is not possible: use ...` | a time without a unit, as in the published scripts | `--dt 10ms` |
 # | `dt=... is not possible: use a bin above 0 and at most time_window=...` | a bin longer than the window | a shorter `--dt`, or a longer `--time-window` |
-# | `dataset=...: these weights were trained on another data set or with another network; ...` | weights of another data set | leave out `--dataset`, or use weights of this data set |
+# | `dataset=...: these weights were trained on another data set or with another network; ...` | weights of a different data set | leave out `--dataset`, or use weights of this data set |
 # | `dataset=... needs dataset_dir` | only N-MNIST is simulated | pass `--dataset-dir DIR` |
 # | `pool=...: the last layer has ... pixels; ...` | the grid does not fit the sensor | 4 for sensors of 128x128 pixels; 2, 4 or 8 for N-MNIST |
 # | `...: not a readable recording (...)` | a damaged file or another format | download it again, or leave it out |

@@ -167,7 +167,7 @@ find_targets()
 # The notebook [local](../run/local.ipynb) runs unchanged from top to bottom. Without a browser, use papermill:
 #
 # ```bash
-# papermill nbs/run/local.ipynb out.ipynb -p dataset_dir data/NUAA-SIRST -p epochs 50 -p output_dir runs/mine
+# papermill nbs/run/local.ipynb out.ipynb -p dataset_dir data/NUAA-SIRST -p output_dir runs/mine
 # ```
 #
 # The same in Python. With tiny images and two epochs it takes seconds and finds nothing yet, so an IoU of 0.00 is expected. The second call finds the finished run and only reports it:

@@ -167,7 +167,7 @@ find_targets()
 # notebook [local](../run/local.ipynb) 不必修改即可从头运行到尾。没有浏览器时用 papermill：
 #
 # ```bash
-# papermill nbs/run/local.ipynb out.ipynb -p dataset_dir data/NUAA-SIRST -p epochs 50 -p output_dir runs/mine
+# papermill nbs/run/local.ipynb out.ipynb -p dataset_dir data/NUAA-SIRST -p output_dir runs/mine
 # ```
 #
 # 在 Python 中也一样。图像很小，只有两个 epoch，所以只需几秒，也还什么都检测不到：IoU 为 0.00 是正常的。第二次调用发现训练已完成，只作报告：

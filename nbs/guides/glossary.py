@@ -64,6 +64,7 @@
 # | word | meaning here |
 # |---|---|
 # | evaluate | to compute metrics on a split; each resulting number is a *score* |
+# | tally | the object that counts batch by batch and then returns the scores (an accumulator) |
 # | protocol | all that a score depends on: data, size, resize, threshold, matching rule, mirrored predictions, selected epoch |
 # | IoU, nIoU | intersection over union of all pixels of a split; the mean over images |
 # | Pd | probability of detection: found targets / targets |

@@ -60,15 +60,15 @@ plt.show()
 #
 # | message | cause | what to do |
 # |---|---|---|
-# | `frames, and its ... glosses need ...` | the network predicts once for four frames, and a label needs one prediction for each gloss | the video is cut too short, or the label belongs to another video |
+# | `frames, and its ... glosses need ...` | the network predicts once for four frames, and a label needs one prediction for each gloss | the video is cut too short, or the label belongs to a different video |
 # | `no video (...)` | a label without a readable file, or without rows in the table of hand tracks | complete the data, or correct the name |
-# | `startframe and endframe of its glosses are not within its ... frames` | times in seconds, or of another video | write frames, counted from the first one of the video |
+# | `startframe and endframe of its glosses are not within its ... frames` | times in seconds, or of a different video | write frames, counted from the first one of the video |
 # | `..., row ...: ...; look for a stray quotation mark` | a quotation mark that is not closed swallows the rows after it | remove it, or double it within quotes |
 # | `an empty gloss` | a label of slashes or notes only | repair the label |
 # | `... of ... cannot be used: ...; repair them, or use --on-bad-image skip` | the line names the first such clip and its reason, from the rows above | repair the data; with `skip` these clips are counted and left out |
 # | `... holds ..., network=... does not: use ...` | hand tracks and videos need different networks | pass the flag that the line names |
 # | `glosses are separated by ...` | labels with spaces, commas or a full-width slash | put `/` between the glosses |
-# | `... (it is not UTF-8; save a text of another encoding, such as GBK, as UTF-8)` | a table that was saved in another encoding | save it as UTF-8 |
+# | `... (it is not UTF-8; save a text of another encoding, such as GBK, as UTF-8)` | a table that was saved in a different encoding | save it as UTF-8 |
 # | `the vocabulary of another set` | weights and data have no gloss in common | use weights of this data set |
 # | `crop=...: frames have a side of ...; use less` | `--crop` is larger than `--frame-size` | a smaller `--crop` |
 #

@@ -50,8 +50,8 @@ status
 # | `...: damaged, or not an archive ...; copy or download it again` | often a web page saved as `.zip`, or an incomplete upload |
 # | `...: cannot be downloaded ...` | no network, or the address has changed. On Kaggle switch Internet on; elsewhere download the data manually ([data sets](datasets.ipynb)) |
 # | `...: cannot be downloaded: ... files are missing or have other pixels (...)` | the archive at that address has changed or is damaged: the line names the first files. Download the data manually |
-# | `..._list=...: there is no such file in ..., and none of the lists that come with mshnet has this name: ...` | pass one of the names in the line, or the path of a file in the data set |
-# | `...: cannot be unpacked to ... (...); make room, permit it, or mount the disk again` | the disk is full or read-only |
+# | `..._list=...: there is no such file in ..., and no list of the library has this name: ...` | pass one of the names in the line, or the path of a file in the data set |
+# | `...: cannot be unpacked to ... (...); free space, permit it, or mount the disk again` | the disk is full or read-only |
 #
 # ## The data are wrong
 #
@@ -123,10 +123,10 @@ status
 # |---|---|
 # | `weight_path is empty: name the weights to export, such as runs/NAME/best.pt, or pretrained` | `mshnet export --weight-path runs/NAME` |
 # | `...: there is no such file` | is it the right folder? In PowerShell a pattern such as `runs/NUAA-SIRST-*` is not expanded: write the full name. Each run has its own folder, and `best.pt` appears after the first evaluated epoch |
-# | `...: weights of another model: ...` | the weights of another network, or of another version; the line names the first differences |
+# | `...: weights of another model: ...` | the weights of a different network, or of a different version; the line names the first differences |
 # | `...: not a torch file of weights, or a damaged one` | often an incomplete download, or a web page |
 # | `...; it comes with mshnet: install it again (...), or name other weights` | the file of the pretrained weights is missing or damaged: run the command that installed mshnet again, with `--force-reinstall --no-deps` |
-# | `...: refused, it would run code when loaded` | the file contains more than weights. Do not load it in another way unless you trust its author |
+# | `...: refused, it would run code when loaded` | the file contains more than weights. Do not load it in any other way unless you trust its author |
 #
 # ## Predicting, comparing, exporting
 #
@@ -138,7 +138,7 @@ status
 # | `explore` shows a still figure | widgets need a running notebook and `pip install ipywidgets`; then restart the kernel |
 # | status 1, and files are counted as skipped | these files could not be read: `skipped.csv` lists each with its reason; the others are done |
 # | `these scores cannot be compared: ...` | the test sets or the definitions of the scores differ; the line names the difference. Evaluate both in the same way |
-# | `task ... has no option ...; leave it out` | an option of the task `detect`, such as `--tile`, was used with weights of another task |
+# | `task ... has no option ...; leave it out` | an option of the task `detect`, such as `--tile`, was used with weights of a different task |
 #
 # ## Tomography, event cameras, sign language
 #

@@ -50,8 +50,8 @@ status
 # | `...: damaged, or not an archive ...; copy or download it again` | 往往是把网页存成了 `.zip`，或上传不完整 |
 # | `...: cannot be downloaded ...` | 没有网络，或网址已改变。在 Kaggle 上打开 Internet；在别处手动下载数据（[数据集](datasets.zh-CN.ipynb)） |
 # | `...: cannot be downloaded: ... files are missing or have other pixels (...)` | 该网址的压缩包已改变或损坏：提示列出前几个文件。请手动下载数据 |
-# | `..._list=...: there is no such file in ..., and none of the lists that come with mshnet has this name: ...` | 写出提示中的一个名称，或数据集中一个文件的路径 |
-# | `...: cannot be unpacked to ... (...); make room, permit it, or mount the disk again` | 磁盘已满或只读 |
+# | `..._list=...: there is no such file in ..., and no list of the library has this name: ...` | 写出提示中的一个名称，或数据集中一个文件的路径 |
+# | `...: cannot be unpacked to ... (...); free space, permit it, or mount the disk again` | 磁盘已满或只读 |
 #
 # ## 数据有误
 #

@@ -3,7 +3,7 @@
 #
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/{{repo}}/blob/{{branch}}/nbs/run/{{name}}.ipynb) [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/{{name}}.ipynb)
 #
-# This notebook trains and evaluates [MSHNet](https://arxiv.org/abs/2403.19366) for infrared small target detection, on {{place}}. Without a data set it uses synthetic infrared scenes, so you can run it from top to bottom as it is. With a preset other than `quick`, set `epochs = 20` for such a trial.
+# This notebook trains and evaluates [MSHNet](https://arxiv.org/abs/2403.19366) for infrared small target detection, on {{place}}. Without a data set it trains on synthetic infrared scenes, for at most 20 epochs, so you can run it from top to bottom as it is.
 #
 # ## 1. Install / 安装
 #
@@ -27,7 +27,7 @@ find_targets("", device="cpu")
 # %% [markdown]
 # ## 3. Settings / 设置
 #
-# Edit the settings here, or pass them to papermill: `papermill {{name}}.ipynb out.ipynb -p epochs 50`. `None` and `""` mean not set: the preset decides, or the run that `resume` names. Without a data set and a preset, the preset is `quick`.
+# Edit the settings here, or pass them to papermill: `papermill {{name}}.ipynb out.ipynb -p epochs 20`. `None` and `""` mean not set: the preset decides, or the run that `resume` names. Without a data set and a preset, the preset is `quick`.
 #
 # The cell has the settings that are changed most often; `mshnet train --help-all` lists all. You can add others here, or pass them to papermill. Papermill then prints `Passed unknown parameter`, because it reads this cell only, but the setting works. An unknown name is an error in the next cell. Where a message names a flag, such as `--batch-size 3`, set `batch_size = 3` here.
 
@@ -43,7 +43,7 @@ base_size = None  # side to which images are resized for evaluation
 crop_size = None  # side of the training crops
 lr = None  # learning rate
 schedule = None  # of the learning rate: cosine or constant
-warm_epoch = None  # preset paper: last epoch that trains the full-size head alone
+warm_epoch = None  # preset paper: last epoch that trains only the full-size head
 seed = None  # of weights, order and random changes
 choose = None  # which epoch is selected: last, val or test
 precision = None  # auto, bf16, fp16 or fp32
@@ -51,7 +51,7 @@ device = "auto"  # auto, cpu, cuda, cuda:1, mps, xla
 num_devices = None  # GPUs or TPU chips that share a batch; None: one GPU, or all TPU chips
 weight_path = ""  # weights to begin with
 resume = ""  # folder of an interrupted run, or its checkpoint
-output_dir = ""  # folder of the run, or "" for one named after the recipe
+output_dir = ""  # run folder, or "" for one named after the recipe
 mirror_dir = ""  # folder for a backup of the run; "drive": Google Drive, in Colab
 max_hours = None  # hours after which it saves and stops; None: by the session
 
@@ -60,6 +60,8 @@ max_hours = None  # hours after which it saves and stops; None: by the session
 from mshnet.core import from_notebook
 from mshnet.places import ask_for_drive
 
+if preset not in ("", "quick") and not (dataset_dir or resume or epochs):
+    epochs = 20  # a trial on synthetic scenes
 config = from_notebook(globals())
 ask_for_drive(config)  # in Colab, if the data or the backup are there
 print(config)

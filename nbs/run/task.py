@@ -15,7 +15,7 @@
 # %% [markdown]
 # ## 2. Settings / 设置
 #
-# Edit the settings here, or pass them to papermill: `papermill {{name}}.ipynb out.ipynb -p epochs 50`. `None` and `""` mean not set.
+# Edit the settings here, or pass them to papermill: `papermill {{name}}.ipynb out.ipynb -p epochs 20`. `None` and `""` mean not set.
 #
 # `mshnet train --task {{task}} --help-all` lists all settings of the task. You can add each of them here, or pass it to papermill. Papermill then prints `Passed unknown parameter`, because it reads this cell only, but the setting works. An unknown name is an error in the next cell. In Colab set `mirror_dir = "drive"`: the run is backed up to your Drive, and resumes from there on a new machine.
 
@@ -29,7 +29,7 @@ lr = None  # learning rate
 choose = None  # which epoch is selected: last, val or test
 device = "auto"  # auto, cpu, cuda, cuda:1, mps, xla
 num_devices = None  # chips or GPUs that share a batch; None: all chips of a TPU, one GPU
-output_dir = ""  # folder of the run, or "" for one named after the recipe
+output_dir = ""  # run folder, or "" for one named after the recipe
 mirror_dir = ""  # folder for a backup of the run; "drive": Google Drive, in Colab
 max_hours = None  # hours after which it saves and stops; None: by the session
 

@@ -190,7 +190,7 @@ def draw_sentences(run: Path, config: SignsConfig) -> None:
 # 1. Why do we not simply take the most probable step of each gloss?
 #    <details><summary>Answer</summary>
 #
-#    The steps might be in another order than the glosses. And a gloss that occurs twice would be placed twice at the same step.
+#    The steps might be in a different order than the glosses. And a gloss that occurs twice would be placed twice at the same step.
 #    </details>
 # 2. A clip has 1,000 frames, and `max_frames` is 300. How many frames does a step of the figure cover?
 #    <details><summary>Answer</summary>

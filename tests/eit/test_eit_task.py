@@ -55,7 +55,7 @@ def test_a_regression_and_a_u_net_are_of_before(run):
     record = run.config.model_dump() | {"method": "diffusion", "network": "dit"}
     assert settings_from(record) == run.config
     for name, value in (("network", "unet"), ("method", "regression")):
-        with pytest.raises(UserError, match=f"{name}='{value}' is not possible: {name} is retired"):
+        with pytest.raises(UserError, match=f"{name}={value} is not possible: {name} is retired"):
             settings_from(record | {name: value})
 
 
@@ -78,8 +78,8 @@ def test_flags_of_the_old_guide_have_a_meaning(capsys):
     assert (config.batch_size, config.sampling_steps, config.seed) == (64, 10, 3)
     assert config.output_dir == "x"
     answers = {"--ckpt-every 5": "after every epoch", "--mode 5": "mshnet test"}
-    answers |= {"--sampling-steps 2000": "sampling_steps='2000' is not possible: use a"}
-    answers |= {"--method regression": "method is retired: pictures are drawn by diffusion"}
+    answers |= {"--sampling-steps 2000": "sampling_steps=2000 is not possible: use a"}
+    answers |= {"--method regression": "method is retired: images are sampled by diffusion"}
     answers |= {"--preset baseline": "preset=baseline is retired: use --preset small"}
     answers |= {"--size 32 --patch 5": "must be a multiple of 4"}
     for flags, answer in answers.items():

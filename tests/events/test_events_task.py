@@ -145,7 +145,7 @@ def test_presets_are_possible(preset):
 @pytest.mark.parametrize(
     ("flags", "line"),
     [
-        (["--dt", "10"], "dt='10' is not possible: use a time with its unit, such as 10ms"),
+        (["--dt", "10"], "dt=10 is not possible: use a time with its unit, such as 10ms"),
         (["--dt", "1s"], "use a bin above 0 and at most time_window=300ms"),
         (["--dataset", "dvsgesture"], "dataset=dvsgesture needs dataset_dir"),
         (["--pool", "3"], "pool=3"),

@@ -168,7 +168,7 @@ def test_formats_that_are_converted_first(tmp_path):
         ("a.bin", b"123456", "6 bytes, not a multiple of 5: it is cut off"),
         ("a.bin", bytes([34, 0, 0, 0, 0]), r"event 0 \(x=34, y=0\) is outside of the sensor"),
         ("a.bin", bytes([0, 0, 0, 0, 9, 0, 0, 0, 0, 3]), "times fall, from 9 to 3 microseconds"),
-        ("a.aedat", b"#!AER-DAT3.1", "#!AER-DAT2; the guide converts versions 3 and 4"),
+        ("a.aedat", b"#!AER-DAT3.1", "#!AER-DAT2; the guide on events converts versions 3 and 4"),
         ("a.aedat", b"#!AER-DAT2.0\r\n\5@\0\0\0\0\0\1", "another camera than DVS128"),
         ("a.npz", b"no zip file", r"not a readable recording \(no array of numbers\)"),
         ("a.npy", b"no array", r"not a readable recording \(no array of numbers\)"),

@@ -173,7 +173,7 @@ def test_settings_of_before(tmp_path):
     file = tmp_path / "gpu_config.json"
     with pytest.raises(UserError, match="preset=gpu16 is retired: use --preset paper --micro-b"):
         configure({"task": "signs", "preset": "gpu16"})
-    with pytest.raises(UserError, match=r"backbone_weights='r34.pth' .* use --weight-path FILE"):
+    with pytest.raises(UserError, match=r"backbone_weights=r34.pth .* use --weight-path FILE"):
         configure({"task": "signs", "backbone_weights": "r34.pth"})
     record = SignsConfig(preset="paper").model_dump() | {"flip": False, "preset": "gpu8"}
     assert settings_from(record).hidden == 1024  # a run of today is read as it was

@@ -69,7 +69,7 @@ def test_early_stopping(tmp_path):
     assert len(train(config).history) == 3 and found.scores
     rare = config.model_copy(update={"eval_every": 3, "output_dir": str(tmp_path / "rare")})
     assert len(train(rare).history) == 6  # not before the next scoring
-    with pytest.raises(UserError, match="patience=2 needs a validation part"):
+    with pytest.raises(UserError, match="patience=2 needs a validation split"):
         train(tiny(patience=2, output_dir=str(tmp_path / "other")))
 
 
