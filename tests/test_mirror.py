@@ -167,7 +167,7 @@ def test_a_run_is_no_mirror_of_itself(run, tmp_path, mirror):
     with pytest.raises(UserError, match="is the run folder; use another"):
         site_of(config)
     disk, before = Disk(run, tmp_path / "link" / "mine"), contents(run)
-    assert "own folder" in disk.mirror.flush(60)
+    assert "is the run folder" in disk.mirror.flush(60)
     assert contents(run) == before and not (run / ".mirror").exists()
 
 
