@@ -14,6 +14,7 @@
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
+from scipy.ndimage import white_tophat
 from skimage.measure import label, regionprops
 from torch import nn
 from torch.nn import functional as F
@@ -189,6 +190,10 @@ def objects(mask):
     return regionprops(label(mask, connectivity=2))
 
 
+def iou_of(found, truth):
+    return (found & truth).sum() / (found | truth).sum()
+
+
 def match(found, truth):
     "Matched targets, targets, and false pixels of one image."
     free, targets = objects(found), objects(truth)
@@ -208,7 +213,7 @@ with torch.no_grad():
 truth = test_masks > 0
 counts = [match(f[0].numpy(), t[0].numpy()) for f, t in zip(found, truth, strict=True)]
 matched, targets, false = map(sum, zip(*counts, strict=True))
-iou = (found & truth).sum() / (found | truth).sum()
+iou = iou_of(found, truth)
 print(f"IoU {iou:.2f}  Pd {matched / targets:.2f}  Fa {1e6 * false / truth.numel():.0f}")
 
 # %%
@@ -218,10 +223,29 @@ for axis, image, f, t in zip(axes, test_images, found, truth, strict=False):
     axis.contour(t[0], [0.5], colors="tab:green", linewidths=1)
     axis.contour(f[0].float(), [0.5], colors="tab:red", linewidths=1)
     axis.axis("off")
-axes[0].set_title("green: ground truth, red: detected", loc="left")
+axes[0].set_title("green: ground truth, red: detected; third image: streaks cross", loc="left")
 assert matched / targets > 0.7
 
+
 # %% [markdown]
+# Was a network needed? A top-hat filter keeps what is brighter than its surroundings and narrower than a window, here of 11 pixels. Its threshold is the one with the highest IoU on the training images:
+
+# %%
+def top_hat(images):
+    return white_tophat(images[:, :1].numpy(), (1, 1, 11, 11))
+
+
+bright, target = top_hat(images), masks.numpy() > 0
+threshold = max(np.linspace(0.2, 1.4, 61), key=lambda level: iou_of(bright > level, target))
+filtered = top_hat(test_images) > threshold
+counts = [match(f[0], t[0].numpy()) for f, t in zip(filtered, truth, strict=True)]
+matched, targets, false = map(sum, zip(*counts, strict=True))
+iou = iou_of(filtered, truth.numpy())
+print(f"IoU {iou:.2f}  Pd {matched / targets:.2f}  Fa {1e6 * false / truth.numel():.0f}")
+
+# %% [markdown]
+# The filter finds the targets, but also the streaks, which are as narrow: it has many times more false pixels.
+#
 # ## What the library replaces, and why
 #
 # | lines here | page | because |
