@@ -88,9 +88,7 @@
 # | [tpu_setup](run/tpu_setup.ipynb) [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/{{repo}}/blob/{{branch}}/nbs/run/tpu_setup.ipynb) | Colab TPU |
 # | [kaggle_gpu](run/kaggle_gpu.ipynb) [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/kaggle_gpu.ipynb) | Kaggle, one or two GPUs |
 # | [kaggle_tpu](run/kaggle_tpu.ipynb) [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/kaggle_tpu.ipynb) | Kaggle TPU |
-# | [local](run/local.ipynb) | your own machine, in Jupyter |
-#
-# To run a notebook without a browser, use papermill in a clone (after `pip install -e '.[notebook]'`): `papermill nbs/run/local.ipynb out.ipynb -p dataset_dir data/NUAA-SIRST -p epochs 50`.
+# | [local](run/local.ipynb) | your own machine, in Jupyter or [by papermill](guides/first_run.ipynb#In-a-notebook) |
 #
 # ## Results
 #

@@ -88,9 +88,9 @@
 # | [tpu_setup](run/tpu_setup.ipynb) [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/{{repo}}/blob/{{branch}}/nbs/run/tpu_setup.ipynb) | Colab TPU |
 # | [kaggle_gpu](run/kaggle_gpu.ipynb) [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/kaggle_gpu.ipynb) | Kaggle，一块或两块 GPU |
 # | [kaggle_tpu](run/kaggle_tpu.ipynb) [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/kaggle_tpu.ipynb) | Kaggle TPU |
-# | [local](run/local.ipynb) | 自己的机器，在 Jupyter 中 |
+# | [local](run/local.ipynb) | 自己的机器，在 Jupyter 中，或[用 papermill](guides/first_run.zh-CN.ipynb#在-notebook-中) |
 #
-# 不用浏览器时，可在克隆的仓库中用 papermill 运行 notebook（先执行 `pip install -e '.[notebook]'`）：`papermill nbs/run/local.ipynb out.ipynb -p dataset_dir data/NUAA-SIRST -p epochs 50`。notebook 的标题是中英双语，正文是英文。
+# notebook 的标题是中英双语，正文是英文。
 #
 # ## 结果
 #

@@ -164,7 +164,7 @@ find_targets()
 # jupyter lab nbs/run/local.ipynb
 # ```
 #
-# The notebook [local](../run/local.ipynb) runs unchanged from top to bottom. Without a browser, use papermill:
+# The notebook [local](../run/local.ipynb) runs unchanged from top to bottom. Without a browser, use papermill (`pip install -e '.[notebook]'`):
 #
 # ```bash
 # papermill nbs/run/local.ipynb out.ipynb -p dataset_dir data/NUAA-SIRST -p output_dir runs/mine

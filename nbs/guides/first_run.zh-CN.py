@@ -164,7 +164,7 @@ find_targets()
 # jupyter lab nbs/run/local.ipynb
 # ```
 #
-# notebook [local](../run/local.ipynb) 不必修改即可从头运行到尾。没有浏览器时用 papermill：
+# notebook [local](../run/local.ipynb) 不必修改即可从头运行到尾。没有浏览器时用 papermill（`pip install -e '.[notebook]'`）：
 #
 # ```bash
 # papermill nbs/run/local.ipynb out.ipynb -p dataset_dir data/NUAA-SIRST -p output_dir runs/mine
