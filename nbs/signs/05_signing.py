@@ -451,17 +451,8 @@ print(f"loss of a batch {loss:.1f}", evaluation.scores, alignment, sep="\n")
 # ## Questions
 #
 # 1. `JOHN BUY BOOK` gets the end of `WHO BUY CAR`. What is different if we cut after BUY instead of before it?
-#    <details><summary>Answer</summary>
-#
-#    The sentence is `JOHN BUY CAR` both times. With a cut after BUY the sign BUY is that of the first clip, with a cut before it that of the second.
-#    </details>
+#    <details><summary>Answer</summary>The sentence is <code>JOHN BUY CAR</code> both times. With a cut after BUY the sign BUY is that of the first clip, with a cut before it that of the second.</details>
 # 2. Batches are padded to one of a few lengths. What would be worse with a single length, and what with a new length for each batch?
-#    <details><summary>Answer</summary>
-#
-#    With a single length all clips are padded to the longest, and more frames are computed in vain. With a new length for each batch there is less padding, but the compiler makes a program for each of the many lengths.
-#    </details>
+#    <details><summary>Answer</summary>With a single length all clips are padded to the longest, and more frames are computed in vain. With a new length for each batch there is less padding, but the compiler makes a program for each of the many lengths.</details>
 # 3. You add 20 sentences of the training list to a test list. How do the WER, `known_wer` and `new_wer` of a network change that has memorised its training sentences?
-#    <details><summary>Answer</summary>
-#
-#    The WER falls, although the network is the same. `known_wer` stays low, and `new_wer` does not change. So compare networks by `new_wer`.
-#    </details>
+#    <details><summary>Answer</summary>The WER falls, although the network is the same. <code>known_wer</code> stays low, and <code>new_wer</code> does not change. So compare networks by <code>new_wer</code>.</details>

@@ -188,17 +188,8 @@ def draw_sentences(run: Path, config: SignsConfig) -> None:
 # ## Questions
 #
 # 1. Why do we not simply take the most probable step of each gloss?
-#    <details><summary>Answer</summary>
-#
-#    The steps might be in a different order than the glosses. And a gloss that occurs twice would be placed twice at the same step.
-#    </details>
+#    <details><summary>Answer</summary>The steps might be in a different order than the glosses. And a gloss that occurs twice would be placed twice at the same step.</details>
 # 2. A clip has 1,000 frames, and `max_frames` is 300. How many frames does a step of the figure cover?
-#    <details><summary>Answer</summary>
-#
-#    300 frames are read, evenly spaced, so each stands for 999 / 299 = 3.3 frames. A step of four of them covers 13.4 frames.
-#    </details>
+#    <details><summary>Answer</summary>300 frames are read, evenly spaced, so each stands for 999 / 299 = 3.3 frames. A step of four of them covers 13.4 frames.</details>
 # 3. The blank has a probability near 1 between two glosses. Do the hands rest there?
-#    <details><summary>Answer</summary>
-#
-#    Not necessarily. The blank stands for "nothing new". CTC needs a gloss in one step only, and the blank may fill the rest of the sign.
-#    </details>
+#    <details><summary>Answer</summary>Not necessarily. The blank stands for "nothing new". CTC needs a gloss in one step only, and the blank may fill the rest of the sign.</details>
