@@ -1,9 +1,19 @@
 # %% [markdown]
 # # Settings of sign language
 #
-# > The settings of sign language: the clips, the network, its decoder, and named recipes.
+# > Hand tracks or videos, which network, which decoder: what you can choose, and three recipes.
 #
-# A run of task `signs` has the settings of every run and those of this page. The contents of a folder decide how it is read: a table of hand tracks, or videos with a table of glosses. Without a folder we simulate signing. (This page needs no torch, so `mshnet train --task signs --help` answers at once.) The defaults are the recipe for hand tracks. The preset `paper` is the published recipe for videos, TFNet with a hidden size of 1024.
+# A run of task `signs` has the settings of every run and those of this page. The contents of a folder decide how it is read: a table of hand tracks, or videos with a table of glosses. The defaults are the recipe for hand tracks. Without a folder we simulate videos of signing, with the preset `quick`. The preset `paper` is the published recipe for videos: TFNet with a hidden size of 1024, for a GPU.
+#
+# Below are a run without a folder, one with a folder, and the published recipe. The last line names a setting that has no effect, because hand tracks have no pixels to crop:
+
+# %%
+from mshnet.core import configure
+
+for given in ({}, {"dataset_dir": "boston104"}, {"preset": "paper"}):
+    c = configure({"task": "signs", **given})
+    print(f"{given or 'nothing'}: {c.network}, LSTM of {c.hidden}, {c.epochs} epochs")
+print(*configure({"task": "signs", "preset": "tracks"}).unused({"crop": 64}))
 
 # %%
 #| export
@@ -39,16 +49,19 @@ class _SignFields(BaseModel):
     dropout: float = Field(default=0.3, ge=0, lt=1, description="dropout of the tracks network")
     scale: float = Field(default=4.0, gt=0, le=1000, description="factor of the logits")
     distil: Literal["detached", "published", "none"] = Field(
-        default="none", description="the BiLSTM teaches the convolution; published: both change"
+        default="none",
+        description="the BiLSTM teaches the convolutions; published: and learns from them",
     )
     distil_weight: float = Field(default=25.0, ge=0, le=1000, description="weight of distillation")
     decoder: Literal["greedy", "beam"] = Field(default="beam", description="how glosses are read")
     beam_width: int = Field(default=10, ge=1, le=1000, description="prefixes kept by the beam")
-    bigram_weight: float = Field(default=0.3, ge=0, le=10, description="weight of pairs; 0: none")
+    bigram_weight: float = Field(
+        default=0.3, ge=0, le=10, description="weight of which gloss follows which; 0: none"
+    )
 
 
 # %% [markdown]
-# The settings of a run, with their defaults and presets. `paper` is the published recipe:
+# `train` accepts every setting, and `flags` lists those that other commands accept, too. `first_look` is the preset of a run without a folder. `retired` names old presets and the flags that replace them:
 
 # %%
 #| export
