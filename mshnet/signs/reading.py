@@ -32,7 +32,7 @@ FRAMES = 4  # of a step
 
 def place_glosses(log_probs: np.ndarray, numbers: Sequence[int]) -> list[int]:
     "The steps, in order, at which these glosses are most probable together."
-    best, back = np.zeros(len(log_probs)), []
+    best, back = np.zeros(len(log_probs)), []  # best[t]: of the glosses so far, all before step t
     for number in numbers:
         here = best + log_probs[:, number]
         back.append([int(here[: t + 1].argmax()) for t in range(len(here))])
@@ -60,7 +60,8 @@ def draw_clip(
         axis.fill_between(at + FRAMES / 2, probs[:, number], color=color, alpha=0.5)
     steps, words = place_glosses(log_probs, numbers), task.vocabulary.decode(numbers)
     for i, (step, word) in enumerate(zip(steps, words, strict=True)):
-        axis.text(at[step] + FRAMES / 2, 1.06 + 0.17 * (i % 2), word, ha="center", size=7)
+        height = 1.06 + 0.17 * (i % 2)  # every second one higher, so that words do not overlap
+        axis.text(at[step] + FRAMES / 2, height, word, ha="center", size=7)
     axis.plot(at + FRAMES / 2, probs[:, 0], color="0.6", lw=0.8, ls=":")
     axis.set(ylim=(0, 1.4), yticks=(0, 1), ylabel="probability", xlabel="frame", xlim=(0, frames))
     axis.set_title(title, size=8)

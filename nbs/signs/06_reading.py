@@ -3,7 +3,7 @@
 #
 # > Glosses for videos and hand tracks, the probability of each over time, and the figures of a run.
 #
-# The result of a run is a network that reads files. `mshnet predict --task signs` takes videos, folders of images, tables of hand tracks, and folders of these. It writes a table of all glosses, and for each clip a figure with the probability of every gloss over time.
+# A network reads JOHN SEE JOHN. When was each sign made? The network was trained without times, so we find them afterwards. `mshnet predict --task signs` takes videos, folders of images, tables of hand tracks, and folders of these. It writes a table of all glosses with their times, and for each clip a figure with the probability of every gloss.
 
 # %%
 #| export
@@ -31,7 +31,7 @@ from mshnet.task import Written, predict_each, predictions_folder, read_each, tr
 # %% [markdown]
 # ## When was it signed?
 #
-# CTC has no times: the network may report a gloss at any step. For the table and the figure we assign a step to each gloss. The steps must be in order, and the product of their probabilities must be as large as possible. We find them by dynamic programming, gloss by gloss. Our example has 18 steps and three glosses, with probabilities such as a trained network returns:
+# CTC has no times: the network may report a gloss at any step. For the table and the figure we assign a step to each gloss. The steps must be in order, and the product of their probabilities must be as large as possible. We find them by dynamic programming, gloss by gloss. Our example has 18 steps, with probabilities made by hand, and the sentence 1 2 1. The first line below has the steps that we find. The second line has the most probable step of each gloss: for gloss 1 it is 14 both times, which cannot be right.
 
 # %%
 #| export
@@ -40,7 +40,7 @@ FRAMES = 4  # of a step
 
 def place_glosses(log_probs: np.ndarray, numbers: Sequence[int]) -> list[int]:
     "The steps, in order, at which these glosses are most probable together."
-    best, back = np.zeros(len(log_probs)), []
+    best, back = np.zeros(len(log_probs)), []  # best[t]: of the glosses so far, all before step t
     for number in numbers:
         here = best + log_probs[:, number]
         back.append([int(here[: t + 1].argmax()) for t in range(len(here))])
@@ -53,15 +53,17 @@ def place_glosses(log_probs: np.ndarray, numbers: Sequence[int]) -> list[int]:
 
 
 # %%
-probs = 0.01 + 0.9 * np.exp(-((np.arange(18.0)[:, None] - [3, 8, 14]) ** 2))
+early, middle, late = np.exp(-((np.arange(18.0) - np.array([[3], [8], [14]])) ** 2))
+probs = 0.01 + np.stack([0.7 * early + 0.9 * late, 0.9 * middle], 1)
 probs = np.concatenate([1 - probs.sum(1, keepdims=True), probs], 1)
-place_glosses(np.log(probs), [1, 2, 3])
+print(place_glosses(np.log(probs), [1, 2, 1]))
+print([int(probs[:, number].argmax()) for number in (1, 2, 1)])
 
 
 # %% [markdown]
 # ## Probabilities over time
 #
-# A figure shows the probability of each gloss that was read, over the frames of the clip. The dotted line is the blank. A step covers four frames. The network reads at most `max_frames` frames of a clip, evenly spaced, so a step of a longer clip covers more.
+# A figure shows the probability of each gloss that was read, over the frames of the clip. In our example JOHN is read at both of its peaks. The line above the figure has each gloss with its frame and probability. The dotted line is the blank. A step covers four frames: the table has the first of them, the figure shows their middle. The network reads at most `max_frames` frames of a clip, evenly spaced, so a step of a longer clip covers more.
 
 # %%
 #| export
@@ -81,7 +83,8 @@ def draw_clip(
         axis.fill_between(at + FRAMES / 2, probs[:, number], color=color, alpha=0.5)
     steps, words = place_glosses(log_probs, numbers), task.vocabulary.decode(numbers)
     for i, (step, word) in enumerate(zip(steps, words, strict=True)):
-        axis.text(at[step] + FRAMES / 2, 1.06 + 0.17 * (i % 2), word, ha="center", size=7)
+        height = 1.06 + 0.17 * (i % 2)  # every second one higher, so that words do not overlap
+        axis.text(at[step] + FRAMES / 2, height, word, ha="center", size=7)
     axis.plot(at + FRAMES / 2, probs[:, 0], color="0.6", lw=0.8, ls=":")
     axis.set(ylim=(0, 1.4), yticks=(0, 1), ylabel="probability", xlabel="frame", xlim=(0, frames))
     axis.set_title(title, size=8)
@@ -92,7 +95,7 @@ def draw_clip(
 import matplotlib.pyplot as plt
 
 task = Signs(configure({"task": "signs"}))
-task.vocabulary = Vocabulary(("WHO", "READ", "BOOK"))
+task.vocabulary = Vocabulary(("JOHN", "SEE"))
 print(draw_clip(plt.subplots(figsize=(8, 2))[1], np.log(probs), FRAMES * 18, task, "example"))
 
 
