@@ -80,6 +80,7 @@ class BiLSTM(nn.Module):
 # %% ../../nbs/signs/04_networks.ipynb #spectrum
 def spectrum(x: Tensor) -> Tensor:  # [B,C,T] -> [B,C,T] float32
     "Magnitudes of the Fourier transform over the channels, divided by their number."
+    # not torch.fft: a TPU leaves it to the host, and the gradient of a complex magnitude fails
     count = x.shape[1]
     with torch.autocast(x.device.type, enabled=False):
         place = torch.arange(count, device=x.device)

@@ -3,17 +3,17 @@
 #
 # > The networks that read signs: TFNet as published, a light baseline, and a small network for hand tracks, all with the same interface.
 #
-# Which sign is this? One frame shows the hands. A sign is a movement of about half a second. And which glosses are probable depends on the whole sentence. So the networks of this page have three parts: one reads single frames, two convolutions read 16 frames, and a recurrent network reads the sentence. A last layer gives each gloss a logit. These are the shapes of the published sizes:
+# Which sign is this? One frame shows the hands. A sign is a movement of about half a second. And which glosses are probable depends on the whole sentence. So the networks of this page have three parts: one reads each frame (with its neighbours), two convolutions read 16 of its outputs, and a recurrent network reads the sentence. A last layer gives each gloss a logit. These are the shapes of the published sizes:
 #
 # ```
 #    a video of T frames         B x T x 3 x 224 x 224
-# -> ResNet of single frames     B x 512 x T
+# -> ResNet of each frame        B x 512 x T
 # -> two convolutions, poolings  B x 1024 x T/4
 # -> BiLSTM                      B x T/4 x 1024
 # -> last layer                  B x T/4 x 3516 logits
 # ```
 #
-# A network gets a clip and the number of its frames, and returns the logits of each gloss for every fourth frame: `network(clip, frames) -> {"final": logits, ...}`. All other entries are outputs that only training needs. TFNet (arXiv:2409.11960) is written with the names of the published weights.
+# A network gets a clip and the number of its frames, and returns the logits of each gloss for every fourth frame: `network(clip, frames) -> {"final": logits, ...}`. All other entries are outputs that only training needs; `X_conv` is the output of the convolutions before the BiLSTM of `X`. TFNet (arXiv:2409.11960) is written with the names of the published weights.
 
 # %%
 #| export
@@ -35,7 +35,7 @@ from mshnet.signs.glosses import Vocabulary
 # %% [markdown]
 # ## A track
 #
-# Where the positions of the hands are known, no image is needed. `Tracks` gets numbers for each frame (positions of both hands, velocities ...) and mixes five neighbouring frames. It is small enough to train on real sentences on a CPU. It extends a clip by copies of its first and last frame. Batches are padded in the same way (see below), so the padding does not change its output.
+# Where the positions of the hands are known, no image is needed. `Tracks` gets numbers for each frame (positions of both hands, velocities ...) and mixes five neighbouring frames. It is small enough to train on real sentences on a CPU. It pads a clip with copies of its first and last frame, as batches do (see below), so padding does not change its output.
 
 # %%
 #| export
@@ -104,7 +104,7 @@ class BiLSTM(nn.Module):
 
 
 # %% [markdown]
-# The figure shows how much the step in the middle depends on each of 112 input frames, by its derivative. After the convolutions it depends on 16 frames. After the BiLSTM it depends on all of them, on distant ones less:
+# The figure shows how much the step in the middle depends on each of 112 input frames, by its derivative. After the convolutions it depends on 16 frames. After the BiLSTM it depends on all of them, on distant ones less. (The network is untrained, so the heights of the two curves cannot be compared.)
 
 # %%
 import matplotlib.pyplot as plt
@@ -123,12 +123,13 @@ plt.legend();
 # %% [markdown]
 # ## A second view
 #
-# The F of TFNet stands for frequency. Its second branch gets the magnitude of a Fourier transform over the 512 *channels* of each frame. (The paper can be read as "over time"; the released code transforms the channels.) The spectrum is symmetric, so half of it is redundant. On a TPU a fast Fourier transform falls back to the host, and the gradient of a complex magnitude raises an error. Two matrix products, with cosines and with sines, compute the same everywhere. But the order of channels has no meaning, and the spectrum depends on it. The second line below shows this.
+# The F of TFNet stands for frequency. Its second branch gets the magnitude of a Fourier transform over the 512 *channels* of each frame. (The paper can be read as "over time"; the released code transforms the channels.) But the order of channels has no meaning, and the spectrum depends on it: in another order of 64 channels it changes by half (second line below). It is also symmetric, so half of it is redundant. We compute it by two matrix products, with cosines and with sines, and compare it with the Fourier transform of torch (first line).
 
 # %%
 #| export
 def spectrum(x: Tensor) -> Tensor:  # [B,C,T] -> [B,C,T] float32
     "Magnitudes of the Fourier transform over the channels, divided by their number."
+    # not torch.fft: a TPU leaves it to the host, and the gradient of a complex magnitude fails
     count = x.shape[1]
     with torch.autocast(x.device.type, enabled=False):
         place = torch.arange(count, device=x.device)
@@ -365,12 +366,16 @@ class Frames(nn.Module):
         return x.mean((2, 3)).view(size, count, -1).transpose(1, 2)
 
 
+# %% [markdown]
+# Where are the parameters? TFNet has two of each of `convolutions` and `BiLSTM`, 41 of its 73 million. The network for hand tracks, here with the 112 glosses of RWTH-BOSTON-104, is 300 times smaller.
+
 # %%
 with torch.device("meta"):  # without memory
     made = {"TFNet": TwoBranch(Frames(), 3516), "gate": Gate(64, 64)}
     made |= {"convolutions": TemporalConv(512, 1024), "BiLSTM": BiLSTM(1024, 1024)}
     made["VAC"] = OneBranch(Frames(blocks=(2, 2, 2, 2), gates=False), 3516)
-    made |= {"tracks": OneBranch(Tracks(12, 48), 113, 96, 1), "its last layer": NormLinear(96, 113)}
+    made |= {"tracks": OneBranch(Tracks(14, 64), 113, 128, 1)}
+    made["its last layer"] = NormLinear(128, 113)
 for name, network in made.items():
     print(f"{name:15} {sum(weight.numel() for weight in network.parameters()):11,} parameters")
 
