@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Glosses and the word error rate
 #
-# > The glosses of a signed sentence: their spelling, their numbers, and how errors are counted.
+# > How the errors of a reading are counted, and the one spelling and number of each gloss.
 #
-# A **gloss** is the written name of a sign: JOHN, BOOK, 小时. The gloss sequence of a sentence follows the order of the hands, not the grammar of the spoken language. Continuous recognition reads it from a video without knowing where one sign ends and the next begins. The [guide](../guides/signs.ipynb) begins with a sentence and its glosses.
+# A **gloss** is the written name of a sign: JOHN, BOOK, 小时. The gloss sequence of a sentence follows the order of the hands, not the grammar of the spoken language. Continuous recognition reads it from a video without knowing where one sign ends and the next begins. So a reading has three kinds of errors. `JOHN [MUST>WRITE] [-READ] NEW BOOK [+IX]` has one of each: WRITE instead of MUST, READ is missing, and IX is invented. This page counts them. The [guide](../guides/signs.ipynb) shows a signed sentence.
 
 # %%
 #| export
@@ -17,95 +17,29 @@ from functools import cached_property
 from typing import NamedTuple
 
 # %% [markdown]
-# ## One spelling
-#
-# Annotators add notes to a gloss: which of two variants was signed (退1), in which direction (称赞（我）), from which word a movement is borrowed. The published recipe for CE-CSL (arXiv:2409.11960) drops brackets with their content, and one final digit if the gloss does not begin with a digit. A comma and a question mark become full-width, and a number gets its shortest form. 3,862 written forms become 3,515 glosses. These rules belong to that data set. In RWTH-BOSTON-104 the final digit is part of the name (GIVE1 and GIVE3 are different signs), so its glosses are taken as they are.
-
-# %%
-#| export
-_BRACKETS = re.compile(r"[(（\[［【{｛〔].*?[)）\]］】}｝〕]")
-_FULL_WIDTH = {",": "，", "?": "？"}
-PUNCTUATION = frozenset("。？，！、；：.?,!;:")
-
-
-def normalise(gloss: str) -> str:  # "" if nothing is left
-    "A gloss of CE-CSL in its one spelling."
-    text = _BRACKETS.sub("", gloss).strip()
-    if len(text) > 1 and text[-1].isdecimal() and not text[0].isdecimal():
-        text = text[:-1]
-    if text.isdecimal():
-        return str(int(text))
-    return _FULL_WIDTH.get(text[:1], text[:1]) + text[1:]
-
-
-def split_glosses(text: str) -> list[str]:
-    "The glosses of a label that separates them by slashes; empty ones are dropped."
-    return [gloss for part in text.split("/") if (gloss := normalise(part))]
-
-
-# %%
-print({text: normalise(text) for text in ["退1", "称赞（我）", "007", "?", "T恤", "3小时"]})
-print(split_glosses("小时/时间1/（我）/007/?"))
-
-# %% [markdown]
-# ## A number for each
-#
-# The network predicts numbers. 0 is the blank of [CTC](02_ctc.ipynb), which stands for "nothing new"; the glosses have 1 to V in sorted order. The vocabulary is made from the training split only. A gloss that is not in it gets -1: it cannot be predicted, and counts as an error.
-
-# %%
-#| export
-UNKNOWN = "[unknown]"  # no gloss of CE-CSL: brackets are notes
-
-
-@dataclass(frozen=True)
-class Vocabulary:
-    "The glosses that a network can predict: the first has number 1, because 0 is the blank."
-
-    words: tuple[str, ...]
-
-    @classmethod
-    def of(cls, sentences: Iterable[Sequence[str]]) -> "Vocabulary":
-        "The different glosses of these sentences, sorted."
-        return cls(tuple(sorted({gloss for sentence in sentences for gloss in sentence})))
-
-    def __len__(self) -> int:
-        return len(self.words)
-
-    @cached_property
-    def _numbers(self) -> dict[str, int]:
-        "The number of each gloss."
-        return {word: i for i, word in enumerate(self.words, 1)}
-
-    def encode(self, sentence: Sequence[str]) -> list[int]:
-        "The numbers of the glosses of a sentence; -1 for one that is not in the vocabulary."
-        return [self._numbers.get(gloss, -1) for gloss in sentence]
-
-    def decode(self, numbers: Iterable[int]) -> list[str]:
-        "The glosses of numbers; `[unknown]` for -1."
-        return [self.words[number - 1] if number > 0 else UNKNOWN for number in numbers]
-
-    def outside(self, sentences: Iterable[Sequence[str]]) -> Counter[str]:
-        "How often each gloss of these sentences occurs that is not in the vocabulary."
-        return Counter(g for sentence in sentences for g in sentence if g not in self._numbers)
-
-    @property
-    def digest(self) -> str:
-        "SHA-256 of the glosses, one a line: equal for equal vocabularies."
-        return hashlib.sha256("\n".join(self.words).encode()).hexdigest()
-
-
-# %%
-train = [["JOHN", "WRITE", "HOMEWORK"], ["JOHN", "READ", "BOOK"]]
-vocabulary = Vocabulary.of(train)
-numbers = vocabulary.encode(["JOHN", "MUST", "READ"])
-print(vocabulary.words, numbers, vocabulary.outside([["JOHN", "MUST", "READ"]]))
-
-# %% [markdown]
 # ## Errors of a prediction
 #
 # A prediction is aligned with the truth by the fewest changes: substituted glosses (S), missed or *deleted* ones (D), and invented or *inserted* ones (I). The **word error rate** (WER) is (S + D + I) / N, where N is the number of true glosses. It can exceed 1.
 #
-# The table below shows the fewest changes between all prefixes of both sentences (darker: more), and the line is the alignment. A diagonal step is a gloss that was read, right or wrong; a step down is a deletion, one to the right an insertion. Several alignments may have equally many changes, with different S, D and I. We choose the same one as the package jiwer: first we align equal glosses at both ends. So both report the same three numbers.
+# The table below has the fewest changes between all prefixes of both sentences. Each entry follows from three neighbours: above, to the left, and diagonally between. The line is the alignment. A diagonal step is a gloss that was read, right or wrong; a step down is a deletion, one to the right an insertion. Several alignments may have equally many changes, with different S, D and I. We choose the same one as the package jiwer: first we align equal glosses at both ends. So both report the same three numbers.
+
+# %%
+import matplotlib.pyplot as plt
+import numpy as np
+
+from mshnet.signs.glosses import _distances, align, show_alignment
+
+truth, found = ["JOHN", "MUST", "READ", "NEW", "BOOK"], ["JOHN", "WRITE", "NEW", "BOOK", "IX"]
+steps = align(truth, found)
+print(show_alignment(steps))
+axis = plt.subplots(figsize=(3.4, 3), layout="constrained")[1]
+axis.imshow(_distances(truth, found), cmap="Blues", vmax=10)
+for (row, column), count in np.ndenumerate(_distances(truth, found)):
+    axis.text(column + 0.3, row - 0.25, count, ha="center", va="center", size=7)
+path = np.cumsum([(kind != "I", kind != "D") for kind, *_ in steps], 0)
+axis.plot([0, *path[:, 1]], [0, *path[:, 0]], "o-", color="tab:orange")
+axis.set_xticks(range(6), ["", *found], rotation=90)
+axis.set(yticks=range(6), yticklabels=["", *truth], xlabel="prediction", ylabel="ground truth");
 
 # %%
 #| export
@@ -151,28 +85,18 @@ def show_alignment(steps: Sequence[Step]) -> str:
     return " ".join(forms[kind].format(true, found) for kind, true, found in steps)
 
 
-# %%
-import matplotlib.pyplot as plt
-import numpy as np
-
-truth, found = ["JOHN", "MUST", "READ", "NEW", "BOOK"], ["JOHN", "WRITE", "NEW", "BOOK", "IX"]
-steps: list[Step] = align(truth, found)
-print(show_alignment(steps))
-figure, axis = plt.subplots(figsize=(3.4, 3), layout="constrained")
-axis.imshow(_distances(truth, found), cmap="Blues")
-path = np.cumsum([(kind != "I", kind != "D") for kind, *_ in steps], 0)
-axis.plot([0, *path[:, 1]], [0, *path[:, 0]], "o-", color="tab:orange")
-axis.set_xticks(range(6), ["", *found], rotation=90)
-axis.set_yticks(range(6), ["", *truth]);
-
-
 # %% [markdown]
 # ## The score of a test split
 #
 # **Corpus WER**, our main score, counts all sentences together. The published scripts average the WERs of sentences instead, so a wrong gloss in a short sentence costs more; `sentence_wer` is that mean. In CE-CSL 17.6% of the glosses are 。？， and nobody signs a full stop. They are easy to predict and improve the score, so `bare_wer` leaves them out.
+#
+# In the example the sentence above is scored with a second one, `JOHN ？`, that was read without an error. Together they have 3 errors in 7 glosses, or in 6 without the question mark:
 
 # %%
 #| export
+PUNCTUATION = frozenset("。？，！、；：.?,!;:")
+
+
 class Errors(NamedTuple):
     "What was read wrongly, of how many true glosses."
 
@@ -208,8 +132,91 @@ def corpus_scores(pairs: Sequence[Pair]) -> dict[str, float]:
 
 # %%
 pairs = [(truth, found), (["JOHN", "？"], ["JOHN", "？"])]
-print(corpus_errors(pairs), Errors(words=7, substitutions=3).wer)
+errors: Errors = corpus_errors(pairs)
+print(errors, f"WER {errors.wer:.2f}")
 corpus_scores(pairs)
+
+# %% [markdown]
+# ## The machinery: one spelling
+#
+# Annotators add notes to a gloss: which of two variants was signed (退1), in which direction (称赞（我）), from which word a movement is borrowed. The published recipe for CE-CSL (arXiv:2409.11960) drops brackets with their content, and one final digit if the gloss does not begin with a digit. A comma and a question mark become full-width, and a number gets its shortest form. 3,862 written forms become 3,515 classes. These rules belong to that data set. In RWTH-BOSTON-104 the final digit is part of the name (GIVE1 and GIVE3 are different signs), so its glosses are taken as they are.
+
+# %%
+#| export
+_BRACKETS = re.compile(r"[(（\[［【{｛〔].*?[)）\]］】}｝〕]")
+_FULL_WIDTH = {",": "，", "?": "？"}
+
+
+def normalise(gloss: str) -> str:  # "" if nothing is left
+    "A gloss of CE-CSL in its one spelling."
+    text = _BRACKETS.sub("", gloss).strip()
+    if len(text) > 1 and text[-1].isdecimal() and not text[0].isdecimal():
+        text = text[:-1]
+    if text.isdecimal():
+        return str(int(text))
+    return _FULL_WIDTH.get(text[:1], text[:1]) + text[1:]
+
+
+def split_glosses(text: str) -> list[str]:
+    "The glosses of a label that separates them by slashes; empty ones are dropped."
+    return [gloss for part in text.split("/") if (gloss := normalise(part))]
+
+
+# %%
+print({text: normalise(text) for text in ["退1", "称赞（我）", "007", "?", "T恤", "3小时"]})
+print(split_glosses("小时/时间1/（我）/007/?"))
+
+# %% [markdown]
+# ## The machinery: a number for each gloss
+#
+# The network predicts numbers. 0 is the blank of [CTC](02_ctc.ipynb), which stands for "nothing new"; the glosses have 1 to V in sorted order. The vocabulary is made from the training split only. A gloss that is not in it gets -1: it cannot be predicted, and counts as an error. Below, MUST is such a gloss:
+
+# %%
+#| export
+UNKNOWN = "[unknown]"  # no gloss of CE-CSL: brackets are notes
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    "The glosses that a network can predict: the first has number 1, because 0 is the blank."
+
+    words: tuple[str, ...]
+
+    @classmethod
+    def of(cls, sentences: Iterable[Sequence[str]]) -> "Vocabulary":
+        "The different glosses of these sentences, sorted."
+        return cls(tuple(sorted({gloss for sentence in sentences for gloss in sentence})))
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        "The number of each gloss."
+        return {word: i for i, word in enumerate(self.words, 1)}
+
+    def encode(self, sentence: Sequence[str]) -> list[int]:
+        "The numbers of the glosses of a sentence; -1 for one that is not in the vocabulary."
+        return [self._numbers.get(gloss, -1) for gloss in sentence]
+
+    def decode(self, numbers: Iterable[int]) -> list[str]:
+        "The glosses of numbers; `[unknown]` for -1."
+        return [self.words[number - 1] if number > 0 else UNKNOWN for number in numbers]
+
+    def outside(self, sentences: Iterable[Sequence[str]]) -> Counter[str]:
+        "How often each gloss of these sentences occurs that is not in the vocabulary."
+        return Counter(g for sentence in sentences for g in sentence if g not in self._numbers)
+
+    @property
+    def digest(self) -> str:
+        "SHA-256 of the glosses, one a line: equal for equal vocabularies."
+        return hashlib.sha256("\n".join(self.words).encode()).hexdigest()
+
+
+# %%
+vocabulary = Vocabulary.of([["JOHN", "WRITE"], ["JOHN", "READ", "BOOK"]])
+new = ["JOHN", "MUST", "READ"]
+print(vocabulary.words, vocabulary.encode(new), vocabulary.outside([new]))
 
 # %% [markdown]
 # ## Questions
@@ -218,5 +225,5 @@ corpus_scores(pairs)
 #    <details><summary>Answer</summary>Two substitutions: <code>[A&gt;B] [B&gt;A]</code>. Or one insertion and one deletion: <code>[+B] A [-B]</code>. The WER is 1 in both.</details>
 # 2. How can the word error rate exceed 1?
 #    <details><summary>Answer</summary>Insertions count as errors, but N is the number of true glosses. One true gloss that is read as three wrong ones has WER 3.</details>
-# 3. In the last cell the corpus WER is 0.43 and the mean of the sentences 0.3. Which sentence makes the difference?
+# 3. In the example the corpus WER is 0.43 and the mean of the sentences 0.3. Which sentence makes the difference?
 #    <details><summary>Answer</summary>The short one without an error. It has two of seven glosses, but half of the weight in the mean over sentences.</details>
