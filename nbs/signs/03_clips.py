@@ -20,13 +20,15 @@ from mshnet.signs.clips import load_clips, simulated_clips, write_clips
 video, tracks = (simulated_clips("test", 3, 12, seed=2, video=kind) for kind in (True, False))
 clip, frames = tracks.clips[0], video.read(0)[3::6].copy()
 frames[:, :, -1] = 255  # a line between two frames
-figure, (above, below) = plt.subplots(2, sharex=True, figsize=(8, 3), layout="constrained")
+figure = plt.figure(figsize=(8, 2.6), layout="constrained")
+above, below = figure.subplots(2, sharex=True, height_ratios=(1, 2))
 above.imshow(np.hstack(frames), extent=(0, clip.frames, 0, 24), aspect="auto")
 below.plot(24 - tracks.read(0)[:, [1, 3]], label=["left hand", "right hand"])
 below.vlines(clip.cuts, 0, 24, color="0.5", ls="dashed")
 edges = np.array([0, *clip.cuts, clip.frames])
 below.set_xticks((edges[1:] + edges[:-1]) / 2, clip.glosses)
-below.set(xlabel=f"time ({clip.frames} frames)", ylabel="height, pixels")
+below.set_xticks(range(0, clip.frames, 10), minor=True)
+below.set(xlabel=f"time ({clip.frames} frames; a short tick every ten)", ylabel="height, pixels")
 below.legend(loc="upper right", ncols=2);
 
 # %%
@@ -115,7 +117,7 @@ class Clips:
 # %% [markdown]
 # ## Two layouts on the disk
 #
-# - **Videos**, as in CE-CSL. `label/train.csv` has the columns Number, Translator and Gloss. Commas, semicolons or tabs separate them. A video is a file such as `video/train/A/train-00001.mp4`, or a folder of that name with a jpg for each frame. If two signers have a video of one number, its clips are called A/00001 and B/00001. In the authors' own tree there is no folder `label` or `video`: their contents are at the top. The validation split is called `dev`.
+# - **Videos**, as in CE-CSL. `label/train.csv` has the columns Number, Translator and Gloss. Commas, semicolons or tabs separate them. A video is a file such as `video/train/A/train-00001.mp4`, or a folder of that name with a jpg for each frame. If two signers have a video of the same number, the clips are called A/00001 and B/00001. The validation split is called `dev`.
 # - **Hand tracks**, as in RWTH-BOSTON-104. `hands_condensed.csv` has a row for each frame (video, frame, left-x ... nose-y), and `train_words.csv` one for each gloss (video, word, startframe, endframe). The glosses are taken as they are.
 #
 # We write the three simulated videos in the first layout, print the table, and read the folder with `load_clips`. It returns the name, the glosses, the number of frames and the path of each clip, but no image. The videos of a data set do not fit into memory, so `Clips.read` reads a clip when a batch needs it.
@@ -197,7 +199,7 @@ def _either(*places: Path) -> Path:
 
 
 def _label_file(folder: Path, name: str) -> Path:
-    "The table of the glosses of a split, in one of both trees."
+    "The table of the glosses of a split; in the authors' own tree it is not in `label`."
     return _either(folder / "label" / f"{PARTS[name]}.csv", folder / f"{PARTS[name]}.csv")
 
 
@@ -241,64 +243,9 @@ def kind_of(folder: Path) -> str:  # "tracks" or "video"
 
 
 # %% [markdown]
-# ## The machinery: videos
-#
-# CE-CSL comes as mp4 files or, as its authors prepare it, as folders with a jpg for each frame. The page on [frames](../23_frames.ipynb) reads both: it turns images upright, stretches 16 bits to 8, and reports a video that breaks off. Every image is resized to a square. PyAV decodes videos (`pip install av`).
-
-# %%
-#| export
-VIDEOS = (".mp4", ".avi", ".mov", ".mkv", ".webm")
-_IMAGES = (".jpg", ".jpeg", ".png")
-
-
-def _image_files(folder: Path) -> list[Path]:
-    "The images of a folder, 2.jpg before 10.jpg; no hidden files."
-    there = [p for p in folder.iterdir() if p.suffix.lower() in _IMAGES and p.name[0] != "."]
-    return sorted(there, key=lambda p: (re.sub(r"\d+", lambda n: n[0].zfill(20), p.stem), p.name))
-
-
-def _parts_of(path: Path) -> list[Path]:
-    "Files that represent a clip: a video, or three of its images."
-    files = _image_files(path) if path.is_dir() else [path]
-    return [files[0], files[len(files) // 2], files[-1]] if len(files) > 1 else files
-
-
-def read_video(path: Path, size: int) -> np.ndarray:  # [T,size,size,3] uint8
-    "All frames of a video or a folder of images; UserError if one cannot be read."
-    frames_of, found = resolve("mshnet.frames:frames_of"), []
-    frames = map(next, map(frames_of, _image_files(path))) if path.is_dir() else frames_of(path)
-    for frame in frames:
-        if frame.error:
-            raise UserError(f"{frame.file}: {frame.error}")
-        image = Image.fromarray(frame.pixels).convert("RGB")
-        found.append(np.asarray(image.resize((size, size), Image.Resampling.BILINEAR)))
-    if not found:
-        raise UserError(f"{path}: has no frames")
-    return np.stack(found)
-
-
-def count_frames(path: Path) -> int:  # 0: the video is damaged
-    "The number of frames, without decoding them: images of a folder, or by a video's header."
-    if path.is_dir():
-        return len(_image_files(path))
-    try:
-        import av
-    except ImportError:
-        raise UserError("videos need the package av; run: pip install av") from None
-    try:
-        with av.open(str(path)) as video:
-            stream = video.streams.video[0]
-            return stream.frames or round((video.duration or 0) / 1e6 * (stream.average_rate or 0))
-    except (EOFError, ValueError, IndexError):  # also PyAV's InvalidDataError
-        return 0
-    except OSError as error:  # the disk's fault, or a permission
-        raise UserError(f"{path}: cannot be read ({reason(error)})") from None
-
-
-# %% [markdown]
 # ## Clips that cannot be learnt
 #
-# A clip without a readable video, without a gloss, or with fewer steps than its glosses need cannot be learnt. The published code hides the last kind (`zero_infinity`). The network has one step for four frames. CTC needs a step for each gloss, and one more between two equal ones: `A A B` needs 4. We look for such clips before training. If there are any, the run stops with their number and the first three names; with `on_bad_image=skip` all are counted and left out.
+# A clip without a readable video, without a gloss, or with fewer steps than its glosses need cannot be learnt. The published code hides the last kind (`zero_infinity`). The network has one step for four frames. CTC needs a step for each gloss, and one more between two equal ones: `A A B` needs 4. So two equal glosses in 4 frames are refused (below). We look for such clips before training. If there are any, the run stops with their number and the first three names; with `on_bad_image=skip` all are counted and left out.
 
 # %%
 #| export
@@ -335,6 +282,9 @@ def _usable(name: str, source: str, clips: Sequence[Clip], size: int, skip: bool
         raise UserError(f"{source}: its split {name} has no clips")
     return Clips(name, source, kept, size)
 
+
+# %%
+print(_why_not(Clip("hasty", ("SIGN-AA", "SIGN-AA"), 4, array=np.zeros((4, 6)))))
 
 # %% [markdown]
 # ## Simulated signing
@@ -403,7 +353,62 @@ def simulated_clips(
 
 
 # %% [markdown]
-# ## The data of a run
+# ## The machinery: videos
+#
+# CE-CSL comes as mp4 files or, as its authors prepare it, as folders with a jpg for each frame. The page on [frames](../23_frames.ipynb) reads both: it turns images upright, stretches 16 bits to 8, and reports a video that breaks off. Every image is resized to a square. PyAV decodes videos (`pip install av`).
+
+# %%
+#| export
+VIDEOS = (".mp4", ".avi", ".mov", ".mkv", ".webm")
+_IMAGES = (".jpg", ".jpeg", ".png")
+
+
+def _image_files(folder: Path) -> list[Path]:
+    "The images of a folder, 2.jpg before 10.jpg; no hidden files."
+    there = [p for p in folder.iterdir() if p.suffix.lower() in _IMAGES and p.name[0] != "."]
+    return sorted(there, key=lambda p: (re.sub(r"\d+", lambda n: n[0].zfill(20), p.stem), p.name))
+
+
+def _parts_of(path: Path) -> list[Path]:
+    "Files that represent a clip: a video, or three of its images."
+    files = _image_files(path) if path.is_dir() else [path]
+    return [files[0], files[len(files) // 2], files[-1]] if len(files) > 1 else files
+
+
+def read_video(path: Path, size: int) -> np.ndarray:  # [T,size,size,3] uint8
+    "All frames of a video or a folder of images; UserError if one cannot be read."
+    frames_of, found = resolve("mshnet.frames:frames_of"), []
+    frames = map(next, map(frames_of, _image_files(path))) if path.is_dir() else frames_of(path)
+    for frame in frames:
+        if frame.error:
+            raise UserError(f"{frame.file}: {frame.error}")
+        image = Image.fromarray(frame.pixels).convert("RGB")
+        found.append(np.asarray(image.resize((size, size), Image.Resampling.BILINEAR)))
+    if not found:
+        raise UserError(f"{path}: has no frames")
+    return np.stack(found)
+
+
+def count_frames(path: Path) -> int:  # 0: the video is damaged
+    "The number of frames, without decoding them: images of a folder, or by a video's header."
+    if path.is_dir():
+        return len(_image_files(path))
+    try:
+        import av
+    except ImportError:
+        raise UserError("videos need the package av; run: pip install av") from None
+    try:
+        with av.open(str(path)) as video:
+            stream = video.streams.video[0]
+            return stream.frames or round((video.duration or 0) / 1e6 * (stream.average_rate or 0))
+    except (EOFError, ValueError, IndexError):  # also PyAV's InvalidDataError
+        return 0
+    except OSError as error:  # the disk's fault, or a permission
+        raise UserError(f"{path}: cannot be read ({reason(error)})") from None
+
+
+# %% [markdown]
+# ## The machinery: the data of a run
 #
 # A run without a data set simulates its splits; `mshnet data --write` writes them. `load_clips` loads the splits that a run needs. If a data set has no validation split, a fraction of its training sentences is held out.
 
