@@ -34,7 +34,8 @@ def ctc_loss(
     """The negative log probability of each sentence.
 
     Infinite, with gradient zero, where a sentence needs more steps than there are
-    (`least_frames`). Equal to `F.ctc_loss` of torch in values and gradients.
+    (`least_frames`). Equal to `F.ctc_loss` of torch in values and gradients. That one runs on the
+    host of a TPU in every step; this one is made of plain operations.
     """
     log_probs = logits.float().log_softmax(-1)
     states = F.pad(torch.stack([torch.zeros_like(labels), labels], 2).flatten(1), (0, 1))
@@ -43,9 +44,9 @@ def ctc_loss(
     place = torch.arange(states.shape[1], device=logits.device)
     paths = emitted[:, 0].masked_fill(place > 1, _NEVER)
     for t in range(1, logits.shape[1]):
-        one, two = (F.pad(paths, (by, 0), value=_NEVER)[:, :-by] for by in (1, 2))  # moved on
-        steps = [paths, one, two.masked_fill(~skips, _NEVER)]
-        moved = torch.stack(steps).logsumexp(0) + emitted[:, t]
+        one, two = (F.pad(paths, (by, 0), value=_NEVER)[:, :-by] for by in (1, 2))
+        ways = [paths, one, two.masked_fill(~skips, _NEVER)]  # stay, move on, skip a blank
+        moved = torch.stack(ways).logsumexp(0) + emitted[:, t]
         paths = torch.where((t < frames)[:, None], moved, paths)
     last = (place[None] == 2 * lengths[:, None]) | (place[None] == 2 * lengths[:, None] - 1)
     loss = -paths.masked_fill(~last, _NEVER).logsumexp(1)

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 # %% [markdown]
 # ## The recursion
 #
-# A sentence of L glosses has 2L + 1 states, those of J W are `0 J 0 W 0`. In each step a path stays in its state, moves to the next one, or skips the blank between two *different* glosses (from J to W). It begins in one of the first two states and ends in one of the last two. We go over the steps once and keep, for each state, the probability of all paths that end in it; as a logarithm, because the products are far below the smallest float32. PyTorch has `F.ctc_loss`, but on a TPU the host computes it in every step. Ours is made of plain operations and has the same values and gradients.
+# A sentence of L glosses has 2L + 1 states, those of J W are `0 J 0 W 0`. In each step a path stays in its state, moves to the next one, or skips the blank between two *different* glosses (from J to W). It begins in one of the first two states and ends in one of the last two. We go over the steps once and keep, for each state, the probability of all paths that end in it; as a logarithm, because the products are far below the smallest float32.
 
 # %%
 #| export
@@ -41,7 +41,8 @@ def ctc_loss(
     """The negative log probability of each sentence.
 
     Infinite, with gradient zero, where a sentence needs more steps than there are
-    (`least_frames`). Equal to `F.ctc_loss` of torch in values and gradients.
+    (`least_frames`). Equal to `F.ctc_loss` of torch in values and gradients. That one runs on the
+    host of a TPU in every step; this one is made of plain operations.
     """
     log_probs = logits.float().log_softmax(-1)
     states = F.pad(torch.stack([torch.zeros_like(labels), labels], 2).flatten(1), (0, 1))
@@ -50,9 +51,9 @@ def ctc_loss(
     place = torch.arange(states.shape[1], device=logits.device)
     paths = emitted[:, 0].masked_fill(place > 1, _NEVER)
     for t in range(1, logits.shape[1]):
-        one, two = (F.pad(paths, (by, 0), value=_NEVER)[:, :-by] for by in (1, 2))  # moved on
-        steps = [paths, one, two.masked_fill(~skips, _NEVER)]
-        moved = torch.stack(steps).logsumexp(0) + emitted[:, t]
+        one, two = (F.pad(paths, (by, 0), value=_NEVER)[:, :-by] for by in (1, 2))
+        ways = [paths, one, two.masked_fill(~skips, _NEVER)]  # stay, move on, skip a blank
+        moved = torch.stack(ways).logsumexp(0) + emitted[:, t]
         paths = torch.where((t < frames)[:, None], moved, paths)
     last = (place[None] == 2 * lengths[:, None]) | (place[None] == 2 * lengths[:, None] - 1)
     loss = -paths.masked_fill(~last, _NEVER).logsumexp(1)
@@ -62,7 +63,7 @@ def ctc_loss(
 # %% [markdown]
 # ## What is learnt without times
 #
-# An untrained output has ten steps, and the label is gloss 1, gloss 2. The first line below compares our loss with that of torch. Then we follow the gradient and plot the probabilities. The label has no times. Training finds a step for each gloss, and the blank between them:
+# An untrained output has ten steps, and the label is gloss 1, gloss 2. The first line below compares our loss with that of torch. Then we follow the gradient and plot the probabilities. The label has no times. Training finds two steps for each gloss, which are read as one, and the blank between them:
 
 # %%
 import matplotlib.pyplot as plt
@@ -89,7 +90,9 @@ print("most probable class of each step:", *free.detach()[0].argmax(1).tolist())
 # %% [markdown]
 # ## Distillation
 #
-# The published networks have two outputs. A BiLSTM sees the whole sentence; the convolutions before it see only a short part of it. The convolutions get a classifier, too, and learn from the BiLSTM's output (VAC: Min et al., ICCV 2021): both are softened by a temperature of 8, without the blank, and compared by the Kullback-Leibler divergence. In the published code the gradient also flows into the teacher and pulls the better output towards the worse one, and the mean includes padded steps. Ours detaches the teacher and counts valid steps only; `published` computes what the paper's code did.
+# VAC (Min et al., ICCV 2021) has two outputs. A BiLSTM sees the whole sentence; the convolutions before it see only a short part of it. The convolutions get a classifier, too, and learn from the BiLSTM's output. TFNet has two such pairs. Both outputs are softened by a temperature of 8, without the blank, and compared by the Kullback-Leibler divergence. In the published code the gradient also flows into the teacher and pulls the better output towards the worse one, and the mean includes padded steps. Ours detaches the teacher and counts valid steps only; `published` computes what the paper's code did.
+#
+# The example below compares a teacher with copies of it. The loss is 0 for an exact copy and grows with the noise.
 
 # %%
 #| export
@@ -134,9 +137,9 @@ def signing_loss(
 
 
 # %%
-outputs = {name: torch.randn(1, 6, 5) for name in ("final", "final_conv")}
-print(distil(outputs["final"], outputs["final"]).item())
-signing_loss(outputs, *(torch.tensor(x) for x in ([6], [[1, 2]], [2])))
+teacher, change = torch.randn(2, 1, 6, 5)
+for noise in (0, 0.1, 1):
+    print(f"noise {noise}: {distil(teacher + noise * change, teacher):.3f}")
 
 
 # %% [markdown]
@@ -144,7 +147,7 @@ signing_loss(outputs, *(torch.tensor(x) for x in ([6], [[1, 2]], [2])))
 #
 # The simplest reading is **greedy**: the most probable class of each step, repeats merged, blanks dropped. It returns the most probable *path*. The most probable *sentence* may be a different one, because many paths read as it. In the cell below three paths read as "1". Each is less probable than two blanks, but together they have 0.64.
 #
-# **Prefix beam search** adds such paths up. It keeps the most probable *prefixes*, which are beginnings of sentences, each with two probabilities: that its last step is a blank, and that it is not. To save time, each step tries only the most probable classes.
+# **Prefix beam search** adds such paths up. It keeps the most probable *prefixes*, which are beginnings of sentences, each with two probabilities: that its last step is a blank, and that it is not. After the two steps of the example it has the prefixes () with 0.36 and (1) with 0.64. To save time, each step tries only the most probable classes.
 
 # %%
 #| export
