@@ -52,7 +52,7 @@ def find_dataset(
     near = [published.name for published in KNOWN]
     with contextlib.suppress(OSError, ValueError):
         near = [beside.name for beside in written.parent.iterdir() if beside != written] + near
-    kind = "there is no such folder" + ("" if written.is_absolute() else f" in {Path.cwd()}")
+    kind = f"there is no such folder ({written.absolute()}); name one, or NUAA-SIRST to download"
     if os.path.isfile(written):
         kind = "is no folder and no .zip archive; unpack it, or pack its content as .zip"
     raise UserError(f"dataset_dir={shown(text)}: {kind}{did_you_mean(written.name, near)}")

@@ -314,7 +314,7 @@ QUOTES = {
     "train --crop-size 250": "...=... is not possible: use ...",
     "train --mode train": "... is retired: use ...",
     "test --epochs 3": "mshnet ... has no option ...; leave it out",
-    "data no-such-folder": "dataset_dir=...: there is no such folder",
+    "data no-such-folder": "dataset_dir=...: there is no such folder (...); name one, or ...",
     "test --weight-path no.pt": "...: there is no such file",
     "export": "weight_path is empty: name the weights to export, such as runs/NAME/best.pt, or "
     "pretrained",

@@ -387,7 +387,7 @@ def test_nothing_that_is_half_or_ours_is_found_by_name(here, tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("nothing", "there is no such folder"),
+        ("nothing", "nothing); name one, or NUAA-SIRST to download"),
         ("a.tar", "is no folder and no .zip archive; unpack it, or pack its content as .zip"),
         ("sett", "did you mean 'set'?"),
         ("NUAA-SIRTS", "did you mean 'NUAA-SIRST'?"),

@@ -43,7 +43,7 @@ status
 #
 # | message | what to do |
 # |---|---|
-# | `dataset_dir=...: there is no such folder` | relative paths begin in the folder where you start the command. On Kaggle pass the name of the attached data set, in Colab the full path on Drive |
+# | `dataset_dir=...: there is no such folder (...); name one, or ...` | relative paths begin in the folder where you start the command. On Kaggle pass the name of the attached data set, in Colab the full path on Drive |
 # | `dataset_dir=...: has no ...` | the folder needs `images/` and `masks/`. If they are one folder deeper, the line names that folder |
 # | `...; name one with --...-list` | no list of names, or several: choose one with `--train-list` or `--test-list`. A data set of your own without lists: `mshnet data DIR --split 0.5` |
 # | `split=...: there is a list, ...; leave out --split` | lists are never overwritten: delete them first if you want others |

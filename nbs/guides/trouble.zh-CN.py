@@ -43,7 +43,7 @@ status
 #
 # | 提示 | 怎么办 |
 # |---|---|
-# | `dataset_dir=...: there is no such folder` | 相对路径从执行命令时所在的文件夹算起。在 Kaggle 上写所附数据集的名称，在 Colab 中写 Drive 上的完整路径 |
+# | `dataset_dir=...: there is no such folder (...); name one, or ...` | 相对路径从执行命令时所在的文件夹算起。在 Kaggle 上写所附数据集的名称，在 Colab 中写 Drive 上的完整路径 |
 # | `dataset_dir=...: has no ...` | 文件夹需要 `images/` 和 `masks/`。如果它们在下一级，提示会给出那个文件夹 |
 # | `...; name one with --...-list` | 没有名称列表，或有几个：用 `--train-list` 或 `--test-list` 选择。你自己的、没有列表的数据集：`mshnet data DIR --split 0.5` |
 # | `split=...: there is a list, ...; leave out --split` | 列表从不被覆盖：想要别的列表，请先删除它们 |
