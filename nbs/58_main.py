@@ -1,7 +1,9 @@
 # %% [markdown]
 # # Start as a module
 #
-# > `python -m mshnet` is `mshnet`, for environments whose scripts are not on the path, and for launchers that start modules.
+# > `python -m mshnet` is `mshnet`. And Ctrl-C in the first second, while torch is imported, is one line instead of a traceback.
+#
+# The module is for environments whose scripts are not on the path, and for launchers that start modules. A shell script or a scheduler sees only how a command ends: its last line, and its status. So both have to be right from the first moment until the last.
 
 # %%
 #| export
@@ -10,9 +12,34 @@ import os
 import signal
 import sys
 
+# %%
+#| hide
+import contextlib
+import io
+
+from mshnet import cli
+from mshnet.__main__ import start
 
 # %% [markdown]
-# A run handles requests to stop (Ctrl-C, SIGTERM, SIGHUP) while it trains. Before that, the command imports torch and reads its data; after it, the command draws pictures. There nothing can be lost, so a request ends the command at once, with one line and with the usual status for a shell: 128 plus the number of the signal. We install the handlers before the first large import, so this page imports nothing else. If a signal was set to be ignored, as `nohup` does, it stays ignored. A closed output (`>&-` in a shell) becomes the null device.
+# ## The last line and the status
+#
+# The status of the command is the status of the process. A mistake has status 2, and one line with the remedy. A command that is ended by a signal has 128 plus the number of the signal, as usual in a shell. Here SIGTERM, number 15, arrives while `train` is at work:
+
+# %%
+cli._RUN["train"] = lambda config: signal.raise_signal(signal.SIGTERM)  # in place of a training
+for words in ("train --epochz 3", "train --epochs 3"):
+    sys.argv[1:] = words.split()
+    with contextlib.redirect_stderr(io.StringIO()) as printed:
+        status = start()
+    print(printed.getvalue().strip(), "| status", status)
+
+
+# %% [markdown]
+# ## The machinery: requests to stop
+#
+# A run handles requests to stop (Ctrl-C, SIGTERM, SIGHUP) while it trains. Before that, the command imports torch and reads its data; after it, the command draws figures. Nothing that matters can be lost there, so a request ends the command at once. Only a request during the import has a line of its own, `stopped before anything was begun`.
+#
+# We install the handlers before the first large import, so this module imports nothing else. If a signal was set to be ignored, as `nohup` does, it stays ignored. A closed output (`>&-` in a shell) becomes the null device.
 
 # %%
 #| export
@@ -61,8 +88,10 @@ if __name__ == "__main__":
     sys.exit(start())
 
 # %% [markdown]
-# The status of the command is the status of the process, for shell scripts and schedulers. A mistake has status 2, and one line with the remedy:
-
-# %%
-sys.argv[1:] = ["train", "--epochz", "3"]
-print("status", start())
+# ## Questions
+#
+# 1. `mshnet train` ends with status 130. Which key was pressed? And what does 143 mean?
+#    <details><summary>Answer</summary>
+#
+#    130 is 128 + 2: Ctrl-C sends SIGINT, number 2. 143 is 128 + 15: another program, such as `kill` or a scheduler, sent SIGTERM.
+#    </details>
