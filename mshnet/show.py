@@ -257,10 +257,10 @@ def draw_legend(figure: Figure) -> None:
     "Draw a legend of the markers below a figure."
     axes, signs = figure.axes[0], (HIT, MISS, FALSE_ALARM)
     figure.legend(
-        handles=[axes.scatter([], [], facecolors="none", **sign) for sign in signs],
+        handles=[axes.scatter([], [], facecolors="none", linewidths=1.6, **sign) for sign in signs],
         loc="outside lower center",
         ncols=len(signs),
-        facecolor="0.2",
+        facecolor="0.05",
         labelcolor="white",
     )
 
