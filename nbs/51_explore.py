@@ -3,7 +3,7 @@
 #
 # > A widget for a notebook: walk through the images of a run, the worst first, and move the threshold.
 #
-# A score of 0.60 has reasons: which images, which targets, which threshold? The [figures of a run](50_show.ipynb) have a fixed selection. Here we choose ourselves, and `explore` is the widget for that.
+# A score of 0.60 has reasons: which images, which targets, which threshold? The [figures of a run](50_show.ipynb) have a fixed selection. With `explore` you choose. Below, one of two targets is found; the zoom shows the found target, with false pixels (orange) at its left edge.
 #
 # ![The widget: an image, its ground truth, its probability and what was found, whole and magnified, above a slider for the threshold](images/explore.png)
 
@@ -12,6 +12,7 @@
 #| default_exp explore
 import tempfile
 
+from mshnet.explore import explore, movable
 from mshnet.recipe import Config
 from mshnet.train import train
 
@@ -54,7 +55,7 @@ from mshnet.show import (
 from mshnet.weights import folder_beside, settings_of_weights, weights_file
 
 # %% [markdown]
-# Where nobody can move a slider it returns a still figure. For this page a tiny run will do, which begins with the pretrained weights:
+# Where nobody can move a slider, as on this page, `explore` returns a still figure. It begins with the image of the lowest IoU, here of a tiny run that begins with the pretrained weights. At the threshold of the scores, 0.5, both targets of the image are missed. Their probabilities are so low that the map looks black. At 0.02 both are found without a false alarm, but in the zoom half of target 1 is still missed (yellow):
 
 # %%
 #| output: false
@@ -62,6 +63,10 @@ place = tempfile.TemporaryDirectory()
 sizes = {"scenes": 16, "base_size": 64, "crop_size": 64}
 config = Config(**sizes, weight_path="pretrained", epochs=4, warm_epoch=0, device="cpu")
 run = train(config.model_copy(update={"output_dir": f"{place.name}/run"}))
+
+# %%
+print("widgets" if movable() else "a still figure")
+explore(run.folder, threshold=0.02)
 
 
 # %% [markdown]
@@ -108,7 +113,7 @@ list(spots(view))
 
 
 # %% [markdown]
-# One function draws an image at a threshold. The widget below shows the same bytes as a still figure of the same threshold. The close look shows single pixels, in the colours of hits, misses and false alarms.
+# One function draws an image at a threshold. The close look shows single pixels, in the colours of hits, misses and false alarms. In the figure target 1 is found although its right column is missed (yellow), and the diamond is a false alarm.
 
 # %%
 #| export
@@ -157,7 +162,9 @@ save_picture(explored(view), run.folder / "figures" / "explored.png")
 # %% [markdown]
 # ## The widget
 #
-# The user chooses image, spot and threshold, and the figure follows. (The arrow keys walk through a chosen list.) A figure takes half a second, so the slider draws only when it is released. The widget shows the test images of the data set that the weights were trained on. It predicts an image when it is first shown, as the score does. Images with the lowest IoU come first. For weights outside a run folder the order is that of the list.
+# Images with the lowest IoU come first; for weights outside a run folder we keep the order of the list. They are the test images of the data set that the weights were trained on. Each is predicted when it is first shown, in the same way as for the scores.
+#
+# The user chooses image, spot and threshold, and the figure follows. (The arrow keys walk through a chosen list.) A figure takes half a second, so the slider draws only when it is released.
 
 # %%
 #| export
@@ -230,11 +237,6 @@ def explore(
         return _widget(view, lines, threshold, config.rule)
     still = explored(view(lines[0][1]), threshold, rule=config.rule)
     return save_picture(still, folder_beside(file) / "figures" / "explore.png")
-
-
-# %%
-print("widgets" if movable() else "a still figure")
-explore(run.folder, threshold=0.3)
 
 # %% [markdown]
 # ## Questions
