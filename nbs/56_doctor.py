@@ -3,7 +3,7 @@
 #
 # > What machine is this, what can it do, and what is wrong with it? Six checks, one line each, with the remedy.
 #
-# Most questions about a failed run are questions about its machine: which GPU, which torch, how much memory. The first cell of every notebook in `nbs/run` checks all of them, before an hour is spent. Each check reports one line, and a line that is not `ok` includes the remedy.
+# Most questions about a failed run are questions about its machine: which GPU, which torch, how much memory. `mshnet doctor` checks all of them, and so do the notebooks in `nbs/run` before they train. Each check reports one line, and a line that is not `ok` includes the remedy.
 
 # %%
 #| export
@@ -34,14 +34,24 @@ from mshnet.xla import XLA_PACKAGES, tpu_chips, why_no_xla
 # %% [markdown]
 # ## A report
 #
-# `mshnet doctor` prints a line for each check. Programs find the levels and texts in `doctor(config).lines`. Here are the names of all checks, and the lines of the last two: first for a run on synthetic scenes, then for one whose data set is not there. (What the others print depends on the machine.)
+# This is a report of `mshnet doctor` on a CPU of two cores. Other programs use both of them, hence the warning:
+#
+# ```
+# warning machine     Linux x86_64, Python 3.11.7, 24 GB memory in all; this machine: folders begin where you started; other programs keep 2.0 of 2 cores busy; training is slower beside them, and its steps may stall; stop them, or wait
+# ok      accelerator cpu, bf16: AMD EPYC, 1 thread (torch finds no GPU; a trial run needs none); 20.0 GB of memory free
+# ok      build       mshnet 0.1.0, torch 2.13.0+cpu, numpy 2.4.6, pillow 13.0.0, scikit-image 0.26.0, matplotlib 3.11.2, pydantic 2.14.3, no CUDA; NVIDIA GPUs: none
+# ok      disk        45 GB free for runs/scenes-1a697d3e
+# ok      data        scenes (no dataset_dir)
+# ok      session     no limit of time; no backup (--mirror-dir DIR makes one)
+# ```
+#
+# Programs find the levels and texts in `doctor(config).lines`. The worst line decides the exit status: 0 for `ok`, 1 for a warning, 2 for an error, as here for a data set that is not there.
 
 # %%
 from mshnet.doctor import doctor
 
-print(*(line.subject for line in doctor(Config(scenes=8, device="cpu")).lines))
-for config in (Config(scenes=8, device="cpu"), Config(dataset_dir="nowhere", device="cpu")):
-    print(*doctor(config).lines[-2:], sep="\n")
+report = doctor(Config(dataset_dir="nowhere", device="cpu"))
+print(report.lines[4], f"status {report.status}", sep="\n")
 
 # %% [markdown]
 # ## The machinery: what the checks share
@@ -111,11 +121,19 @@ class _Checkup:
 # %% [markdown]
 # ### The machine and the device
 #
-# Other programs on the same cores slow down training by more than their share, because threads wait for each other ([measured](../results/busy-machine/README.md)).
+# Other programs on the same cores slow down training by more than their share, because threads wait for each other. With torch's defaults and two threads, one busy program made a training step 67 times as long; with as many threads as there are free cores, which a run chooses, 1.5 times as long ([measured](../results/busy-machine/README.md)).
 #
 # The batch decides how much memory training needs, and only a trial shows whether it fits: `mshnet bench`. Here we report what is free. On a CPU that is the smaller of the free memory of the system and of its container.
 #
-# A build of torch without CUDA sees no GPU. torch itself warns of a driver that is too old, and of a GPU that it was not compiled for; the line `accelerator` repeats these warnings. (GPUs that torch cannot use were tested with mock objects.) The settings decide how bad a problem is. A run on the CPU ignores a GPU that torch cannot use. With `--device auto` the run is slow, and with `--device cuda` it does not start. If another torch was installed meanwhile, a notebook keeps the old one loaded until its kernel restarts.
+# A build of torch without CUDA sees no GPU. torch itself warns of a driver that is too old, and of a GPU that it was not compiled for; the line `accelerator` repeats these warnings. If another torch was installed meanwhile, a notebook keeps the old one loaded until its kernel restarts.
+#
+# The settings decide how bad a problem is. An example is a GPU that torch cannot use (tested with mock objects):
+#
+# | setting | line `build` | because the run |
+# |---|---|---|
+# | `--device cpu` | ok | needs no GPU |
+# | `--device auto` | warning | is slow |
+# | `--device cuda` | error | does not start |
 
 # %%
 #| export
@@ -185,7 +203,7 @@ def _build(checkup: _Checkup) -> _Finding:
 #
 # A full disk, damaged data and the end of a session stop a run late, so we check them early. A session may end before its run, and its disk may be lost with it. So a run can be copied to Google Drive in Colab, and to a folder anywhere (`mirror_dir`). We did not verify that a real Drive behaves like a folder.
 #
-# To check whether a folder is writable, we write into it: rights, quotas and read-only file systems then fail in the same way, and nothing stays behind. For a folder that does not exist yet we try the nearest one above it. A check raises the error that a run would raise, such as one for a wrong folder. A strange machine is where the doctor is needed most: if a check fails in an unforeseen way, that is a warning with the reason, and the other checks continue.
+# To check whether a folder is writable, we write into it: rights, quotas and read-only file systems then fail in the same way, and nothing stays behind. For a folder that does not exist yet we try the nearest one above it. A check raises the error that a run would raise, such as one for a wrong folder. A strange machine is where the doctor is needed most: if a check fails in an unforeseen way, that is a warning with the reason, and the other checks continue. After the code, such a check:
 
 # %%
 #| export
@@ -266,28 +284,17 @@ def doctor(config: Settings) -> Report:
     return Report(tuple(_line(checkup, subject) for subject in _CHECKS))
 
 
-# %% [markdown]
-# The worst line decides the exit status:
-
 # %%
-report = Report((Line("ok", "session", "no limit of time"), Line("warning", "data", "one skipped")))
-print(report, f"status {report.status}", sep="\n")
+_CHECKS["disk"] = lambda checkup: 1 / 0
+report: Report = doctor(Config(scenes=8, device="cpu"))
+line: Line = report.lines[3]
+print(line)
 
 # %% [markdown]
 # ## Questions
 #
-# 1. A machine has an NVIDIA GPU, and its torch is built without CUDA. What is the level of the line `build` with `--device cpu`, `auto` and `cuda`?
-#    <details><summary>Answer</summary>
+# <details><summary>A notebook trains on the CPU, and the line <code>build</code> warns that torch is built without CUDA. You install the right build. What else is needed?</summary>Restart the kernel. Until then the notebook keeps the old torch loaded, and the line <code>build</code> is an error.</details>
 #
-#    `ok`, `warning` and `error`. A run on the CPU needs no GPU. With `auto` the run works, but it is slow. With `cuda` it does not start.
-#    </details>
-# 2. The permissions of a folder are right, and the doctor reports that it cannot be written. How can that be?
-#    <details><summary>Answer</summary>
+# <details><summary>The permissions of a folder are right, and the doctor reports that it cannot be written. How can that be?</summary>The file system may be mounted read-only, or the quota used up. Permissions do not show that. The doctor writes into the folder, as a run would, so it finds both.</details>
 #
-#    The file system may be mounted read-only, or the quota used up. Permissions do not show that. The doctor writes into the folder, as a run would, so it finds both.
-#    </details>
-# 3. `mshnet doctor && mshnet train` does not train, although no line is an error. Why?
-#    <details><summary>Answer</summary>
-#
-#    The worst line decides the exit status, and a warning is 1. The shell continues after `&&` only if the status is 0.
-#    </details>
+# <details><summary><code>mshnet doctor &amp;&amp; mshnet train</code> does not train, although no line is an error. Why?</summary>The worst line decides the exit status, and a warning is 1. The shell continues after <code>&amp;&amp;</code> only if the status is 0.</details>
