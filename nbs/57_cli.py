@@ -3,7 +3,7 @@
 #
 # > `mshnet train | test | predict | data | doctor | bench | compare | export`: the settings as flags, and every mistake in one line with its remedy.
 #
-# A command line, a file and a notebook should accept the same settings under the same names, and report the same errors. Therefore we do not list the flags of `mshnet` in the code: we make them from the settings of the task. Values stay text until `configure` checks all of them at once.
+# A command line, a file and a notebook should accept the same settings under the same names, and report the same errors. Therefore the code does not define the flags of `mshnet`: their names, types and most texts come from the settings of the task. A command only lists which of them it takes. Values stay text until `configure` checks all of them at once.
 
 # %%
 #| hide
@@ -49,11 +49,12 @@ from mshnet.recipe import Config
 # %% [markdown]
 # ## Help and mistakes
 #
-# A run has fifty settings, and most people set five of them. The help has two levels. `--help` shows the common flags, `--help-all` all of them:
+# A run has about fifty settings, and most of them keep their defaults. So the help has two levels. `--help` shows the common flags, `--help-all` all of them. The defaults in parentheses come from the settings too. This is the beginning of the flags:
 
 # %%
-with contextlib.suppress(SystemExit):
+with contextlib.redirect_stdout(io.StringIO()) as printed, contextlib.suppress(SystemExit):
     make_parser(full=False).parse_args(["train", "--help"])
+print(*printed.getvalue().splitlines()[12:27], sep="\n")
 
 # %% [markdown]
 # A mistake is one line with its remedy, and status 2:
@@ -144,11 +145,8 @@ status:
 # argparse accepts abbreviations, but `--warm` works only until a second flag begins with it. Our parser accepts none, and raises a `UserError` for a mistake. Names of older guides are accepted and not listed:
 
 # %%
-print(parse(["train", "--data-path=sirst", "--epochs", "3"])[1])
-try:
-    parse(["train", "--epoch", "3"])
-except UserError as error:
-    print(error)
+print(*parse(["train", "sirst", "--lr", "0.1", "--epochs=3"])[:2])
+print(*parse(["train", "--data-path=sirst"])[:2])
 
 # %%
 #| export
@@ -314,7 +312,7 @@ def _presets(settings: type[Settings]) -> str:
 # %% [markdown]
 # The flags depend on the task. We look for the task first: in the flags, in the file of settings, in the run that is resumed, in the weights that are evaluated or used to predict.
 #
-# Names of several words have dashes or, as in a notebook, underscores. For an unknown flag the error names the most similar one, for a flag with one dash the one with two, and for a retired flag its replacement. A flag of a different command has an error of its own.
+# Names of several words have dashes or, as in a notebook, underscores. For an unknown flag the error names the most similar one, for a flag with one dash the one with two, and for a retired flag its replacement. A flag of a different command has an error of its own. After the code, one mistake of each kind:
 
 # %%
 #| export
@@ -397,7 +395,11 @@ def _data_folder(command: str, folder: str, written: dict[str, Any]) -> str:
 
 
 # %%
-print(*parse(["train", "sirst", "--lr", "0.1", "--ema=0.99"])[:2])
+for words in ("train --epoch 3", "train -epochs 3", "compare a --output b", "data --epochs 3"):
+    try:
+        parse(words.split())
+    except UserError as error:
+        print(error)
 
 
 # %% [markdown]
@@ -410,7 +412,7 @@ print(*parse(["train", "sirst", "--lr", "0.1", "--ema=0.99"])[:2])
 # | `train` | draws the figures of the run | 75 if the time is over first: `mshnet train && mshnet export` does not continue with half a run |
 # | `test` | checks its output folder before the work; prints the protocol, without which a score cannot be compared | - |
 # | `predict` | asks the task of the weights to read the files | 1 if a file was skipped |
-# | `data` | - | 2 if an image cannot be used |
+# | `data` | an image that cannot be used is an error | - |
 # | `doctor` | - | 1 or 2 by the worst line |
 # | `bench`, `export`, `compare` | - | - |
 #
@@ -560,7 +562,7 @@ _RUN: dict[str, Callable[..., int]] = {work.__name__[1:]: work for work in _WORK
 # %% [markdown]
 # ### One entry
 #
-# Every command runs in `main`, which returns a status for scripts. Warnings and errors are one line each. A warning is printed once, also where several processes read the same data, or training and its figures do. `mshnet test` on a checkpoint takes the settings that it was trained with as defaults, such as its sizes and its data, also if it was copied out of its run.
+# Every command runs in `main`, which returns a status for scripts. Warnings and errors are one line each. A warning is printed once, also where several processes read the same data, or training and its figures do. A checkpoint carries the settings that it was trained with, such as sizes and data. `mshnet test` takes them as defaults, also if the file was copied out of its run.
 
 # %%
 #| export
@@ -617,13 +619,8 @@ def main(
 # %% [markdown]
 # ## Questions
 #
-# 1. `mshnet train DIR && mshnet export --weight-path RUN` ran until the hours of the session were over. There is no exported file, and no error. What happened?
-#    <details><summary>Answer</summary>
+# <details><summary><code>mshnet train DIR &amp;&amp; mshnet export --weight-path RUN</code> ran until the hours of the session were over. There is no exported file, and no error. What happened?</summary>The training stopped before its last epoch, so its status is 75, and the shell did not start the export. The same line again resumes the training, and then exports.</details>
 #
-#    The training stopped before its last epoch, so its status is 75, and the shell did not start the export. The same line again resumes the training, and then exports.
-#    </details>
-# 2. A run was trained and scored with `base_size` 256. You call `mshnet test --weight-path RUN --base-size 512`. Which settings are used, and may you compare both scores?
-#    <details><summary>Answer</summary>
+# <details><summary>A run was trained and scored with <code>base_size</code> 256. You call <code>mshnet test --weight-path RUN --base-size 512</code>. Which settings are used, and may you compare both scores?</summary>Those of the run, except for the size, because a flag overrides what the run has recorded. The protocol has the size, and <code>mshnet compare</code> refuses to compare the two.</details>
 #
-#    Those of the run, except for the size, because a flag overrides what the run has recorded. The protocol has the size, and `mshnet compare` refuses to compare the two.
-#    </details>
+# <details><summary>You call <code>mshnet train --preset tpu --batch-size 8</code>, and the preset has batches of 16. Which size is used? And if <code>--config FILE</code> is added, whose size is 32?</summary>8 in both cases. A flag overrides the file, the file overrides the preset, and the preset overrides the defaults.</details>
