@@ -1,7 +1,7 @@
 # %% [markdown]
 # # From image to score in fifteen functions
 #
-# > For a student who wants to see how a score is computed. We call every function ourselves, from an image file to the score line, and get the same line as `mshnet test`.
+# > For a student who wants to see how a score is computed. We take the chain apart, from an image file to the score line, and get the same line as `mshnet test`.
 
 # %% [markdown]
 # `mshnet test` reads images, predicts and counts. Fifteen functions and methods do the work. Most take plain values: a path, an array, a tensor. Each heading links to the notebook that explains its function. In a notebook, `load_data??` shows the source of `load_data`.
@@ -77,6 +77,7 @@ print(f"mode {mode}, {image.shape[0]}x{image.shape[1]} pixels, {mask.sum()} of t
 from mshnet.augment import resize_square
 
 pairs = [resize_square(*pair, config.base_size) for pair in split.pairs]
+print(split.pairs[0][0].shape, "becomes", pairs[0][0].shape)
 
 # %% [markdown]
 # ### 6. `collate`: one batch ([augment](../22_augment.ipynb))
@@ -105,7 +106,7 @@ sent = device.transfer_batch(batch)
 #
 # ### 8. `infer` ([device](../30_device.ipynb)), which calls 9. `Detection.predict` ([detection](../41_detection.ipynb))
 #
-# `infer` runs a forward pass without gradients in the device's precision, and copies the result back. Only then does the CPU wait for the device. The method `predict` of the task returns the logits that are scored: those of the fused output, or, in the warm-up of a run, those of the full-size head.
+# `infer` runs a forward pass without gradients in the device's precision, and copies the result back. Only then does the CPU wait for the device. `trained_model` loads the weights of the library. The method `predict` of the task returns the logits that are scored: those of the fused output, or, in the warm-up of a run, those of the full-size head (`phase` says which).
 
 # %%
 from mshnet.device import infer
@@ -147,7 +148,7 @@ print(f"{len(targets)} targets, {len(detections)} detections")
 # %% [markdown]
 # ### 14. `find`: which detection found which target ([metrics](../02_metrics.ipynb))
 #
-# A detection finds a target if their centroids are less than 3 pixels apart. Each detection finds at most one target. The pixels of all other detections are false alarms.
+# A detection finds a target if their centroids are less than 3 pixels apart. Each detection finds at most one target. The pixels of all other detections are false alarms. In the figure, circles mark the detections: the bright cloud, the streak and the hot pixels have none.
 
 # %%
 from mshnet.metrics import find
@@ -167,7 +168,7 @@ for row, col in detections.centroid:
 # %% [markdown]
 # ### 15. `Tally.scores`: the line ([metrics](../02_metrics.ipynb))
 #
-# A `Tally` does steps 13 and 14 for every image, adds up the counts, and divides only at the end. IoU is over all pixels together, nIoU is the mean over images, Pd is the fraction of targets found, and Fa the number of false pixels per million.
+# A `Tally` does steps 13 and 14 for every image, adds up the counts, and divides only at the end. IoU and F1 are over all pixels together, nIoU is the mean IoU of the images, Pd is the fraction of targets found, and Fa the number of false pixels per million.
 
 # %%
 from mshnet.metrics import Tally
@@ -178,7 +179,7 @@ by_hand = tally.scores()
 print(by_hand)
 
 # %% [markdown]
-# `evaluate` does these steps batch by batch. It also records the protocol, which shows with which scores this one may be compared.
+# `evaluate` does these steps batch by batch. It also records the protocol. Two scores may be compared only if their test images, size, resize, threshold and rule agree.
 
 # %%
 from mshnet.evaluate import evaluate
@@ -189,4 +190,10 @@ print(result.scores)
 result.protocol
 
 # %% [markdown]
+# ## Questions
+#
+# <details><summary>The logit of a pixel is 0.1. Is it predicted as target?</summary>Yes. It is above 0, so its probability is above one half.</details>
+#
+# <details><summary>You average the IoU of all images. Is this the IoU of the line?</summary>No, it is the nIoU. The IoU adds up the pixels of all images before it divides.</details>
+#
 # Next: [what the scores mean](scores.ipynb), [how a training step works](../37_train.ipynb), [your own task](task.ipynb).
