@@ -225,7 +225,7 @@ class UNet(nn.Module):
 #
 # MSHNet puts a 1x1 head on each scale of the decoder. It upsamples the logits of the four heads to full size, and one 3x3 convolution fuses them.
 #
-# Why four, if a target has three pixels? Only the finest head can place it. But for the head at stride 8 the target is one cell in 1,024, and for the finest head a few pixels in 65,536. The coarse heads give the deep layers a much stronger signal that a target is *somewhere here*.
+# Why four, for a target this small? Only the finest head can place it. But for the head at stride 8 the target is one cell in 1,024, and for the finest head a few dozen pixels in 65,536. The coarse heads give the deep layers a much stronger signal that a target is *somewhere here*.
 #
 # The paper trains in two phases. In the **warm-up** (`deep=False`) it trains and scores the full-size head only. Then (`deep=True`) it trains all four heads and the fused prediction.
 
@@ -269,6 +269,7 @@ class MSHNet(UNet):
 
 
 # %%
+torch.manual_seed(0)
 model = MSHNet().eval()
 image = torch.randn(1, 3, 96, 64)
 with torch.no_grad():
@@ -281,7 +282,7 @@ print("fused:", tuple(logits.shape))
 # %% [markdown]
 # ## What the trained network sees
 #
-# The library comes with weights. We run them on the scene above. Hooks record the attention of one block of the encoder, at a quarter of the image size. The upper row of the figure shows the scene and both kinds of weights. The block turns most channels either on or off. Pixels of both targets get a large weight, those of the brighter cloud a small one. The border gets some weight, too, because the convolutions see padding there. In the lower row each head marks the targets on its own grid, and the fusion places them at full size.
+# The library comes with weights. We run them on the scene above. Hooks record the attention of one block of the encoder, at a quarter of the image size. The upper row of the figure shows the scene and both kinds of weights. The block turns most channels either on or off. Pixels of both targets get a large weight, those of the brighter cloud a small one. The border gets some weight, too, because the convolutions see padding there. The lower row shows the surroundings of the dim target: each head marks it on its own grid, and the fusion places it at full size.
 
 # %%
 trained, weights = MSHNet.pretrained(), {}
@@ -305,38 +306,39 @@ right.set(xlabel="channel, largest weight first", ylabel="weight", box_aspect=0.
 right.set_title("Which features matter:\nchannel attention")
 names = ["Head at stride 1", "Head at stride 2", "Head at stride 4", "Head at stride 8", "Fused"]
 for axes, name, found in zip(bottom.subplots(1, 5), names, [*masks, logits], strict=True):
-    axes.imshow(found[0, 0].sigmoid(), cmap="gray", vmin=0, vmax=1)
-    axes.set_title(f"{name}\n{found.shape[2]}x{found.shape[3]}")
+    axes.imshow(found[0, 0].sigmoid(), cmap="gray", vmin=0, vmax=1, extent=(0, 128, 128, 0))
+    axes.set(xlim=(80, 120), ylim=(98, 58), title=f"{name}\n{found.shape[2]}x{found.shape[3]}")
 for axes in figure.axes[:2] + bottom.axes:
     axes.set(xticks=[], yticks=[])
 
 
 # %% [markdown]
-# Does the network need its attention? We replace all attention weights of one kind by ones and compare the logits at the three spots. A logit above 0 is a target:
+# Does the network need its attention? We replace all attention weights of one kind, by ones or by their mean, and compare the logits at the three spots. A logit above 0 is a target:
 
 # %%
-def peaks(without=()):
-    "The logit of the prediction at each spot, with ones in place of some attentions."
+def peaks(kind=(), change=torch.ones_like):
+    "The logit of the prediction at each spot, with the weights of one kind of attention changed."
     network = MSHNet.pretrained()
     for layer in network.modules():
-        if isinstance(layer, without):
-            layer.register_forward_hook(lambda *call: torch.ones_like(call[2]))
+        if isinstance(layer, kind):
+            layer.register_forward_hook(lambda *call: change(call[2]))
     with torch.no_grad():
         logits = network(normalised)[1]
     return {name: round(logits[0, 0, y, x].item(), 1) for name, (y, x, _, _) in spots.items()}
 
 
-print("trained network:          ", peaks())
-print("without spatial attention:", peaks(SpatialAttention))
-print("without channel attention:", peaks(ChannelAttention))
+print("trained network       ", peaks())
+for kind in (SpatialAttention, ChannelAttention):
+    print(f"{kind.__name__}: ones", peaks(kind))
+    print(f"{kind.__name__}: mean", peaks(kind, lambda w: w.mean().expand_as(w)))
 
 
 # %% [markdown]
-# The surprise: without spatial attention, whose map looks so convincing, the logits hardly change. Without channel attention even the cloud becomes a target. A map that agrees with us does not prove that the network depends on it.
+# The surprise: the verdict depends on the substitute. The targets have spatial weights near 1 already, so ones change little; with the mean both targets are lost. Ones open every channel, and even the cloud becomes a target; the mean changes no verdict. One ablation proves neither that a part matters nor that it does not.
 #
 # ## The machinery: a good start
 #
-# An untrained head gives every pixel a probability near 1/2, although hardly any pixel belongs to a target. Subtracting 4 from the biases of the heads starts them at 1 to 2% (focal loss, Lin et al. 2017, does the same). The fusing convolution can start as a copy of the full-size head and learn to mix in the coarse heads. After a random start, chance decides whether the background of a head raises or lowers the prediction.
+# An untrained head gives every pixel a probability near 1/2, although hardly any pixel belongs to a target. Subtracting 4 from the biases of the heads starts them near 2% (focal loss, Lin et al. 2017, does the same). The fusing convolution can start as a copy of the full-size head and learn to mix in the coarse heads. After a random start, chance decides whether the background of a head raises or lowers the prediction.
 
 # %%
 #| export
@@ -365,7 +367,7 @@ print(f"mean probability {logits.sigmoid().mean():.3f}, without {plain.sigmoid()
 # %% [markdown]
 # ### Upsampling on XLA
 #
-# By its source, torch_xla computes the gradient of torch's bilinear upsampling by a custom call on a TPU. (We had no TPU to try it.) On every other XLA device the host computes this gradient in every step. Two matrix products work on all of them: upsampling is a linear map of the rows, then one of the columns. Row `o` has the weights of the two old pixels around the new pixel `o`.
+# On most XLA devices the host computes the gradient of torch's bilinear upsampling in every step. (By its source, torch_xla has a custom call for it on a TPU; we had no TPU to try it.) Two matrix products work on all of them: upsampling is a linear map of the rows, then one of the columns. Row `o` has the weights of the two old pixels around the new pixel `o`.
 
 # %%
 #| export
@@ -396,10 +398,10 @@ _upsampling_matrix(2, 2)
 # %% [markdown]
 # ## Questions
 #
-# 1. Which of the four heads can place a target of three pixels? What are the other three good for?
+# 1. Suppose that the head at stride 8 alone predicts, and that it marks one cell for a target of 5x5 pixels. What is the best IoU? Is the target found, that is, are the centres less than 3 pixels apart?
 #    <details><summary>Answer</summary>
 #
-#    Only the head at stride 1: one cell at stride 8 is a square of 64 pixels. The others give the deep layers a direct gradient, because a target fills a much larger part of a coarse mask. In the fused prediction they add context.
+#    The cell covers 8x8 = 64 pixels, so IoU is at most 25/64 = 0.39. If the target lies inside the cell, the centres differ by 1.5 pixels at most in each direction, and it is found. If the target lies across a corner of four cells, they differ by at least 2.5 pixels in each direction, and it is missed.
 #    </details>
 # 2. Shrink the cloud of the scene to the size of a target. What changes in the figure?
 #    <details><summary>Answer</summary>
