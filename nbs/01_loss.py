@@ -232,7 +232,7 @@ LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 # %% [markdown]
-# The figure names the losses as the setting `loss` does. A solid line is a pull downwards (the prediction shrinks), a dotted one a pull upwards. The light red curve is `sls` for a target that lies 160 rows further down. The logarithmic scale spans nine orders of magnitude.
+# The figure names the losses as the setting `loss` does. A solid line is a pull downwards (the prediction shrinks), a dotted one a pull upwards. The light red curve is `sls` for a target that lies 160 rows further down. The vertical scale is logarithmic and spans nine orders of magnitude.
 
 # %%
 target, lower = torch.zeros(2, 1, 1, 256, 256)
@@ -275,9 +275,13 @@ assert pull(bce_loss, 0.0) > 0.49 and pull(bce_loss, -16.0) < -3e-4
 
 
 # %% [markdown]
-# The SLS loss pulls with 0.8 where the area is right, and with less than 0.0004 on a prediction of 0.5 everywhere. On an empty prediction only the location term acts. The centre of an empty prediction is so near the corner that the 1e-8 in the denominator decides its angle: the angle goes to 0, the upper edge. If the target is near that edge (red), this pulls *downwards* near -16; if it is further down (light red), upwards. So what happens to an empty prediction depends on where the target is. Adagrad divides by the root of all squared gradients so far, and after a gradient of 0.8 its steps are far too small to come back. "Everything" and "nothing" are both traps, and the paper's recipe [collapses](41_detection.ipynb) into one of them for some seeds.
+# Plain IoU pulls upwards everywhere, but by 1e-4 at most. The SLS loss pulls downwards with 0.8 where the area is right, and with less than 0.0004 on a prediction of 0.5 everywhere.
 #
-# Cross-entropy pulls with 0.5 to 1 on a full prediction, and with 3e-4 on an empty one. But it counts pixels, and a target has few. Soft IoU counts a target's pixels and false pixels alike, whatever the size of the image, but its gradient vanishes on both sides. The sum of the two has neither weakness: it pulls with at least 0.0067 on every prediction that is too large, and upwards on an empty one. Near -13 both balance: one number for all pixels cannot do better, and the network has to tell pixels apart.
+# On an empty prediction only the location term acts. The centre of an empty prediction is so near the corner that the 1e-8 in the denominator decides its angle: the angle goes to 0, the upper edge. If the target is near that edge (red), this pulls *downwards* near -16; if it is further down (light red), upwards. What happens to an empty prediction thus depends on where the target is.
+#
+# Adagrad divides by the root of all squared gradients so far, and after a gradient of 0.8 its steps are far too small to come back. "Everything" and "nothing" are both traps, and the paper's recipe [collapses](41_detection.ipynb) into one of them for some seeds.
+#
+# Cross-entropy pulls with 0.5 to 1 on a full prediction, and with 3e-4 on an empty one. But it counts pixels, and a target has few. Soft IoU counts a target's pixels and false pixels alike, whatever the size of the image, but its gradient vanishes on both sides, and it pulls downwards everywhere, even where too little is predicted. The sum of the two has neither weakness: it pulls with at least 0.0067 on every prediction that is too large, and upwards on an empty one. Near -13 both balance: one number for all pixels cannot do better, and the network has to tell pixels apart.
 #
 # ## The machinery: all outputs at once
 #
