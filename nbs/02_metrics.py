@@ -395,7 +395,7 @@ test_close(scores.fa, 4e6 / 512)
 # %% [markdown]
 # ### At every threshold
 #
-# One threshold is one point; a curve needs the same counts at many. For pixels, a histogram gives all of them at once, as sums from the top. A trained network puts nearly all pixels into the first bin, so we count that bin separately.
+# One threshold is one point; a curve needs the same counts at many. For pixels, a histogram gives all of them at once, as sums from the top. A trained network puts nearly all pixels into the first bin, so we count that bin separately. The example has two targets of 3x3 pixels, 7 pixels apart, whose predicted probabilities fall off smoothly. We compare the curve with a direct count:
 
 # %%
 #| export
@@ -446,16 +446,19 @@ class Histogram:
 
 
 # %%
-prob = np.random.default_rng(0).random((2, 32, 32))
-mask = np.zeros((2, 32, 32), bool)
-mask[:, 4:7, 4:7] = True
+row, col = np.mgrid[:24, :24]
+prob = sum(np.exp(-((row - 12) ** 2 + (col - at) ** 2) / 8) for at in (8, 15)).clip(0, 1)
+mask = prob > 0.7
 histogram = Histogram()
 histogram.add(prob, mask)
-print(histogram.curve()["precision"][500].round(4), mask[prob >= 0.5].mean().round(4))
+precision = histogram.curve()["precision"]
+for step in (200, 500, 800):
+    threshold, counted = step / BINS, mask[prob >= step / BINS].mean()
+    print(f"threshold {threshold}: precision {precision[step]:.2f}, counted {counted:.2f}")
 
 
 # %% [markdown]
-# For objects there is no such shortcut. They merge as the threshold falls, and whether a merged one still finds its target depends on its new centroid. We therefore find and match them anew at each of a few dozen thresholds. Three things save time: the targets are found once per image, the image is cropped once for the lowest threshold, and two thresholds that predict equally many pixels predict the same ones. The false pixels of the noise above at three thresholds:
+# For objects there is no such shortcut. They merge as the threshold falls, and whether a merged one still finds its target depends on its new centroid. We therefore find and match them anew at each of a few dozen thresholds. Three things save time: the targets are found once per image, the image is cropped once for the lowest threshold, and two thresholds that predict equally many pixels predict the same ones. Here the two targets of the example above, and how many of them are found at three thresholds:
 
 # %%
 #| export
@@ -480,7 +483,7 @@ def pd_fa(
 
 
 # %%
-[f.false_pixels for f in pd_fa(prob, [objects(m) for m in mask], [0.1, 0.5, 0.9])]
+[found.matched for found in pd_fa(prob[None], [objects(mask)], [0.2, 0.5, 0.8])]
 
 # %% [markdown]
 # ## Questions
