@@ -41,13 +41,8 @@ class SpatialAttention(nn.Module):
         return torch.sigmoid(self.conv1(maps))
 
 # %% ../nbs/00_model.ipynb #attend
-def attend(
-    y: Tensor,  # [B,C,H,W]
-    shortcut: Tensor,  # [B,C,H,W]
-    ca: ChannelAttention,
-    sa: SpatialAttention,
-) -> Tensor:  # [B,C,H,W]
-    "Channel attention, spatial attention, shortcut and ReLU: the end of a block."
+def attend(y: Tensor, shortcut: Tensor, ca: ChannelAttention, sa: SpatialAttention) -> Tensor:
+    "Channel attention, spatial attention, shortcut and ReLU: the end of a block, all [B,C,H,W]."
     y = ca(y) * y
     y = sa(y) * y
     return F.relu(y + shortcut)
@@ -92,10 +87,7 @@ def upsample(x: Tensor, factor: int = 2) -> Tensor:  # [B,C,H,W] -> [B,C,factor*
     return F.interpolate(x, scale_factor=factor, mode="bilinear", align_corners=True)
 
 
-def join(
-    beside: Tensor,  # [B,C,2H,2W] from the way down
-    below: Tensor,  # [B,D,H,W] from the step before
-) -> Tensor:  # [B,C+D,2H,2W]
+def join(beside: Tensor, below: Tensor) -> Tensor:  # [B,C,2H,2W], [B,D,H,W] -> [B,C+D,2H,2W]
     "Features of one scale beside the upsampled ones of the scale below."
     return torch.cat([beside, upsample(below)], 1)
 
@@ -187,12 +179,8 @@ def init_heads(
     return model
 
 # %% ../nbs/00_model.ipynb #_upsampling_matrix
-def _upsampling_matrix(
-    size: int,  # pixels before
-    factor: int,
-    device: torch.device | str = "cpu",
-) -> Tensor:  # [factor*size, size] float32, rows that sum to 1
-    "Weights of each old pixel in each new one, corners aligned."
+def _upsampling_matrix(size: int, factor: int, device: torch.device | str = "cpu") -> Tensor:
+    "[factor*size, size] float32: weights of each old pixel in each new one, corners aligned."
     step = (size - 1) / (factor * size - 1)
     place = torch.arange(factor * size, device=device, dtype=torch.float32)[:, None] * step
     away = place - torch.arange(size, device=device, dtype=torch.float32)
