@@ -14,10 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 # %% ../nbs/01_loss.ipynb #_sums
-def _sums(
-    prob: Tensor,  # [B,1,H,W] probability of target, 0..1
-    mask: Tensor,  # [B,1,H,W] truth, 0 or 1
-) -> tuple[Tensor, Tensor, Tensor]:  # each [B], in pixels
+def _sums(prob: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # [B,1,H,W] -> [B]
     "Pixels of the overlap, of the prediction and of the truth in each image."
     return (prob * mask).sum((1, 2, 3)), prob.sum((1, 2, 3)), mask.sum((1, 2, 3))
 
@@ -28,18 +25,13 @@ def _ratio(part: Tensor, whole: Tensor) -> Tensor:
     return torch.where(empty, torch.zeros_like(part), part / whole.masked_fill(empty, 1))
 
 # %% ../nbs/01_loss.ipynb #scale_factor
-def scale_factor(
-    pred: Tensor,  # [B] predicted area in pixels
-    truth: Tensor,  # [B] true area in pixels
-) -> Tensor:  # [B] 0..1; 1 where the areas agree
-    "How well the areas agree (arXiv:2403.19366, the weight of the IoU)."
+def scale_factor(pred: Tensor, truth: Tensor) -> Tensor:  # areas in pixels, [B] -> [B] 0..1
+    "How well the areas agree; 1 where they are equal (arXiv:2403.19366, the weight of the IoU)."
     spread = ((pred - truth) / 2) ** 2
     return _ratio(torch.minimum(pred, truth) + spread, torch.maximum(pred, truth) + spread)
 
 # %% ../nbs/01_loss.ipynb #_centre
-def _centre(
-    weight: Tensor,  # [B,1,H,W] non-negative, such as probabilities
-) -> tuple[Tensor, Tensor]:  # x and y, each [B]
+def _centre(weight: Tensor) -> tuple[Tensor, Tensor]:  # [B,1,H,W] -> x and y, each [B]
     "Mean over all pixels of weight times position, positions in 0..1 from the top left."
     height, width = weight.shape[-2:]
     x = torch.arange(width, device=weight.device, dtype=weight.dtype) / width
@@ -88,10 +80,7 @@ def sls_loss(
     return loss + location_loss(prob, truth) if location else loss
 
 # %% ../nbs/01_loss.ipynb #soft_iou_loss
-def soft_iou_loss(
-    logits: Tensor,  # [B,1,H,W]
-    mask: Tensor,  # [B,1,H,W] truth, 0 or 1
-) -> Tensor:  # [B] float32, one loss per image
+def soft_iou_loss(logits: Tensor, mask: Tensor) -> Tensor:  # [B,1,H,W], 0 or 1 -> [B]
     """1 - (overlap + 1) / (union + 1) of each image, in float32.
 
     Adding 1 gives an image without a target a loss that falls with the predicted area.
@@ -103,10 +92,7 @@ def soft_iou_loss(
     return 1 - (inter + 1) / (pred + truth - inter + 1)
 
 
-def bce_loss(
-    logits: Tensor,  # [B,1,H,W]
-    mask: Tensor,  # [B,1,H,W] truth, 0 or 1
-) -> Tensor:  # [B] float32, one loss per image
+def bce_loss(logits: Tensor, mask: Tensor) -> Tensor:  # [B,1,H,W], 0 or 1 -> [B]
     "Binary cross-entropy of each image, the mean over its pixels, in float32."
     pixels = F.binary_cross_entropy_with_logits(logits.float(), mask.float(), reduction="none")
     return pixels.mean((1, 2, 3))

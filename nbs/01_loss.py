@@ -13,7 +13,7 @@
 #| hide
 #| default_exp loss
 import matplotlib.pyplot as plt
-from fastcore.test import test_close, test_eq
+from fastcore.test import test_close
 
 # %%
 #| export
@@ -32,10 +32,7 @@ from torch.nn import functional as F
 
 # %%
 #| export
-def _sums(
-    prob: Tensor,  # [B,1,H,W] probability of target, 0..1
-    mask: Tensor,  # [B,1,H,W] truth, 0 or 1
-) -> tuple[Tensor, Tensor, Tensor]:  # each [B], in pixels
+def _sums(prob: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # [B,1,H,W] -> [B]
     "Pixels of the overlap, of the prediction and of the truth in each image."
     return (prob * mask).sum((1, 2, 3)), prob.sum((1, 2, 3)), mask.sum((1, 2, 3))
 
@@ -55,7 +52,6 @@ left = F.pad(torch.ones(1, 1, 2, 1), (1, 2, 1, 1))
 for prob in (left, mask / 2):
     inter, pred, truth = _sums(prob, mask)
     print(_ratio(inter, pred + truth - inter).item())
-    test_close(_ratio(inter, pred + truth - inter), 0.5)
 
 
 # %% [markdown]
@@ -65,11 +61,8 @@ for prob in (left, mask / 2):
 
 # %%
 #| export
-def scale_factor(
-    pred: Tensor,  # [B] predicted area in pixels
-    truth: Tensor,  # [B] true area in pixels
-) -> Tensor:  # [B] 0..1; 1 where the areas agree
-    "How well the areas agree (arXiv:2403.19366, the weight of the IoU)."
+def scale_factor(pred: Tensor, truth: Tensor) -> Tensor:  # areas in pixels, [B] -> [B] 0..1
+    "How well the areas agree; 1 where they are equal (arXiv:2403.19366, the weight of the IoU)."
     spread = ((pred - truth) / 2) ** 2
     return _ratio(torch.minimum(pred, truth) + spread, torch.maximum(pred, truth) + spread)
 
@@ -85,9 +78,7 @@ def scale_factor(
 
 # %%
 #| export
-def _centre(
-    weight: Tensor,  # [B,1,H,W] non-negative, such as probabilities
-) -> tuple[Tensor, Tensor]:  # x and y, each [B]
+def _centre(weight: Tensor) -> tuple[Tensor, Tensor]:  # [B,1,H,W] -> x and y, each [B]
     "Mean over all pixels of weight times position, positions in 0..1 from the top left."
     height, width = weight.shape[-2:]
     x = torch.arange(width, device=weight.device, dtype=weight.dtype) / width
@@ -149,7 +140,6 @@ place.set(title="Location", xlabel="distance from the target in pixels")
 for axes in (scale, place):
     axes.set(ylim=(0, 1.05), ylabel="loss")
     axes.legend()
-assert (1 - iou(away))[8:].min() == 1 and location_loss(away, square(5)).diff().min() > 0
 
 
 # %% [markdown]
@@ -200,10 +190,7 @@ def sls_loss(
 
 # %%
 #| export
-def soft_iou_loss(
-    logits: Tensor,  # [B,1,H,W]
-    mask: Tensor,  # [B,1,H,W] truth, 0 or 1
-) -> Tensor:  # [B] float32, one loss per image
+def soft_iou_loss(logits: Tensor, mask: Tensor) -> Tensor:  # [B,1,H,W], 0 or 1 -> [B]
     """1 - (overlap + 1) / (union + 1) of each image, in float32.
 
     Adding 1 gives an image without a target a loss that falls with the predicted area.
@@ -215,10 +202,7 @@ def soft_iou_loss(
     return 1 - (inter + 1) / (pred + truth - inter + 1)
 
 
-def bce_loss(
-    logits: Tensor,  # [B,1,H,W]
-    mask: Tensor,  # [B,1,H,W] truth, 0 or 1
-) -> Tensor:  # [B] float32, one loss per image
+def bce_loss(logits: Tensor, mask: Tensor) -> Tensor:  # [B,1,H,W], 0 or 1 -> [B]
     "Binary cross-entropy of each image, the mean over its pixels, in float32."
     pixels = F.binary_cross_entropy_with_logits(logits.float(), mask.float(), reduction="none")
     return pixels.mean((1, 2, 3))
@@ -232,7 +216,7 @@ LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 # %% [markdown]
-# The figure names the losses as the setting `loss` does. A solid line is a pull downwards (the prediction shrinks), a dotted one a pull upwards. The light red curve is `sls` for a target that lies 160 rows further down. The vertical scale is logarithmic and spans nine orders of magnitude.
+# The figure names the losses as the setting `loss` does. A solid line is a pull downwards (the prediction shrinks), a dotted one a pull upwards. The light red curve is `sls` for a target that lies 160 rows further down. The vertical scale is logarithmic and spans nine orders of magnitude. The three numbers are the pulls at $z = 0$, a probability of 0.5 everywhere:
 
 # %%
 target, lower = torch.zeros(2, 1, 1, 256, 256)
@@ -265,13 +249,8 @@ axes.text(-8, 3e-9, "the predicted area\nis right", color="0.4")
 axes.set(ylabel="size of the gradient", ylim=(1e-9, 3))
 axes.set_xlabel("logit $z$ of every pixel: nothing is predicted ... everything")
 axes.set_title("How a loss pulls on a prediction that is wrong everywhere")
-figure.legend(loc="outside right center", title="solid: downwards\ndotted: upwards");
-
-# %%
-#| hide
-test_eq(soft_iou_loss(torch.full((1, 1, 8, 8), -200.0), torch.zeros(1, 1, 8, 8)).item(), 0)
-assert pull(sls_loss, -8.0) > 0.8 and abs(pull(sls_loss, -12.0)) < 1e-4
-assert pull(bce_loss, 0.0) > 0.49 and pull(bce_loss, -16.0) < -3e-4
+figure.legend(loc="outside right center", title="solid: downwards\ndotted: upwards")
+print({loss.__name__: f"{pull(loss, 0.0):.1e}" for loss in (sls_loss, soft_iou_loss, bce_loss)})
 
 
 # %% [markdown]
@@ -285,7 +264,7 @@ assert pull(bce_loss, 0.0) > 0.49 and pull(bce_loss, -16.0) < -3e-4
 #
 # ## The machinery: all outputs at once
 #
-# The network predicts at four scales and fuses them. Each of the five outputs is compared with the truth at its own size. A target must not vanish when the truth is halved, so each 2x2 patch keeps its maximum. The loss is the mean of the five. In the paper's warm-up only the full-size head is trained, by plain IoU. Below, the "good" prediction is right at full size. Its coarse heads are averages of it and miss the small target: that is what is left of its loss.
+# The network predicts at four scales and fuses them. Each of the five outputs is compared with the truth at its own size. A target must not vanish when the truth is halved, so each 2x2 patch keeps its maximum. (By the mean, a target of one pixel would be 1/64 after three halvings.) The loss is the mean of the five. In the paper's warm-up only the full-size head is trained, by plain IoU. Below, the "good" prediction is right at full size. Its coarse heads are averages of it and miss the small target: that is what is left of its loss.
 
 # %%
 #| export
@@ -315,7 +294,6 @@ test_close(mshnet_loss([], good, truth), sls_loss(good, truth, scale=False, loca
 for name in LOSSES:
     right, inverse = (mshnet_loss(heads, x, truth, name).item() for x in (good, -good))
     print(f"{name:13} good {right:.3f}   inverse {inverse:.3f}")
-    assert right < inverse
 
 # %% [markdown]
 # ## Questions
@@ -334,9 +312,4 @@ for name in LOSSES:
 #    <details><summary>Answer</summary>
 #
 #    It lowers all logits, so the prediction becomes emptier. That goes on until z is about -19, left of the figure, where the sign changes. There the prediction stays: empty. For the target mirrored at the diagonal the gradient is negative, and the step is one upwards.
-#    </details>
-# 4. Why is the mask halved by the maximum of each 2x2 patch, and not by the mean?
-#    <details><summary>Answer</summary>
-#
-#    A target of one pixel has a mean of 1/4 after one halving and of 1/64 after three. The coarse heads would learn that a target is almost nothing.
 #    </details>
