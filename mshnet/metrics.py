@@ -31,12 +31,8 @@ class Objects:
         return len(self.area)
 
 
-def _components(
-    mask: np.ndarray,  # [h,w] bool, as cropped
-    row: np.ndarray,  # [h] places of the rows in the image
-    col: np.ndarray,  # [w] places of the columns
-) -> Objects:
-    "Find the 8-connected components of a cropped mask."
+def _components(mask: np.ndarray, row: np.ndarray, col: np.ndarray) -> Objects:
+    "Find the 8-connected components of a mask [h,w] that was cropped to rows [h], columns [w]."
     padded = np.zeros((mask.shape[0], mask.shape[1] + 1), bool)  # a segment ends with its row
     padded[:, :-1] = mask
     labels, count = label(padded, np.ones((3, 3), bool))
@@ -55,19 +51,17 @@ def _crop_indices(used: np.ndarray) -> np.ndarray:  # [N] bool -> indices
     return np.flatnonzero(used | np.append(False, used[:-1]))
 
 
-def crop(
-    image: np.ndarray,  # [H,W]
-    least: float,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # [h,w] crop; [h] rows and [w] columns kept
-    "Leave out rows and columns without a pixel above `least`, except one between two objects."
+def crop(image: np.ndarray, least: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The crop [h,w] of an image [H,W], and the rows [h] and columns [w] that it keeps.
+
+    Those with a pixel above `least`, and one between two objects.
+    """
     some = image > least
     row, col = _crop_indices(np.any(some, 1)), _crop_indices(np.any(some, 0))
     return image[row][:, col], row, col
 
 
-def objects(
-    mask: np.ndarray,  # [H,W] bool
-) -> Objects:
+def objects(mask: np.ndarray) -> Objects:  # [H,W] bool
     "Find the 8-connected components of a mask."
     return _components(*crop(mask, False))
 
@@ -281,12 +275,8 @@ class Histogram:
         self.target = np.zeros(BINS, np.int64)
         self.background = np.zeros(BINS, np.int64)
 
-    def add(
-        self,
-        prob: np.ndarray,  # [...] 0..1
-        mask: np.ndarray,  # the same shape, bool
-    ) -> None:
-        "Count pixels."
+    def add(self, prob: np.ndarray, mask: np.ndarray) -> None:
+        "Count pixels: probabilities 0..1 of any shape, and a mask of the same shape, bool."
         target = _in_bins(prob[mask])
         self.target += target
         self.background += _in_bins(prob) - target
