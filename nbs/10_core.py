@@ -36,7 +36,7 @@ from pydantic.fields import FieldInfo
 # %% [markdown]
 # ## A `Config` and its mistakes
 #
-# Every setting has a default, a range and a description, which `mshnet train --help` prints. A `Config` prints what differs from the defaults:
+# Every setting has a default and a description, which `mshnet train --help` prints, and every number has a range. A `Config` prints what differs from the defaults:
 
 # %%
 print(Config(dataset_dir="data/NUAA-SIRST", preset="a100", epochs=50))
@@ -74,7 +74,9 @@ config.optimizer, config.lr, config.epochs
 #
 # ## Recipe and runtime settings
 #
-# A **recipe** setting changes the result: model, optimizer, batch, seed, sizes, precision. A **runtime** setting changes where and how the result is computed: device, folders, threads, limits. It leaves the result as it is, up to rounding. The exceptions are `micro_batch` (batch norm then averages over fewer images), `on_bad_image` (a skipped image is missing), and what a run starts from (`preset`, data, weights). A resumed run may change runtime settings only. The paths of the data and of the starting weights are among them, because folders move. Hashes check that the data are still the same.
+# A **recipe** setting changes the result: model, optimizer, batch, seed, sizes, precision. A **runtime** setting changes where and how it is computed: device, folders, threads, limits. The result stays the same, up to rounding. A resumed run may change runtime settings only.
+#
+# A few settings change the result and still count as runtime settings: `micro_batch` (batch norm averages over fewer images), `on_bad_image` (a skipped image is missing), and what a run starts from (`preset`, data, weights). Paths are among them because folders move. Hashes check that the data are the same.
 #
 # The default run folder is named after the recipe and the data, never after the clock. That is how the same command finds its own interrupted run. Of the runtime settings only data and starting weights are in the name. A cosine learning rate ends with its run, so a different number of epochs is a different run. With a constant learning rate `epochs` is left out of the name, because a longer run continues the same run.
 
@@ -194,7 +196,8 @@ class PlaceFields(Fields):
 
 # %%
 config = Config(preset="paper", lr=0.1, device="cpu")
-print(config.lr, Config.defaults()["lr"], config.optimizer, config.recipe().keys() >= {"device"})
+print("lr", config.lr, "default", Config.defaults()["lr"], "optimizer", config.optimizer)
+print("in the recipe:", {name: name in config.recipe() for name in ("lr", "device")})
 
 
 # %%
@@ -325,9 +328,7 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def settings_class(
-    task: Any,  # a name in TASKS; of any type, from a file
-) -> type[Settings]:
+def settings_class(task: Any) -> type[Settings]:  # a name in TASKS; of any type, from a file
     "The settings of a task; UserError if the task is unknown."
     if not isinstance(task, str) or task not in TASKS:
         hint = did_you_mean(task, list(TASKS)) if isinstance(task, str) else ""
@@ -335,11 +336,8 @@ def settings_class(
     return resolve(TASKS[task][0])  # type: ignore[no-any-return]
 
 
-def task_of(
-    written: Mapping[str, Any],
-    of_run: Mapping[str, Any],  # the settings of the run to resume or to score; empty: none
-) -> Any:
-    "The name of the task; UserError if the run has a different one."
+def task_of(written: Mapping[str, Any], of_run: Mapping[str, Any]) -> Any:
+    "The name of the task; UserError if the run (empty: none) has a different one."
     task = written.get("task", of_run.get("task", "detect"))
     if of_run and task != (there := of_run.get("task", "detect")):
         raise UserError(f"task={shown(task)}: the run is of task {there}; leave out --task")
@@ -354,7 +352,7 @@ def task_of(
 # %%
 with warnings.catch_warnings(record=True, action="always") as caught:
     config = from_notebook({"preset": "paper", "val_fraction": 0.1, "data_path": "sirst"})
-print(config.dataset_dir, run_name(config), *(str(warning.message) for warning in caught))
+print(config.dataset_dir, run_name(config), *(warning.message for warning in caught), sep="\n")
 
 
 # %%
@@ -434,9 +432,7 @@ def read_settings(file: str) -> dict[str, Any]:
     return of_earlier_release(values)
 
 
-def settings_of(
-    path: Any,  # of a run folder or checkpoint; another type, from a file, names none
-) -> dict[str, Any]:
+def settings_of(path: Any) -> dict[str, Any]:  # a run folder or checkpoint; other types: none
     "The settings of a run, without those of its folder and its machine; empty: none are there."
     start = os.path.expanduser(path) if isinstance(path, str) else ""
     folder = start if os.path.isdir(start) else os.path.dirname(start)
@@ -463,10 +459,8 @@ def of_earlier_release(values: dict[str, Any]) -> dict[str, Any]:
     return {**kind.unrecorded(known), **known}
 
 
-def settings_from(
-    known: Mapping[str, Any],  # what a run or its checkpoint recorded
-) -> Any:  # a `Config`, or the settings of another task
-    "The settings of a run from its record; UserError if they are impossible."
+def settings_from(known: Mapping[str, Any]) -> Any:  # a `Config`, or one of another task
+    "The settings of a run from the record of it or of its checkpoint; UserError if impossible."
     kind = settings_class(known.get("task", "detect"))
     values = of_earlier_release(dict(known))
     names = kind.model_fields.keys() | kind.gone.keys()
@@ -474,10 +468,8 @@ def settings_from(
     return kind(**kind.defaults() | known)
 
 
-def from_notebook(
-    variables: Mapping[str, Any],  # the notebook's `globals()`
-) -> Any:  # as `configure` returns
-    "Read the settings of a notebook from its plain variables; UserError for an unknown name."
+def from_notebook(variables: Mapping[str, Any]) -> Any:  # as `configure` returns
+    "Read the settings of a notebook from its `globals()`; UserError for an unknown name."
     shell = {"In", "Out", "exit", "quit", "PAPERMILL_INPUT_PATH", "PAPERMILL_OUTPUT_PATH"}
     plain = (str, int, float, bool, list, tuple, dict)
     given = {
@@ -509,10 +501,13 @@ def run_name(config: Settings) -> str:  # such as "nuaa-sirst-1f0c2a9b"
 # %% [markdown]
 # ### Errors of one line
 #
-# `UserError` marks mistakes of the user. The command line prints the line and exits with status 2; a notebook shows the line instead of forty frames of our code. pydantic compares a value with the definition of its setting and states what is accepted. For an unknown name the error suggests the nearest known one. Some flags of the official script, of guides and of earlier releases meant something else, or nothing: `RETIRED` has what to use today. A value may come from a damaged file, with line breaks, with characters that move a terminal's cursor, or with a million letters. `shown` shortens a value, and `one_line` keeps every error one printable line: it escapes control characters and leaves out the middle of a long text:
+# `UserError` marks mistakes of the user. The command line prints the line and exits with status 2; a notebook shows the line instead of forty frames of our code. For an unknown name the error suggests the nearest known one.
+#
+# A value may come from a damaged file, with line breaks, with characters that move a terminal's cursor, or with a million letters. `shown` shortens a value, and `one_line` keeps every error one printable line: it escapes control characters and leaves out the middle of a long text:
 
 # %%
-print(one_line("a line\nbreak, and " + 500 * "very " + "long", 60), shown("x" * 999)[:9])
+print(one_line("a line\nbreak, and " + 500 * "very " + "long", 60))
+print(len(shown("x" * 999)), "of 999 letters")
 
 
 # %%
@@ -566,31 +561,21 @@ def _what_to_write(kind: str, message: str, settings: type[Settings], name: str)
     return f"{text} (papermill: -r)" if kind == "string_type" else text
 
 
-def unknown(
-    name: str,  # as the user wrote it
-    known: list[str],  # the settings, or the flags of one command
-    otherwise: str = "",  # the end of the line if nothing is close
-) -> str:
-    "The error line for an unknown or retired setting."
+def unknown(name: str, known: list[str], otherwise: str = "") -> str:
+    "The error line for an unknown or retired setting; its end is `otherwise` if none is close."
     if name in RETIRED:
         return f"{name} {RETIRED[name]}"
     return f"unknown setting '{name}'{did_you_mean(name, known) or otherwise}"
 
 
-def did_you_mean(
-    word: str,  # as the user wrote it
-    known: list[str],  # the words to choose from
-) -> str:  # "; did you mean 'X'?", or "" if nothing is close
-    "The end of an error line about an unknown word."
+def did_you_mean(word: str, known: list[str]) -> str:  # "; did you mean 'X'?"
+    "The end of an error line about an unknown word; empty if none of those known is close."
     longer = [name for name in known if word and name.startswith(word)]
     close = longer or difflib.get_close_matches(word, known, n=1, cutoff=0.6)
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
-def one_line(
-    text: str,
-    most: int = 2000,  # letters, before any are escaped
-) -> str:
+def one_line(text: str, most: int = 2000) -> str:  # letters, before any are escaped
     "A text as one line that can be printed."
     if len(text) > most:
         text = f"{text[: most // 2]} ... {text[-(most // 2) :]}"
@@ -623,45 +608,6 @@ def counted(count: int, what: str) -> str:
     "A number of things, such as 1 frame and 2 frames."
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
-
-RETIRED = {
-    "anyway": "is retired: score the runs alike, or compare one run after the other",
-    "watch": "is retired: learning_curves(folder) of mshnet.show draws a run that still trains",
-    "tensorboard": "is retired: learning_curves(folder) of mshnet.show, or the run's log.jsonl",
-    "mode": "is retired: use `mshnet train` or `mshnet test`",
-    "multi_gpus": "is retired: use --num-devices N",
-    "if_checkpoint": "is retired: run the same command again to resume; --resume names another run",
-    "ckpt_every": "is retired: a checkpoint is written after every epoch",
-    "checkpoint": "is retired: use --weight-path FILE",
-    "analyze_temporal": "is retired: `mshnet predict` writes class probabilities over time",
-    "compare_paper": "is retired: the guide on events has published numbers; use `mshnet compare`",
-    "lr_rule": "is retired: use --lr; with 4 times the batch twice the learning rate",
-    "mirror_rate": "is retired: files are copied to --mirror-dir as fast as the disk takes them",
-    "baseline": "is retired: python results/baseline/beside.py",
-    "largest_batch": "is retired: `mshnet bench --batch-size N` measures the memory of N and 4 N",
-    "recursive": "is retired: name a pattern, such as 'DIR/**'",
-    "rate": "is retired: multiply the measured time by the price of your device",
-    "profile": "is retired: use `with torch.profiler.profile():` around train(config)",
-    "debug_xla": "is retired: set XLA_FLAGS=--xla_dump_to=DIR before the start",
-    "compile": "is retired: leave it out; it was not faster, and on an H200 its loss was NaN",
-    "on_out_of_memory": "is retired: a batch that is too large names the --micro-batch to use",
-    "use_tpu": "is retired: use --device xla",
-    "weights_only": "is retired: best.pt alone can be scored; `mshnet export` makes it smaller",
-    "json": "is retired: in Python, mshnet.doctor.doctor(config).lines has the same lines",
-    "format": "is retired: `mshnet export` writes what --output ends in",
-    "pack": "is retired: `tar -czf RUN.tar.gz RUN` makes one file of a run",
-    "backbone_weights": "is retired: use --weight-path FILE; the guide on signs makes this file",
-    "method": "is retired: images are sampled by diffusion; for one use `--samples 1`",
-    "frequency_axis": "is retired: the spectrum goes over the channels of a frame, as published",
-    "flip": "is retired (of sign language): leave it out, because signs differ by their hand",
-    "vocabulary": "is retired: leave it out; the glosses are those of the training list",
-    "hot_pixels": "is retired: leave it out; a simulated sensor has two",
-    "time_jitter": "is retired: leave it out; simulated times have a deviation of 0.5 ms",
-}
-RETIRED_RECIPE = {  # retired settings: the value of runs that still resume
-    **{"lr_rule": "fixed", "flip": False, "vocabulary": "", "hot_pixels": 2},
-    "time_jitter": "0.5ms",
-}
 
 # %% [markdown]
 # ### Damaged files
@@ -710,6 +656,51 @@ def read_record(path: Path) -> dict[str, Any]:
     except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
+
+
+# %% [markdown]
+# ### Retired names
+#
+# Flags of the official script, of guides and of earlier releases that mean nothing today, with what to use instead:
+
+# %%
+#| export
+RETIRED = {
+    "anyway": "is retired: score the runs alike, or compare one run after the other",
+    "watch": "is retired: learning_curves(folder) of mshnet.show draws a run that still trains",
+    "tensorboard": "is retired: learning_curves(folder) of mshnet.show, or the run's log.jsonl",
+    "mode": "is retired: use `mshnet train` or `mshnet test`",
+    "multi_gpus": "is retired: use --num-devices N",
+    "if_checkpoint": "is retired: run the same command again to resume; --resume names another run",
+    "ckpt_every": "is retired: a checkpoint is written after every epoch",
+    "checkpoint": "is retired: use --weight-path FILE",
+    "analyze_temporal": "is retired: `mshnet predict` writes class probabilities over time",
+    "compare_paper": "is retired: the guide on events has published numbers; use `mshnet compare`",
+    "lr_rule": "is retired: use --lr; with 4 times the batch twice the learning rate",
+    "mirror_rate": "is retired: files are copied to --mirror-dir as fast as the disk takes them",
+    "baseline": "is retired: python results/baseline/beside.py",
+    "largest_batch": "is retired: `mshnet bench --batch-size N` measures the memory of N and 4 N",
+    "recursive": "is retired: name a pattern, such as 'DIR/**'",
+    "rate": "is retired: multiply the measured time by the price of your device",
+    "profile": "is retired: use `with torch.profiler.profile():` around train(config)",
+    "debug_xla": "is retired: set XLA_FLAGS=--xla_dump_to=DIR before the start",
+    "compile": "is retired: leave it out; it was not faster, and on an H200 its loss was NaN",
+    "on_out_of_memory": "is retired: a batch that is too large names the --micro-batch to use",
+    "use_tpu": "is retired: use --device xla",
+    "weights_only": "is retired: best.pt alone can be scored; `mshnet export` makes it smaller",
+    "json": "is retired: in Python, mshnet.doctor.doctor(config).lines has the same lines",
+    "format": "is retired: `mshnet export` writes what --output ends in",
+    "pack": "is retired: `tar -czf RUN.tar.gz RUN` makes one file of a run",
+    "backbone_weights": "is retired: use --weight-path FILE; the guide on signs makes this file",
+    "method": "is retired: images are sampled by diffusion; for one use `--samples 1`",
+    "frequency_axis": "is retired: the spectrum goes over the channels of a frame, as published",
+    "flip": "is retired (of sign language): leave it out, because signs differ by their hand",
+    "vocabulary": "is retired: leave it out; the glosses are those of the training list",
+    "hot_pixels": "is retired: leave it out; a simulated sensor has two",
+    "time_jitter": "is retired: leave it out; simulated times have a deviation of 0.5 ms",
+}
+# Retired settings, with the value of runs that still resume
+RETIRED_RECIPE = dict(lr_rule="fixed", flip=False, vocabulary="", hot_pixels=2, time_jitter="0.5ms")
 
 # %% [markdown]
 # ## Questions
