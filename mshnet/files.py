@@ -187,7 +187,7 @@ def copy_file(
             raise OSError("a copy differs from its original")
         if previous and new.exists():  # else `previous` is the only one
             with contextlib.suppress(FileNotFoundError):
-                os.truncate(previous, 0)  # Google Drive's trash keeps replaced files, and counts
+                os.truncate(previous, 0)  # else Google Drive's trash keeps all of it
     return before
 
 # %% ../nbs/11_files.ipynb #_holds_results

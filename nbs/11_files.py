@@ -17,6 +17,7 @@
 #| hide
 #| default_exp files
 import tempfile
+import threading
 
 from mshnet.files import replacing, write_atomic, write_json
 
@@ -60,7 +61,7 @@ with tempfile.TemporaryDirectory() as tmp:
 # %% [markdown]
 # ## The machinery: writing, and its errors
 #
-# A disk that is full, read-only or gone raises an `OSError` with a number. Everything else comes from damaged bytes or from a library, which may raise any exception. One function turns both into a `UserError` of one line, with the reason and the next step. For damaged bytes it lets the errors of disks pass, because downloading an archive again does not help against a full disk.
+# A disk that is full, read-only or gone raises an `OSError` with a number. Everything else comes from damaged bytes or from a library, which may raise any exception. One function turns both into a `UserError` of one line, with the reason and the next step. With `damaged=True` it turns all errors but those of the disk: downloading an archive again does not help against a full disk.
 
 # %%
 #| export
@@ -186,7 +187,7 @@ def cannot_be_written(path: Path) -> contextlib.AbstractContextManager[None]:
 # %% [markdown]
 # ### Copies
 #
-# A copy is read back and compared by its digest before it replaces the target. (The system may read it back from this machine's memory and not from a far disk; no program can prevent that.) The source stays open during the copy. If another process *replaces* it, we copy the old content whole; if another process *writes to* it, we raise `ChangedMeanwhile` and keep the old copy. A `stamp` shows whether a file has changed since.
+# A copy is read back and compared by its digest before it replaces the target. (The system may read it back from this machine's memory and not from a far disk; no program can prevent that.) The source stays open during the copy. If another process *replaces* it, we copy the old content whole; if another process *writes to* it, we raise `ChangedMeanwhile` and keep the old copy. A `stamp` shows whether a file has changed since. A copy can also keep its predecessor, as `previous`; the one before that is emptied, because Google Drive's trash keeps replaced files and counts them.
 
 # %%
 #| export
@@ -231,16 +232,28 @@ def copy_file(
             raise OSError("a copy differs from its original")
         if previous and new.exists():  # else `previous` is the only one
             with contextlib.suppress(FileNotFoundError):
-                os.truncate(previous, 0)  # Google Drive's trash keeps replaced files, and counts
+                os.truncate(previous, 0)  # else Google Drive's trash keeps all of it
     return before
 
+
+# %% [markdown]
+# Here another process writes to the file while it is copied. The old copy stays:
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    old, new = Path(tmp, "last.pt"), Path(tmp, "copy.pt")
+    old.write_text("epoch 2"), new.write_text("epoch 1")
+    try:
+        copy_file(old, new, write=lambda file, piece: old.write_text("epoch 3, in part"))
+    except ChangedMeanwhile as error:
+        print(f"{error}; the copy is of {new.read_text()}")
 
 # %% [markdown]
 # ### Files that a user names
 #
 # An input is a file, a folder or a pattern such as `"day/*.npz"`, or `"day/**"` for all folders below, behind links too. Of a folder we take the files whose suffix fits, in capitals or not. Hidden files are left out, and so are results of `mshnet predict` in folders below the named one: they would be predicted again. A file that is named twice is returned once. The order is that of the inputs.
 #
-# The folders at the beginning of a pattern that exist are meant as they are, so `set[1]/*.png` finds the files in a folder of this name. A shell replaces `*` by whatever lies there, so a named file of a different kind is left out with a warning.
+# Existing folders at the beginning of a pattern are taken literally, so `set[1]/*.png` finds the files in a folder of this name. A named file of a different kind is left out with a warning, because a shell expands `*` to whatever is there.
 
 # %%
 #| export
@@ -408,6 +421,31 @@ def prefetch(
     finally:
         pool.shutdown(cancel_futures=True)
 
+
+# %% [markdown]
+# First a lock that is asked for twice. Then a container that may use 1 MB and uses 0.4 MB, of which 0.1 MB are copies of files that the system can drop. Last, eight results of four threads: the barrier opens only when four of them are being made at the same time, and yet they come in order.
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    try:
+        with locked(Path(tmp, "lock")), locked(Path(tmp, "lock"), wait=False):
+            print("both hold the lock")
+    except TimeoutError:
+        print("the lock is held already")
+    for name, text in (("max", "1e6"), ("current", "4e5"), ("stat", "inactive_file 1e5")):
+        Path(tmp, f"memory.{name}").write_text(text)
+    print("free bytes:", free_memory(Path(tmp)))
+
+
+def make(plan):
+    "A result, once four threads are making one."
+    barrier.wait(timeout=60)
+    return 10 * plan
+
+
+barrier = threading.Barrier(4)
+print("in order:", list(prefetch(make, range(8), workers=4)))
+
 # %% [markdown]
 # ## Questions
 #
@@ -420,4 +458,9 @@ def prefetch(
 #    <details><summary>Answer</summary>
 #
 #    The system may rename before it has written the content. After a power failure `last.pt` would have its new name and no bytes.
+#    </details>
+# 3. `prefetch` with four threads makes results from a million plans, and the caller stops after the first result. How many results are made?
+#    <details><summary>Answer</summary>
+#
+#    Nine at most: the first one, and two per thread ahead. When the caller stops, those that no thread has begun are cancelled.
 #    </details>
