@@ -232,12 +232,9 @@ def site_of(config: Settings, place: Place | None = None, mount: bool = True) ->
 def ask_for_drive(config: Settings) -> None:
     "Mount Google Drive in Colab if the data or the copies of a run lie there."
     place = where()
-    folders = [
-        Path(config.dataset_dir) if config.dataset_dir else None,
-        _backup_root(config, place),
-    ]
-    asked = place.name == "colab" and any(on_drive(folder) for folder in folders if folder)
-    if asked and not is_mounted():
+    data = Path(config.dataset_dir) if config.dataset_dir else None
+    folders = filter(None, (data, _backup_root(config, place)))
+    if place.name == "colab" and any(map(on_drive, folders)) and not is_mounted():
         print(mount_drive())
 
 

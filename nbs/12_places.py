@@ -38,12 +38,14 @@ from mshnet.core import Settings, UserError, reason, run_name, shown
 # %% [markdown]
 # ## The same settings on three machines
 #
-# Both services set an environment variable in every session. Here we pretend to be on each machine in turn. Where would it put a run with these settings, and after how many hours would it stop? (`here` is your machine.)
+# Both services set an environment variable in every session. Here we pretend to be on each machine in turn, on Kaggle with a TPU. Where would it put a run with these settings, and after how many hours would it stop? (`here` is your machine.)
 
 # %%
-for variable in ("COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE", "HOME"):
-    place = where({variable: "Batch"})
-    print(f"{place.name}:{run_folder(Config(seed=1), place)}, {session_hours(place, {})} hours")
+kaggle = {"KAGGLE_KERNEL_RUN_TYPE": "Batch", "TPU_WORKER_ID": "0"}
+for environ in ({"COLAB_RELEASE_TAG": "x"}, kaggle, {}):
+    place = where(environ)
+    folder, hours = run_folder(Config(seed=1), place), session_hours(place, environ)
+    print(f"{place.name}:{folder}, {hours} hours")
 
 
 # %% [markdown]
@@ -160,15 +162,15 @@ def megabytes(size: float) -> str:
 
 
 # %% [markdown]
-# A run has one folder: `output_dir`, or the folder of the run to resume, or a folder that is named after the recipe, where this machine keeps runs.
+# A run has one folder: `output_dir`, else that of the run to resume, else one that is named after the recipe, in the run folders of the table above.
 #
 # Colab ends a session after at most 12 hours; Kaggle after 12, and after 9 with a TPU. These are the services' numbers of 2025, which may change and were not tried here; `max_hours` overrules them. The variables of a TPU's runtime show whether Kaggle gave one.
 #
 # | `max_hours` | a run stops |
 # |---|---|
 # | not set | half an hour before the service's limit, counted from the start of this process |
-# | below that limit | after so many hours of this command, or at the limit above |
-# | above it | after so many hours of this process: it replaces the limit |
+# | below that limit | after so many hours of this command, or at the service's limit if that is earlier |
+# | above that limit | after so many hours of this process: it replaces the limit |
 #
 # A restarted kernel counts from zero although its session does not: set `max_hours` to the remaining hours.
 
@@ -259,7 +261,7 @@ def mount_drive(place: Place | None = None, timeout: float = 120.0) -> str:
 #
 # Where a run lies, where it is copied to and how long it may take follow from the settings and the machine. We determine it once, when a command begins.
 #
-# Colab deletes its disk with the session. With `mirror_dir` a run is copied to a second folder, its backup ([backup](15_mirror.ipynb)). If the Drive is not mounted, we copy nothing and report that, because a folder made in its place would lie on the disk that is deleted. In Colab a run starts in the folder in which the Drive is mounted, and `drive/MyDrive/copies` means a folder of the Drive too. On Kaggle a copy may also lie in an earlier output that is attached as input.
+# Colab deletes its disk with the session. With `mirror_dir` a run is copied to a second folder, its backup ([backup](15_mirror.ipynb)). If the Drive is not mounted, we copy nothing and report that, because a folder made in its place would lie on the disk that is deleted. In Colab a notebook starts in `/content`, where the Drive is mounted, so `drive/MyDrive/copies` lies on the Drive. On Kaggle a copy may also lie in an earlier output that is attached as input.
 
 # %%
 #| export
@@ -293,12 +295,9 @@ def site_of(config: Settings, place: Place | None = None, mount: bool = True) ->
 def ask_for_drive(config: Settings) -> None:
     "Mount Google Drive in Colab if the data or the copies of a run lie there."
     place = where()
-    folders = [
-        Path(config.dataset_dir) if config.dataset_dir else None,
-        _backup_root(config, place),
-    ]
-    asked = place.name == "colab" and any(on_drive(folder) for folder in folders if folder)
-    if asked and not is_mounted():
+    data = Path(config.dataset_dir) if config.dataset_dir else None
+    folders = filter(None, (data, _backup_root(config, place)))
+    if place.name == "colab" and any(map(on_drive, folders)) and not is_mounted():
         print(mount_drive())
 
 
@@ -336,15 +335,15 @@ def _attached(place: Place, folder: Path) -> list[Path]:
 # %%
 stick = Config(mirror_dir="/media/stick", output_dir="runs/mine", max_hours=2)
 ask_for_drive(stick)  # asks nothing: neither the data nor the backup are on the Drive
-print(mount_drive())
-print(site_of(stick))
+for name, value in site_of(stick)._asdict().items():
+    print(f"{name:9}{value}")
 assert session_seconds() > 0
 
 
 # %% [markdown]
 # ### Stale TPU variables
 #
-# Kaggle's TPU machines set two variables of an older kind of TPU. With them the runtime waits for workers that do not exist ("Expected 4 worker addresses, got 1"), and we remove them before the runtime starts. On a real TPU pod the same variables hold valid addresses. Therefore we remove them on Kaggle, and elsewhere only if they hold the word "local".
+# Kaggle's TPU machines set two variables of an older kind of TPU. With them the runtime waits for workers that do not exist ("Expected 4 worker addresses, got 1"), and we remove them before the runtime starts. On a real TPU pod the same variables hold valid addresses. Therefore we remove them on Kaggle, and elsewhere only if they hold the word "local". Here both are removed, and the others stay:
 
 # %%
 #| export
@@ -354,6 +353,11 @@ def forget_stale_tpu(environ: MutableMapping[str, str] = os.environ) -> list[str
     if where(environ) != KAGGLE and environ.get("TPU_PROCESS_ADDRESSES") != "local":
         return []
     return [name for name in stale if environ.pop(name, None) is not None]
+
+
+# %%
+kaggle |= {"TPU_PROCESS_ADDRESSES": "local", "CLOUD_TPU_TASK_ID": "0"}
+print(forget_stale_tpu(kaggle), "left:", *kaggle)
 
 # %% [markdown]
 # ## Questions
