@@ -189,11 +189,8 @@ def shipped_lists() -> dict[str, Path]:
 _PICTURES = (".png", ".bmp", ".jpg", ".jpeg", ".tif", ".tiff")
 
 
-def usual_list(
-    images: Path,  # the folder of a data set's images
-    part: str,  # "train" or "test"
-) -> Path | None:  # None: none of the three
-    "The usual list of a published data set, which is recognised by the names of its images."
+def usual_list(images: Path, part: str) -> Path | None:  # part: "train" or "test"
+    "The usual list of a published data set, recognised by the names of its images; else None."
     files = (path for path in images.glob("*.*") if path.suffix.lower() in _PICTURES)
     there = {path.stem for path in files if path.name[0] != "."}
     for published in KNOWN if there else ():
@@ -271,10 +268,8 @@ def _keep(path: PurePosixPath, content: bytes, wanted: dict[str, str], folder: P
             del wanted[file]
 
 
-def pixel_digests(
-    content: bytes,  # of an image file
-) -> tuple[str, str]:  # as an image, as a mask; empty: it cannot be read
-    "Six digits for the pixels of an image: of their colours, and of zero or not."
+def pixel_digests(content: bytes) -> tuple[str, str]:  # as an image, as a mask
+    "Six digits for the pixels of an image file: of their colours, of zero or not; else empty."
     from PIL import Image  # imported here: `mshnet --help` needs none
 
     with contextlib.suppress(Exception), Image.open(io.BytesIO(content)) as opened:
