@@ -197,6 +197,7 @@ class Mirror:
                 raise ChangedMeanwhile(f"{name} is being written to")
             self.write(file, piece)
 
+        # of the same size, from an earlier session: compare the digests
         unknown = now and there and now[0] == there[0] and name not in self.copied
         if not unknown or digest(old) != digest(new) or stamp(old) != now:
             previous = new.with_name("previous.pt") if name == "last.pt" else None

@@ -14,9 +14,10 @@
 # %%
 #| hide
 #| default_exp mirror
+import shutil
 import tempfile
 
-from mshnet.mirror import Mirror
+from mshnet.mirror import Mirror, bring_back
 
 # %%
 #| export
@@ -36,26 +37,30 @@ from mshnet.places import has_checkpoint, megabytes
 # %% [markdown]
 # ## A run and its backup
 #
-# A run writes its log and a checkpoint in two epochs, and each is copied. `flush` reports what the backup contains. The backup also keeps the checkpoint before the last:
+# A run writes its log and a checkpoint in two epochs, and each is copied. `flush` reports what the backup contains. The backup also keeps the checkpoint before the last. Then the session ends, its disk is deleted, and the next session restores the run:
 
 # %%
 with tempfile.TemporaryDirectory() as tmp:
     source, target = Path(tmp) / "run", Path(tmp) / "drive" / "run"
     source.mkdir()
-    with Mirror(source, target) as copies:
+    with Mirror(source, target) as backup:
         for text in ("epoch 1", "epoch 2"):
-            (source / "log.jsonl").write_text(text)
+            (source / "log.jsonl").write_text(1000 * text)
             (source / "last.pt").write_text(text)
-            copies.notify()
-            print(copies.flush(timeout=60).replace(tmp, ""))
+            backup.notify()
+            print(backup.flush(timeout=60).replace(tmp, ""))
     print({file.name: file.read_text() for file in sorted(target.glob("*.pt"))})
+    shutil.rmtree(source)
+    with contextlib.redirect_stdout(None):  # a line that names the temporary folder
+        bring_back(source, [target])
+    print("restored:", *sorted(file.name for file in source.iterdir()))
 
 # %% [markdown]
 # ## The machinery: which files are copied, and what they may replace
 #
 # The backup gets every file but temporary ones and `previous.pt`, which it makes for itself. The small records come first, because they are copied in a moment. `status.json` comes last: copies are compared by it, and it must not promise an epoch that is missing.
 #
-# A backup never replaces another run of the same name, and never a copy with more epochs: a run that could not be restored begins anew, and its old copy must survive that.
+# A backup never replaces another run of the same name, and never a copy with more epochs: if a run cannot be restored and begins anew, its old copy survives until the new run is as far.
 
 # %%
 #| export
@@ -104,11 +109,11 @@ def _worth_more(target: Path, source: Path) -> str:
 with tempfile.TemporaryDirectory() as tmp:
     run, drive, away = (Path(tmp, name) for name in ("run", "drive", "away"))
     run.mkdir(), drive.mkdir()
-    copies = Mirror(run, drive / "run", say=lambda line: print(line.replace(tmp, "")))
+    backup = Mirror(run, drive / "run", say=lambda line: print(line.replace(tmp, "")))
     for epoch, (old, new) in enumerate([(drive, drive), (drive, away), (away, drive)]):
         old.rename(new)
         (run / "last.pt").write_text(f"epoch {epoch}")
-        copies.copy_once()
+        backup.copy_once()
 
 
 # %%
@@ -260,6 +265,7 @@ class Mirror:
                 raise ChangedMeanwhile(f"{name} is being written to")
             self.write(file, piece)
 
+        # of the same size, from an earlier session: compare the digests
         unknown = now and there and now[0] == there[0] and name not in self.copied
         if not unknown or digest(old) != digest(new) or stamp(old) != now:
             previous = new.with_name("previous.pt") if name == "last.pt" else None
@@ -335,7 +341,7 @@ def _take_files(copy: Path, folder: Path) -> None:
 # 1. Google Drive hangs for an hour while a run trains. What happens to the run, and what to its backup?
 #    <details><summary>Answer</summary>
 #
-#    The run continues, because a thread copies its files. The backup gets no new files in this hour. At its end the run waits ten minutes at most, and then reports which files are missing.
+#    The run continues, because a thread copies its files. The backup gets no new files in this hour. At its end the run waits a limited time, ten minutes in training, and then reports which files are missing.
 #    </details>
 # 2. A run cannot be restored, and a new one begins at epoch 0 with the same `mirror_dir`. Does it replace the old backup?
 #    <details><summary>Answer</summary>
