@@ -36,7 +36,7 @@ from pydantic.fields import FieldInfo
 # %% [markdown]
 # ## A `Config` and its mistakes
 #
-# Every setting has a default and a description, which `mshnet train --help` prints, and every number has a range. A `Config` prints what differs from the defaults:
+# Every setting has a default and a description, which `mshnet train --help-all` prints, and every number has a range. A `Config` prints what differs from the defaults:
 
 # %%
 print(Config(dataset_dir="data/NUAA-SIRST", preset="a100", epochs=50))

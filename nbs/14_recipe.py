@@ -161,7 +161,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 class Config(Settings, NetworkFields, AugmentFields, DataFields):
-    """The settings of detection with MSHNet, checked; `mshnet train --help` explains each.
+    """The settings of detection with MSHNet, checked; `mshnet train --help-all` explains each.
 
     A setting that is not passed comes from `preset`. Without a preset and without `dataset_dir`
     the preset is "quick", as on the command line; `preset="steady"` is the defaults. `configure`
