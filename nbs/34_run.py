@@ -1,9 +1,9 @@
 # %% [markdown]
 # # A run is a folder
 #
-# > A run is a folder: its settings, its machine, its log, and a checkpoint from which it resumes exactly.
+# > A run is a folder: its settings, its machine, its log, and a checkpoint from which it resumes exactly (on a GPU with `--deterministic`).
 #
-# Sessions end without notice. So a run keeps in one folder all that its next step depends on. The same command resumes it from its checkpoint, on a new machine too. A run that is killed repeats one epoch, at most two. All other files are for reading, and a damaged one counts as missing.
+# Sessions end without notice. So a run keeps in one folder all that its next step depends on. The same command resumes it from its checkpoint, on a new machine too. A run that is killed repeats one epoch, at most two. Only the checkpoint is needed for that. The other files are for reading, and a damaged one counts as missing.
 #
 # | file | content |
 # |---|---|
@@ -92,7 +92,7 @@ for name, state in {"restored": restored, "weights alone": weights_alone}.items(
 # %% [markdown]
 # A checkpoint contains everything that the next step depends on, with the configuration and the data's hashes, so that it cannot resume something else. It consists of tensors and plain values only: it loads without running code. Tensors are stored from the CPU, so a run can be resumed on a different device.
 #
-# With averaged weights (`ema`) a checkpoint has two sets: `model`, the averaged ones, which are evaluated and exported, and `trained`, from which training continues. The order and the crops of an epoch follow from the seed, the epoch and the image's number, and the random numbers of a step from the seed and the step, so there is no sampler and no random state to store. A run that is stopped within an epoch stores how many of its steps are done and the sum of their losses too, and resumes with the next step.
+# With averaged weights (`ema`) a checkpoint has two sets: `model`, the averaged ones, which are evaluated and exported, and `trained`, from which training continues. The order and the crops of an epoch follow from the seed, the epoch and the image's number, and the random numbers of a step from the seed, the step and the process, so there is no sampler and no random state to store. A run that is stopped within an epoch stores how many of its steps are done and the sum of their losses too, and resumes with the next step.
 #
 # ## Resuming
 #
@@ -128,8 +128,6 @@ with tempfile.TemporaryDirectory() as tmp:
 
 # %% [markdown]
 # ## The machinery: the folder
-#
-# A score without its versions cannot be repeated. `env.json` names the machine's kind, never its owner. The records are written after the checkpoint was compared with the settings, so a refused run leaves no trace.
 
 # %%
 #| export
@@ -182,6 +180,9 @@ def say_status(folder: Folder, state: str, epoch: int, reason: str = "") -> None
     write_json(folder.file("status.json"), entry | {"results": str(folder.path)})
 
 
+# %% [markdown]
+# A score without its versions cannot be repeated. `env.json` names the kind of machine, never its owner. It and `config.json` are written only after the settings were compared with the checkpoint, so a refused run leaves no trace.
+
 # %%
 #| export
 PACKAGES = (
@@ -217,7 +218,7 @@ def prepare(folder: Folder, config: Settings, device: str, unfinished: bool = Tr
 # %% [markdown]
 # ### A checkpoint: saving and reading
 #
-# A file may be damaged, no checkpoint, or of a newer release. A pydantic model lists what it must hold. A value that an older format lacked has a default. `restore` puts everything back: weights, the optimizer's sums, and the place in the run.
+# A file may be damaged, contain something else, or come from a newer release. A pydantic model lists what a checkpoint must contain. A value that an older format lacked has a default. `restore` puts everything back: weights, the optimizer's sums, and the place in the run.
 
 # %%
 #| export
@@ -379,8 +380,7 @@ def _differences(old: dict[str, Any], new: Settings) -> list[str]:
     ]
     old = new.defaults() | of_earlier_release(old)  # a missing setting had its default
     may_differ = ("precision", "epochs") if new.schedule == "constant" else ("precision",)
-    names = [n for n in new.recipe_names() if n not in may_differ]
-    pairs = [(n, old[n], getattr(new, n)) for n in names]
+    pairs = [(n, old[n], getattr(new, n)) for n in new.recipe_names() if n not in may_differ]
     why = {"epochs": f" with schedule={new.schedule}, which ends where its run ends"}
     changed = [f"{n} {shown(a)} -> {shown(b)}{why.get(n, '')}" for n, a, b in pairs if a != b]
     return retired + changed
@@ -430,7 +430,7 @@ def find_checkpoint(
 # %% [markdown]
 # ### Interrupts
 #
-# A session's time is over, a scheduler sends SIGTERM, a terminal is closed (SIGHUP), the user presses Ctrl-C or the notebook's stop button. Each of these is a request, and it is followed after the step in progress: the run writes its checkpoint with its place in the epoch, evaluates the selected epoch, and prints how to resume it. A second request ends it at once. An ignored signal, as under `nohup`, stays ignored.
+# A session's time is over, a scheduler sends SIGTERM, a terminal is closed (SIGHUP), the user presses Ctrl-C or the notebook's stop button. Each of these is a request, which the run obeys after the step in progress: it writes its checkpoint with its place in the epoch, evaluates the selected epoch, and prints how to resume it. A second request ends it at once. An ignored signal, as under `nohup`, stays ignored.
 
 # %%
 #| export
@@ -497,13 +497,19 @@ with run.Stop() as stop:
     except run.Interrupted as error:
         print("asked again:", type(error).__name__)
 
-
 # %% [markdown]
 # ### Writing in the background
 #
-# Training need not wait for the disk. `snapshot` copies everything that will change, on the device, wherever it is in the optimizer's nested state: that is quick. Then a thread brings the copies to the host and writes them while the next epoch trains. A run that is killed within that moment repeats one epoch more. (On XLA and MPS the snapshot is brought to the host first.)
-#
-# The thread writes one checkpoint at a time, in order. Its errors reach the training with the next checkpoint, or at the end. The log line of an epoch is written first, so a kill in between repeats an epoch and loses none.
+# Training need not wait for the disk. `snapshot` copies everything that will change, on the device, wherever it is in the optimizer's nested state: that is quick. Then a thread brings the copies to the host and writes them while the next epoch trains. A run that is killed within that moment repeats one epoch more. (On XLA and MPS the snapshot is brought to the host first.) The thread writes one checkpoint at a time, in order. Its errors reach the training with the next checkpoint, or at the end. Below, a job divides by zero, and the training continues until the end:
+
+# %%
+try:
+    with run.Background() as background:
+        background.submit(lambda: 1 / 0)
+        print("training continues")
+except ZeroDivisionError as error:
+    print("raised at the end:", error)
+
 
 # %%
 #| export
