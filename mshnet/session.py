@@ -48,7 +48,7 @@ def alone(
                     (path / ".lock").unlink(missing_ok=True)
                     path.rmdir()
 
-# %% ../nbs/35_session.ipynb #_Tee
+
 class _Tee(io.TextIOBase):
     "Writes to a stream, as long as it is open, and to a file."
 

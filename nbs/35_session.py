@@ -3,13 +3,15 @@
 #
 # > The services around a run: a lock on its folder, a log, a progress bar, and the run as one file.
 #
-# A run lasts hours, in a terminal, a notebook or a scheduler's queue. Around the training itself it needs a few plain services, and this page has them in the order in which a run meets them: a lock on its folder, a log of its output, a progress bar, and at the end one file to download. None of them changes a weight.
+# A run lasts hours, and three things can go wrong around it. A second run writes into its folder. The terminal is closed, and its output is gone. The session ends, and its disk is deleted. The remedies are a lock, a log with a progress bar, and one file to download. None of them changes a weight.
 
 # %%
 #| hide
 #| default_exp session
 import tempfile
+from dataclasses import replace
 
+from mshnet import session
 from mshnet.places import HERE
 
 # %%
@@ -30,11 +32,58 @@ from mshnet.mirror import run_files
 from mshnet.places import Place, first_process, heartbeat, interactive, megabytes, say, where
 from mshnet.run import Folder
 
-
 # %% [markdown]
 # ## One run, one process
 #
-# Two runs in one folder would overwrite each other's checkpoints. A run holds a lock on its folder.
+# Two runs in one folder would overwrite each other's checkpoints. So a run holds a lock on its folder, and a second one is refused:
+
+# %%
+with tempfile.TemporaryDirectory() as tmp, session.alone(Path(tmp, "run")):
+    try:
+        with session.alone(Path(tmp, "run")):
+            pass
+    except UserError as error:
+        print(str(error).replace(tmp, "runs"))
+
+# %% [markdown]
+# ## Log and progress
+#
+# The output of a terminal or a notebook is lost when it is closed. So a run also writes it to `train.log` in its folder (follow it with `tail -f`). Under `nohup` it continues without its terminal.
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    folder = Folder(Path(tmp))
+    with session.written_down(folder):
+        print("epoch 0")
+    print("train.log:", folder.file("train.log").read_text())
+
+# %% [markdown]
+# A terminal or a notebook gets a bar with the rate and the time left. In a log file a bar would be megabytes of carriage returns. There a training prints its usual lines, and another long loop prints one every five seconds. Work that cannot be counted shows how long it has taken. Here is a short loop, with a line for each of its states:
+
+# %%
+session._EVERY = 0.0
+with contextlib.redirect_stderr(sys.stdout):
+    list(session.bar(range(3), 3, "score test", "batches"))
+session._EVERY = 5.0
+
+# %% [markdown]
+# ## Download the run
+#
+# Colab and Kaggle delete most files with the session. There a notebook ends by packing its run into one file, with the files that a [backup](15_mirror.ipynb) has: in Colab the browser offers it for download, and Kaggle shows it in the panel Output. Your own disk keeps the folder, and we pack nothing. Here is what Kaggle gets of a run:
+
+# %%
+with tempfile.TemporaryDirectory() as tmp:
+    run, kaggle = Path(tmp, "mine"), replace(HERE, name="kaggle", runs=Path(tmp, "out"))
+    run.mkdir()
+    for name in ("config.json", "last.pt"):
+        (run / name).write_text("{}")
+    session.take_along(run, kaggle)
+    with tarfile.open(kaggle.runs / "mine.tar.gz") as tar:
+        print(tar.getnames())
+
+
+# %% [markdown]
+# ## The machinery
 
 # %%
 #| export
@@ -64,22 +113,6 @@ def alone(
                     path.rmdir()
 
 
-# %%
-with tempfile.TemporaryDirectory() as tmp, alone(Path(tmp, "run")):
-    try:
-        with alone(Path(tmp, "run")):
-            pass
-    except UserError as error:
-        print(str(error).replace(tmp, "runs"))
-
-
-# %% [markdown]
-# ## Log and progress
-#
-# The output of a terminal or a notebook is lost when it is closed. So a run also writes it to `train.log` in its folder (follow it with `tail -f`), and continues without its terminal.
-
-# %%
-#| export
 class _Tee(io.TextIOBase):
     "Writes to a stream, as long as it is open, and to a file."
 
@@ -111,16 +144,6 @@ def written_down(folder: Folder) -> Iterator[None]:
         with contextlib.redirect_stdout(_Tee(sys.stdout, file)):
             yield
 
-
-# %%
-with tempfile.TemporaryDirectory() as tmp:
-    folder = Folder(Path(tmp))
-    with written_down(folder):
-        print("epoch 0")
-    print("train.log:", folder.file("train.log").read_text())
-
-# %% [markdown]
-# A terminal or a notebook gets a bar with the rate and the time left. In a log file a bar would be megabytes of carriage returns. There a training prints its usual lines, and another long loop prints one every few seconds. Work that cannot be counted shows how long it has taken.
 
 # %%
 #| export
@@ -197,16 +220,6 @@ def duration(seconds: float) -> str:
 
 
 # %%
-print(duration(7500), list(bar(range(3), 3, "counting")))
-note(range(3), "epoch 3, step 20/53", f"loss 0.5312, bar: {watched()}")
-
-
-# %% [markdown]
-# ## Download the run
-#
-# Colab and Kaggle delete most files with the session. There a notebook ends by packing its run into one file, with the files that a backup has: in Colab the browser offers it for download, and Kaggle shows it in the panel Output. Your own disk keeps the folder, and we pack nothing.
-
-# %%
 #| export
 def take_along(
     folder: str | Path,  # of a run
@@ -237,17 +250,13 @@ def take_along(
             say(f"{path} is not offered for download; call mshnet.session.take_along in a cell")
     return f"{path}  {megabytes(path.stat().st_size)}; {place.note}"
 
-
-# %%
-take_along("runs/sirst-1f0c2a9b", HERE)
-
 # %% [markdown]
 # ## Questions
 #
-# 1. Two runs of different settings use one folder, the second after the first has ended. Does the lock prevent that?
+# 1. A run is killed with `kill -9` and leaves `.lock` behind. Can the next one start?
 #    <details><summary>Answer</summary>
 #
-#    No. The lock only keeps out what runs at the same time. The second run is refused because its settings differ from those of the [checkpoint](34_run.ipynb) in the folder.
+#    Yes. The system releases a lock with its process, and the file alone means nothing.
 #    </details>
 # 2. The disk is full. Does the next printed line end the run?
 #    <details><summary>Answer</summary>
