@@ -352,8 +352,7 @@ class Evaluation:
 
     def save(self, folder: Path) -> None:
         "Write scores.json and details.json."
-        line = str(self.scores)
-        scores = {"line": line, "scores": self.scores.as_dict(), "protocol": self.protocol}
+        scores = {"line": str(self), "scores": self.scores.as_dict(), "protocol": self.protocol}
         write_json(folder / "details.json", {**self.details(), "settings": self.settings})
         write_json(folder / "scores.json", scores)
 

@@ -47,7 +47,7 @@ from mshnet.weights import PRETRAINED, load_weights, read_file, weights_file
 # %% [markdown]
 # ## A toy task
 #
-# The problem: find the line y = 3x - 1 from 64 points. The class says what the data are, which network computes y, and what its error is. The lines below the class train it. They mention neither the line nor its points, so they would train a detector as well. (`train` also asks for names and scores; the guide [your own task](guides/task.ipynb) has a complete class.)
+# The problem: find the line y = 3x - 1 from 64 points. The class says what the data are, which network computes y, and what its error is. The loop below the class trains it. It mentions neither the line nor its points, so it would train a detector as well. (`train` also asks for names and scores; the guide [your own task](guides/task.ipynb) has a complete class.)
 
 # %%
 class Points(NamedTuple):
@@ -95,7 +95,7 @@ print(f"y = {model.weight.item():.2f}x {model.bias.item():+.2f}")
 # %% [markdown]
 # ## The learning rate
 #
-# The gradients of an untrained network are large and differ from batch to batch, so the first steps are small. Towards the end a small learning rate lets the weights converge; the cosine lowers it smoothly. `Task.rate` in four epochs of 50 steps; the warm-up takes one epoch, with a cosine at most a tenth of the run:
+# The gradients of an untrained network are large and differ from batch to batch, so the first steps are small. Towards the end a small learning rate lets the weights converge; the cosine lowers it smoothly. Below is `Task.rate` in four epochs of 50 steps. The constant rate is reached after one epoch. With a cosine the warm-up takes a tenth of the run (20 steps), and the rate has begun to fall by then:
 
 # %%
 plt.figure(figsize=(7, 2.4), layout="constrained")
@@ -110,7 +110,7 @@ plt.legend();
 # %% [markdown]
 # ## The class `Task`
 #
-# A subclass writes six methods: `splits`, `batch`, `model`, `loss`, `predict` and `tally`. All others have a default. Augmentation takes its random numbers from `rng`, on the host: new ones in each epoch, the same ones in each evaluation.
+# A subclass writes six methods: `splits`, `batch`, `model`, `loss`, `predict` and `tally`. All others have a default; the ones to override first are `phase`, `optimizer` and `report`. Augmentation takes its random numbers from `rng`, on the host: new ones in each epoch, the same ones in each evaluation.
 
 # %%
 #| export
@@ -416,7 +416,7 @@ def _score_text(value: Any) -> str:
 
 
 # %% [markdown]
-# Scores count objects, and a fraction of few objects is uncertain. Wilson's interval is right for small counts, where the usual one would reach beyond 1, or have no width if all were found. These intervals hold the true fraction in 95 of 100 cases:
+# Scores count objects, and a fraction of few objects is uncertain. An interval shows it: it contains the true fraction in about 95 of 100 cases. Wilson's interval is right for small counts too. The usual one reaches beyond 1 there, and has no width if all were found:
 
 # %%
 #| export
@@ -431,19 +431,18 @@ def wilson(right: int, count: int) -> tuple[float, float]:  # NaN if the count i
 
 
 # %%
-for right in (9, 10):
-    print("{} of 10: {:.3f} to {:.3f}".format(right, *wilson(right, 10)))
+for p in (0.9, 1.0):
+    half = 1.96 * (p * (1 - p) / 10) ** 0.5
+    both = *wilson(round(10 * p), 10), p - half, p + half
+    print(f"{10 * p:.0f} of 10: Wilson", "{:.3f} to {:.3f}, usual {:.3f} to {:.3f}".format(*both))
 
 # %% [markdown]
-# We score a network with random weights on two images, in batches of four. On a CPU the two rows of padding are left out, because a batch may have any shape there. A TPU computes them, and the tally does not count them. The [guide](guides/task.ipynb) has a small task with all of its methods.
+# A network predicts two images, in batches of four. On a CPU the two rows of padding are left out, because a batch may have any shape there. A TPU computes them, and the tally does not count them. The output is the number of rows of each batch. The [guide](guides/task.ipynb) has a small task with all of its methods.
 
 # %%
-small = {"scenes": 8, "base_size": 32, "crop_size": 32, "batch_size": 4}
-task, device = make_task(Config(**small)), open_device("cpu", "fp32")
-model, test = task.model(), task.splits()["test"]
-print(len([*predictions(task, model, test, device, "full")]), "batch")
-print(score_split(task, model, test, device, "full"))
-print(Values(error=0.25, samples=10))
+task = make_task(Config(scenes=8, base_size=32, crop_size=32, batch_size=4))
+model, test, device = task.model(), task.splits()["test"], open_device("cpu", "fp32")
+print("rows:", [len(batch.mask) for _, batch in predictions(task, model, test, device, "full")])
 
 
 # %% [markdown]
@@ -485,8 +484,7 @@ class Evaluation:
 
     def save(self, folder: Path) -> None:
         "Write scores.json and details.json."
-        line = str(self.scores)
-        scores = {"line": line, "scores": self.scores.as_dict(), "protocol": self.protocol}
+        scores = {"line": str(self), "scores": self.scores.as_dict(), "protocol": self.protocol}
         write_json(folder / "details.json", {**self.details(), "settings": self.settings})
         write_json(folder / "scores.json", scores)
 
@@ -624,7 +622,7 @@ def trained_task(
 # %% [markdown]
 # ## Files
 #
-# With `mshnet predict` a task predicts files. How a file is read and what is written differs from task to task. The rest is the same for all: a file that cannot be read is reported and skipped (a single one is an error), samples are predicted some hundred at a time, and the last line counts what was written. The status is 1 if a file was skipped.
+# With `mshnet predict` a task predicts files. How a file is read and what is written differs from task to task. The rest is the same for all: a file that cannot be read is reported and skipped (a single one is an error), 256 samples are predicted at a time, and the last line counts what was written. The exit status is 1 if a file was skipped.
 
 # %%
 #| export
@@ -707,7 +705,8 @@ def predictions_folder(
 
 
 # %%
-print(Written(predictions_folder("mine.pt", "", "eit"), "3 tanks of 2 files", skipped=1))
+written = Written(predictions_folder("mine.pt", "", "eit"), "3 tanks of 2 files", skipped=1)
+print(f"{written.folder} | {written} | status {written.status}")
 
 # %% [markdown]
 # ## Questions
