@@ -230,8 +230,7 @@ def _log_entry(
     epoch, split = state.epoch + 1, judge_split(job.config)
     steps = len(task.plan(train, epoch))
     lr = task.rate((epoch + 1) * steps - 1, steps)  # of the last step
-    entry = {"epoch": epoch, "phase": task.phase(epoch), "loss": loss, "lr": lr}
-    entry["split"] = split
+    entry = {"epoch": epoch, "phase": task.phase(epoch), "loss": loss, "lr": lr, "split": split}
     if scores is not None:
         entry |= {"line": str(scores), "scores": scores.as_dict()}
     unusual = {"begun_at_step": state.step, "micro_batch": device.micro_batch}
@@ -630,8 +629,7 @@ class _Processes(Stop):
 
 def run_in_processes(config: Settings, words: Sequence[str]) -> list[int]:
     "Run a command in `num_devices` processes; statuses of failed ones, UserError for a mistake."
-    processes = _Processes(config, words)
-    with processes:
+    with _Processes(config, words) as processes:
         failed = processes.wait()
     if processes.number:
         raise Interrupted(processes.reason, processes.number)

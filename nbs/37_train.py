@@ -81,32 +81,26 @@ from mshnet.weights import load_weights, weights_file
 # %% [markdown]
 # ## The course of a run
 #
-# Twelve epochs on small scenes show what the schedule does. The rate decides how much a step may change the weights, and the cosine lowers it from epoch to epoch. Until epoch 3 the prediction is empty (the IoU is 0), because the outputs start far below zero. The loss falls from epoch 2 on. In the last epochs the rate is close to zero, and the model settles. (24 scenes of 32x32 pixels are too few for a good detector: it keeps many false alarms.)
+# Twelve epochs on small scenes. Until epoch 3 the prediction is empty (the IoU is 0), because the outputs start far below zero. From epoch 2 on the loss falls, apart from two small rises. The IoU is best in epoch 8. Then the false alarms nearly double (Fa in the lines below), although the loss still falls: 24 scenes of 32x32 pixels are too few for a good detector. The cosine lowers the learning rate from epoch to epoch, close to zero at the end, so the last epochs change the scores little.
 
 # %%
 small = {"base_size": 32, "crop_size": 32, "warm_epoch": 0, "device": "cpu", "precision": "fp32"}
 with tempfile.TemporaryDirectory() as tmp:
-    run = train(Config(scenes=24, epochs=12, output_dir=f"{tmp}/run", **small))
-    history = run.history
-    print(repr(run).replace(tmp, "runs"))
+    history = train(Config(scenes=24, epochs=12, output_dir=f"{tmp}/run", **small)).history
 
-epochs = [entry["epoch"] for entry in history]
-figure, (above, below) = plt.subplots(
-    2, 1, sharex=True, figsize=(7, 4.2), height_ratios=(1, 2), layout="constrained"
-)
-above.plot(epochs, [1000 * entry["lr"] for entry in history], "k.-")
+figure, (above, below) = plt.subplots(2, 1, sharex=True, figsize=(7, 4.5), layout="constrained")
+above.plot([1000 * entry["lr"] for entry in history], "k.-")
 above.set(ylabel="learning rate\nin thousandths", ylim=0, title="a run of 12 epochs")
-below.plot(epochs, [entry["loss"] for entry in history], "C3.-", label="mean training loss")
-below.plot(epochs, [entry["scores"]["iou"] for entry in history], "C0s-", ms=4, label="IoU on test")
+below.plot([entry["loss"] for entry in history], "C3.-", label="mean training loss")
+below.plot([entry["scores"]["iou"] for entry in history], "C0s-", ms=4, label="IoU on test")
 below.legend()
-below.set(xlabel="epoch", ylabel="loss, IoU", ylim=0)
-plt.show()
+below.set(xlabel="epoch", ylabel="loss, IoU", ylim=0);
 
 
 # %% [markdown]
 # ## A run
 #
-# `train` is what the notebooks and `mshnet train` call. It returns a `Run`, whose parts are read from the folder, so that memory and disk cannot differ. A `Run` stands for its folder wherever a path is expected, as in `evaluate(run)`. The functions below share one value, the `Job`.
+# `train` is what the notebooks and `mshnet train` call. It returns a `Run`, whose results are read from the folder, so that memory and disk cannot differ. A `Run` stands for its folder wherever a path is expected, as in `evaluate(run)`. The functions below share one value, the `Job`.
 
 # %%
 #| export
@@ -231,12 +225,12 @@ def processes_to_start(config: Settings) -> bool:
 # %% [markdown]
 # ## The epochs
 #
-# `fit` trains, scores and logs each epoch, writes its checkpoint, and prints one line with the time that is left. All processes record the epoch in their state. The first one writes the files: the log line, then the checkpoint. A run that is killed between the two repeats the epoch and marks it.
-#
-# `fit` returns the request that stopped it. `train` then evaluates the kept epoch. After a signal it raises the request, so that the cells below do not run; if only the time was over, it returns the run. The last log line of the run above, without its times:
+# `fit` trains, scores and logs each epoch, writes its checkpoint, and prints one line with the time that is left. All processes record the epoch in their state. The first one writes the files: the log line, then the checkpoint. `fit` returns the request that stopped it. `train` then evaluates the kept epoch. After a signal, or if there are no scores yet, it raises the request, so that the cells below do not run; otherwise it returns the run. The last log line of the run above, without its times:
 
 # %%
-print({key: history[-1][key] for key in ("epoch", "phase", "loss", "lr", "split", "line")})
+for key in ("epoch", "phase", "loss", "lr", "split", "line"):
+    value = history[-1][key]
+    print(f"{key:6}", f"{value:.3g}" if isinstance(value, float) else value)
 
 
 # %%
@@ -290,8 +284,7 @@ def _log_entry(
     epoch, split = state.epoch + 1, judge_split(job.config)
     steps = len(task.plan(train, epoch))
     lr = task.rate((epoch + 1) * steps - 1, steps)  # of the last step
-    entry = {"epoch": epoch, "phase": task.phase(epoch), "loss": loss, "lr": lr}
-    entry["split"] = split
+    entry = {"epoch": epoch, "phase": task.phase(epoch), "loss": loss, "lr": lr, "split": split}
     if scores is not None:
         entry |= {"line": str(scores), "scores": scores.as_dict()}
     unusual = {"begun_at_step": state.step, "micro_batch": device.micro_batch}
@@ -383,7 +376,7 @@ def _begin_epoch(job: Job, state: State, epoch: int) -> Compute:
 
 
 # %% [markdown]
-# The loop never waits for the device: losses are summed there and read at log lines and at the end. Once the sum is NaN it stays NaN. So the number of steps with a finite sum is the index of the first bad step. A run that is asked to stop stores its place in the state: how many steps are done, and the sums of their losses in each process. With a different number of processes it resumes with the mean of the sums. A loss is counted before the update, because a TPU then computes both in one program.
+# The losses are summed on the device. The loop waits for it only at log lines and at the end, when it reads the sum (in float16 the gradient scaler of torch waits in every step). Once the sum is NaN it stays NaN. So the number of steps with a finite sum is the index of the first bad step. A run that is asked to stop stores its place in the state: how many steps are done, and the sums of their losses in each process. With a different number of processes it resumes with the mean of the sums. A loss is counted before the update, because a TPU then computes both in one program.
 
 # %%
 #| export
@@ -498,9 +491,7 @@ for step in range(4):
 # %% [markdown]
 # ## Which epoch is kept
 #
-# `best.pt` is the last epoch with `choose="last"`; otherwise the one with the best score on the validation split or, on request, on the test list. `Task.better` names that score (for detection, IoU). A warm-up epoch can win too; the checkpoint records the phase, which decides the head to use.
-#
-# At the end the selected epoch is evaluated on the test list in full, with its curves, unless that was done before. If its file has been damaged meanwhile, the last epoch is scored instead, and the protocol records that.
+# `best.pt` is the last epoch with `choose="last"`; otherwise the one with the best score on the validation split or, on request, on the test list. `Task.better` names that score (for detection, IoU). A warm-up epoch can win too; the checkpoint records the phase, which decides the head to use. At the end the selected epoch is evaluated on the test list in full, with its curves, unless that was done before. If its file has been damaged meanwhile, the last epoch is scored instead, and the protocol records that.
 
 # %%
 #| export
@@ -619,7 +610,7 @@ def identity(job: Job) -> dict[str, str]:
 
 
 # %% [markdown]
-# The facts that a resumed run must repeat. Data are represented by a hash; the images are listed, so that other weights can report which of them they were trained on:
+# The facts that a checkpoint records. The data are represented by a hash, which a resumed run must repeat. The training images are listed, so that an evaluation can report which images its weights were trained on:
 
 # %%
 for name, fact in identity(job).items():
@@ -627,9 +618,7 @@ for name, fact in identity(job).items():
 
 
 # %% [markdown]
-# While it trains, a run has three companions: `Stop` listens for requests to stop, a backup copies its files to storage that outlives the session, and `train.log` keeps what is printed. Of several processes only the first makes a backup.
-#
-# If the last session ended with its machine, this one restores the run from the backup or, on Kaggle, from a previous output that is attached as input. Running the same notebook again is all it takes, on a new machine too.
+# While it trains, a run has three companions: `Stop` listens for requests to stop, a backup copies its files to storage that outlives the session, and `train.log` keeps what is printed. Of several processes only the first makes a backup. If the last session ended with its machine, this one restores the run from the backup or, on Kaggle, from a previous output that is attached as input. Running the same notebook again is all it takes, on a new machine too.
 
 # %%
 #| export
@@ -804,8 +793,7 @@ class _Processes(Stop):
 
 def run_in_processes(config: Settings, words: Sequence[str]) -> list[int]:
     "Run a command in `num_devices` processes; statuses of failed ones, UserError for a mistake."
-    processes = _Processes(config, words)
-    with processes:
+    with _Processes(config, words) as processes:
         failed = processes.wait()
     if processes.number:
         raise Interrupted(processes.reason, processes.number)
@@ -846,7 +834,8 @@ def _launch(config: Settings, task: Task | None) -> Run:
 
 
 # %%
-print("processes to start:", processes_to_start(all_gpus(Config(device="cpu"))))
+configs = [Config(device="cpu", num_devices=count) for count in (1, 2)]
+print("starts processes:", [processes_to_start(all_gpus(config)) for config in configs])
 
 # %% [markdown]
 # ## Questions
@@ -856,7 +845,7 @@ print("processes to start:", processes_to_start(all_gpus(Config(device="cpu"))))
 #
 #    The cosine depends on the number of all steps, so every step of the longer run has a different learning rate. With a constant rate the first epochs of both are the same, and the longer run resumes the shorter one.
 #    </details>
-# 2. An epoch has 100 steps, and `log_every` is 20. How often does the host wait for the device while it trains this epoch?
+# 2. An epoch in bfloat16 has 100 steps, and `log_every` is 20. How often does the host wait for the device while it trains this epoch?
 #    <details><summary>Answer</summary>
 #
 #    Five times: after 20, 40, 60 and 80 steps, and at the end for the mean loss.
