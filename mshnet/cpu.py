@@ -211,7 +211,7 @@ def _kernel_gradient(x: Tensor, grad: Tensor) -> Tensor:  # [B,C,H,W], [B,D,H,W]
     products = torch.stack([rows @ image[start : start + count] for start in starts], 2)
     return products.unflatten(2, (3, 3))
 
-
+# %% ../nbs/40_cpu.ipynb #_ConvOnCpu
 class _ConvOnCpu(torch.autograd.Function):
     "A convolution by a 3x3 kernel with a border of zeros."
 

@@ -3,12 +3,12 @@
 #
 # > Attentions, upsampling and 3x3 kernels with hand-written backward passes: the same outputs in less time.
 #
-# A block of MSHNet ends with `relu(sa * (ca * y) + shortcut)`. On a CPU these three lines of the [network](00_model.ipynb) page are surprisingly slow. This page computes the same output, up to rounding, in less time. Gradients differ only where several pixels of a channel have the same maximum. The ratios are [measured](../experiments/speed.md), the second row on one thread (AVX-512 is a set of instructions that many CPUs have):
+# A block of MSHNet ends with `relu(sa * (ca * y) + shortcut)`, three lines on the [network](00_model.ipynb) page. On a CPU they are surprisingly slow. This page computes the same output, up to rounding, in less time. Gradients differ only where several pixels of a channel have the same maximum. The ratios are measured ([without AVX-512](../experiments/speed.md), and on one thread [with it](../results/bench-cpu/README.md); AVX-512 is a set of instructions that many CPUs have):
 #
 # | what | CPU | time hand-written / plain |
 # |---|---|---|
 # | a block's end, forward and backward, float32 | without AVX-512 | 0.44 |
-# | the same, float32 or bfloat16 | with AVX-512 | 0.4 |
+# | the same, float32 and bfloat16 | with AVX-512 | 0.38 and 0.35 |
 # | the same, bfloat16 | without AVX-512 or bfloat16 | 1.3 (slower) |
 # | a step of training, float32 | without AVX-512 | 0.79 |
 #
@@ -46,10 +46,10 @@ from mshnet.model import (
 #
 # - **The maximum over all pixels** of few channels. `adaptive_max_pool2d` is faster than `amax`, and it also returns the place of the maximum, which the backward pass needs.
 # - **The gradient of the 7x7 kernel.** torch stores the map of means before the map of maxima. The gradient is much faster if both numbers of a pixel lie together. (In bfloat16 on a CPU that lacks it, it is slower: hence the 1.3.)
-# - **Sums of gradients.** The gradient of a maximum comes in channels-last order, that of a mean does not (ask both for `is_contiguous()`), and a sum of two orders takes four times as long. We compute all of them in one order.
+# - **Sums of gradients.** The gradient of a maximum comes in channels-last order, that of a mean does not (ask both for `is_contiguous()`), and a sum of two orders takes about five times as long. We compute all of them in one order.
 # - **In 16 bits**, the maximum over the channels of each pixel, and the product with one number per pixel. We copy the former to the usual order first, and write out the latter for all channels.
 #
-# Each bar is the time of our replacement, as a fraction of torch's ([measured](../results/bench-cpu/README.md)). The shorter it is, the more we gain:
+# Each bar is the time of our replacement, as a fraction of torch's ([measured](../results/bench-cpu/README.md)). The shorter it is, the more we gain. The last two operations are replaced only in 16 bits:
 
 # %%
 measured = {  # 4 images of 16x128x128, AVX-512, one thread: float32, bfloat16
@@ -58,14 +58,14 @@ measured = {  # 4 images of 16x128x128, AVX-512, one thread: float32, bfloat16
     "sum of two gradients": (0.22, 0.18),
     "product with one number per pixel": (None, 0.22),
     "maximum over channels": (None, 0.34),
-    "all of a block's end": (0.38, 0.35),
 }
 figure, axes = plt.subplots(figsize=(7, 3), layout="constrained")
 for row, ratios in enumerate(measured.values()):
     for i, ratio in enumerate(ratios):
         axes.barh(row + 0.4 * i, ratio or 0, 0.35, color=f"C{i}")
 axes.set(yticks=[row + 0.2 for row in range(len(measured))], yticklabels=measured, xlim=(0, 1))
-axes.set(xlabel="time hand-written / plain (blue: float32, orange: bfloat16)")
+axes.set(xlabel="time hand-written / plain")
+axes.legend(("float32", "bfloat16"))
 axes.invert_yaxis()
 
 
@@ -234,8 +234,8 @@ def attend_on_cpu(
 # %%
 ca, sa = ChannelAttention(16).double(), SpatialAttention().double()
 inputs = [torch.randn(2, 16, 4, 6, dtype=torch.float64, requires_grad=True) for _ in range(2)]
-weights = [ca.fc1.weight, ca.fc2.weight, sa.conv1.weight]
-assert torch.autograd.gradcheck(_AttendOnCpu.apply, (*inputs, *weights), atol=1e-6)
+tensors = [*inputs, ca.fc1.weight, ca.fc2.weight, sa.conv1.weight]
+print("gradients confirmed:", torch.autograd.gradcheck(_AttendOnCpu.apply, tensors, atol=1e-6))
 difference = attend_on_cpu(*inputs, ca, sa) - attend(*inputs, ca, sa)
 print(f"largest difference below 1e-14: {bool(difference.abs().max() < 1e-14)}")
 
@@ -292,7 +292,7 @@ print("gradients confirmed:", torch.autograd.gradcheck(_JoinOnCpu.apply, inputs)
 # %% [markdown]
 # ### The gradient of a 3x3 kernel
 #
-# A weight of a 3x3 kernel multiplies the image, moved by up to one pixel. Its gradient is therefore one matrix product: the gradients of all pixels, times the moved image. With a border of zeros around each image, *moved* only means that the rows begin later in memory, so nothing is copied for the nine products. A CPU without AVX-512 computes them faster than torch's own gradient, and with a twentieth of its rounding error, from 32 input channels on ([measured](../experiments/speed.md)). Other CPUs keep torch's, and so do 16 bits.
+# A weight of a 3x3 kernel multiplies the image, moved by up to one pixel. Its gradient is therefore one matrix product: the gradients of all pixels, times the moved image. With a border of zeros around each image, *moved* only means that the rows begin later in memory, so nothing is copied for the nine products. A CPU without AVX-512 computes them faster than torch's own gradient, and with less than a tenth of its rounding error, from 32 input channels on ([measured](../experiments/speed.md)). Other CPUs keep torch's, and so do 16 bits. Below, both are compared with the gradient in float64:
 
 # %%
 #| export
@@ -312,6 +312,16 @@ def _kernel_gradient(x: Tensor, grad: Tensor) -> Tensor:  # [B,C,H,W], [B,D,H,W]
     return products.unflatten(2, (3, 3))
 
 
+# %%
+x, grad = torch.randn(2, 32, 64, 64), torch.randn(2, 32, 64, 64)
+by_torch = torch.nn.grad.conv2d_weight(x, (32, 32, 3, 3), grad, padding=1)
+exact = torch.nn.grad.conv2d_weight(x.double(), (32, 32, 3, 3), grad.double(), padding=1)
+errors = [(found - exact).abs().max() for found in (_kernel_gradient(x, grad), by_torch)]
+print(f"nine products have the smaller error: {bool(errors[0] < errors[1])}")
+
+
+# %%
+#| export
 class _ConvOnCpu(torch.autograd.Function):
     "A convolution by a 3x3 kernel with a border of zeros."
 
