@@ -10,9 +10,8 @@
 #| default_exp detection
 import matplotlib.pyplot as plt
 
-from mshnet.device import open_device
 from mshnet.run import Folder
-from mshnet.task import make_task, score_split
+from mshnet.task import make_task
 
 # %%
 #| export
@@ -59,19 +58,19 @@ for axes, runs, last, title in (
 ):
     for seed, color in enumerate(("C1", "C2", "C3")):
         axes.semilogy(*false_alarms(f"{runs}/seed{seed}"), f"{color}o-", ms=4, label=f"seed {seed}")
-    axes.axhspan(min(steady), max(steady), color="C0", alpha=0.4, lw=0)
-    axes.axvspan(0, 6, color="0.9")
+    axes.axhspan(min(steady), max(steady), color="C0", alpha=0.4, lw=0, label="steady, 200 epochs")
+    axes.axvspan(0, 6, color="0.9", label="warm-up")
     axes.set(title=title, xlabel="epochs", xlim=(0, last), ylim=(3, 2e6))
 left.set_ylabel("Fa, false pixels per million")
-right.legend(loc="upper right");
+left.legend(loc="upper right", bbox_to_anchor=(1, 0.9));
 
 # %% [markdown]
 # The paper's recipe collapses in two steps:
 #
 # 1. *The warm-up.* Once the predicted area is large, plain IoU has almost no gradient, so the prediction can spread: here over 16% to 27% of the pixels.
-# 2. *All heads join.* Three heads and the fusing convolution have never been trained, and Adagrad's first step moves each of their weights by the whole learning rate, however small the gradient. By then the background of the full-size head has a logit of -11. If each of the nine fusing weights of this head moves by 0.05, the fused background moves by 5. After a few such steps its sign is random, and Adagrad's later steps are too small to change it.
+# 2. *All heads join.* Three heads and the fusing convolution have never been trained, and Adagrad's first step moves each of their weights by the whole learning rate, however small the gradient. By then the background of the full-size head is far below zero, say at -11. If each of the nine fusing weights of this head moves by 0.05, the fused background moves by 5. After a few such steps its sign is random, and Adagrad's later steps are too small to change it.
 #
-# Seed 0 never recovers, seed 2 does so after ten more epochs, and seed 1 does not collapse. Clipping gradients cannot help, because Adagrad's first step does not depend on their size. Two things do:
+# Seed 0 never recovers, seed 2 does so between epochs 15 and 20, and seed 1 does not collapse. Clipping gradients cannot help, because Adagrad's first step does not depend on their size. Two things do:
 #
 # - A loss that pulls on a full prediction and on an empty one, with all heads trained from the start (`--preset steady`, the default): none of our seeds has collapsed.
 # - The paper's loss and network with a remedy for each step (right). `--head-bias -4` starts the heads far below zero, so that the warm-up need not spread. `--fusion-start full_size --join-rate 0.1` starts the fusion as a copy of the full-size head and gives the three new heads and the fusion smaller steps. All three seeds then find targets in every scored epoch, from 5 to 30. Seed 2 marks 5% of the pixels at epoch 20, and recovers.
@@ -93,10 +92,6 @@ def normalise(image: Tensor) -> Tensor:  # [B,3,S,S] uint8 -> [B,3,S,S] float32
     )
     return (image.float() / 255 - mean) / deviation
 
-
-# %%
-white = torch.full((1, 3, 1, 1), 255, dtype=torch.uint8)
-print("white becomes", *(f"{value:.2f}" for value in normalise(white).flatten()))
 
 # %% [markdown]
 # ### The network
@@ -120,7 +115,7 @@ def _make_network(name: str) -> nn.Module:
 
 
 # %% [markdown]
-# In evaluation, batch norm multiplies and adds constants, so it can be merged into the convolution before it. This changes the rounding, so we do it only where the device computes in 16 bits; float32 keeps the arithmetic of the paper's code.
+# In evaluation, batch norm multiplies and adds constants, so it can be merged into the convolution before it. This changes the rounding, so we do it only where the device computes in 16 bits. float32 keeps the arithmetic of the paper's code; on a CPU it gained nothing from the merging ([measured](../experiments/speed.md)).
 
 # %%
 #| export
@@ -324,22 +319,19 @@ class Detection(Task):
 
 
 # %% [markdown]
-# The loss of one batch in the second phase, and the scores of the untrained network:
+# Here is the loss of one batch in each phase, with random weights. The phases train different outputs, so their losses cannot be compared:
 
 # %%
-settings = {"scenes": 8, "base_size": 32, "crop_size": 32, "batch_size": 2}
-config = Config(**settings, warm_epoch=5, device="cpu", precision="fp32")
-task, device = make_task(config), open_device("cpu", "fp32")
-model, parts = task.model(), task.splits()
-batch = task.batch(parts["train"], [0, 1], epoch=0)
-loss = task.loss(model, batch, task.phase(6))
-print("phases of epochs 0, 5, 6:", *(task.phase(epoch) for epoch in (0, 5, 6)))
-print(f"loss {loss.item():.3f}; test: {score_split(task, model, parts['test'], device, 'full')}")
+task = make_task(Config(scenes=8, base_size=32, crop_size=32, batch_size=2, warm_epoch=5))
+model, batch = task.model(), task.batch(task.splits(["train"])["train"], [0, 1], epoch=0)
+for epoch in (5, 6):
+    phase = task.phase(epoch)
+    print(f"epoch {epoch}: {phase}, loss {task.loss(model, batch, phase).item():.3f}")
 
 # %% [markdown]
 # ### A run reports its collapse
 #
-# A run reports a prediction that comes to cover more than 2% of the images, or nothing. Most recipes start from an empty prediction, so an empty one is reported only after targets were found.
+# A run reports when its prediction grows beyond 2% of the pixels, or becomes empty. Most recipes start from an empty prediction, so an empty one is reported only after targets were found.
 
 # %%
 found, empty, full = (
@@ -355,14 +347,14 @@ print(Detection(Config()).advice([found, empty]))
 # 1. Why does the fused prediction of seed 0 cover the image, although its warm-up covered only a quarter?
 #    <details><summary>Answer</summary>
 #
-#    The fusing convolution is new when the heads join. A background logit of -11, multiplied by nine weights whose sign is random, can become a large positive number in every pixel at once.
+#    The fusing convolution is new when the heads join. A background logit far below zero, multiplied by nine weights whose sign is random, can become a large positive number in every pixel at once.
 #    </details>
 # 2. Which of the six things of a task change if each image has a class instead of a mask?
 #    <details><summary>Answer</summary>
 #
 #    The content of a batch (a class in place of a mask), the network's output, the loss, the prediction and the count (accuracy in place of IoU). The data still are images with a list; the loop, the device and the run folder stay as they are.
 #    </details>
-# 3. Why does the record of a run's data hold digests of pixels, and not the names of files?
+# 3. Why does the record of a run's data hold digests of pixels, and not only the names of files?
 #    <details><summary>Answer</summary>
 #
 #    A file may be replaced or resized under its old name. A resumed run would then mix two data sets without a sign. The pixels show it.
