@@ -3,13 +3,11 @@
 #
 # > A record of each target, and curves over all thresholds.
 #
-# A network scores an IoU of 0.6. Which targets does it miss: the small ones, or those that hardly stand out? Would a lower threshold find them, and for how many false alarms?
-#
-# A score answers none of that. The final evaluation of a run therefore records more than the evaluation of an epoch:
+# A network scores an IoU of 0.6. Which targets does it miss: the small ones, or those that hardly stand out? Would a lower threshold find them, and for how many false alarms? A score answers none of that. The final evaluation of a run therefore records more than the evaluation of an epoch:
 #
 # - of each target its size, its contrast, and whether it was found;
 # - the pixels by probability, for precision and recall at every threshold;
-# - the objects at two dozen thresholds, for Pd against Fa.
+# - the objects at 23 thresholds, for Pd against Fa.
 
 # %%
 #| hide
@@ -18,11 +16,11 @@ import json
 from pathlib import Path
 
 import matplotlib.pyplot as plt
-from fastcore.test import test_close, test_eq
+from fastcore.test import test_eq
 
 from mshnet.device import open_device
 from mshnet.recipe import Config
-from mshnet.task import make_task, score_split
+from mshnet.task import make_task, score_split, trained_model
 
 # %%
 #| export
@@ -44,7 +42,7 @@ from mshnet.task import Evaluation, Origin, Task, count_predictions, protocol
 # %% [markdown]
 # ## What the records show
 #
-# Left: each dot is a target in the test scenes of a [short run](../results/README.md) (`scenes-quick`), by its contrast and its size. Right: the trade-off of a run on real images (`nuaa-sirst-paper`). The threshold falls from left to right. From 0.999 to 0.001 the false alarms double, and Pd changes by less than a hundredth: the network is so sure of its errors that no threshold removes them.
+# Left: each dot is a target in the test scenes of a [short run](../results/README.md) (`scenes-quick`), by its contrast and its size. All three misses hardly stand out: of 14 targets with a contrast below 2.4 three are missed, of the 115 above none. None of them is among the smallest: all 31 targets below 18 pixels are found. Right: the trade-off of a run on real images (`nuaa-sirst-paper`). The threshold falls from left to right. From 0.999 to 0.001 the false alarms double, and Pd changes by less than a hundredth: the network is so sure of its errors that no threshold removes them.
 
 # %%
 scenes, real = (
@@ -56,8 +54,7 @@ missed = [t for t in scenes["targets"] if not t["matched"]]
 figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
 scr, area = ([t[name] for t in found] for name in ("scr", "area"))
 dots = left.scatter(scr, area, c=[t["iou"] for t in found])
-scr, area = ([t[name] for t in missed] for name in ("scr", "area"))
-left.scatter(scr, area, c="red", marker="x", s=60)
+left.scatter([t["scr"] for t in missed], [t["area"] for t in missed], c="red", marker="x", s=60)
 left.set(xlabel="contrast: signal-to-clutter ratio", ylabel="size in pixels")
 left.set_title(f"{len(found)} targets found, {len(missed)} missed (crosses)")
 figure.colorbar(dots, ax=left, label="IoU of the prediction that found it")
@@ -65,9 +62,10 @@ curve = real["curves"]["objects"]
 right.plot(curve["fa"], curve["pd"], "o-")
 for at in (0.001, 0.01, 0.5, 0.999):
     i = curve["threshold"].index(at)
-    right.annotate(f" {at}", (curve["fa"][i], curve["pd"][i] + 0.004), rotation=45)
+    place = curve["fa"][i], curve["pd"][i]
+    right.annotate(at, place, (place[0], 0.94), rotation=45, arrowprops={"arrowstyle": "-"})
 right.set(xlabel="Fa, false pixels per million", ylabel="Pd", xlim=(0, 125), ylim=(0.85, 0.97))
-right.set_title("Targets against false alarms, by threshold")
+right.set_title("Targets against false alarms, by threshold");
 
 # %% [markdown]
 # ## The machinery: a target's contrast
@@ -76,7 +74,7 @@ right.set_title("Targets against false alarms, by threshold")
 #
 # $$\mathrm{SCR} = \frac{|\mu_t - \mu_b|}{\sigma_b}$$
 #
-# The formula is that of Gao et al., *Infrared Patch-Image Model for Small Target Detection in a Single Image*, IEEE Transactions on Image Processing 22 (2013). The surroundings are a convention. Ours are the target's box with 20 pixels added on each side, without the pixels of any target, in the image that is scored. A perfectly flat background has a standard deviation of 0; there we use the quantisation noise of integer grey levels, $1/\sqrt{12}$.
+# The formula is that of Gao et al., *Infrared Patch-Image Model for Small Target Detection in a Single Image*, IEEE Transactions on Image Processing 22 (2013). The surroundings are a convention. Ours are the target's box with 20 pixels added on each side, without the pixels of any target, in the image that is scored. The standard deviation is at least the quantisation noise of integer grey levels, $1/\sqrt{12}$, also where the surroundings are perfectly flat.
 
 # %%
 #| export
@@ -108,7 +106,6 @@ grey, spot = rng.normal(100, 10, (64, 64)), np.zeros((64, 64), bool)
 spot[30:33, 30:33] = True
 grey[spot] = 150
 print("50 grey levels above noise of 10:", signal_to_clutter(grey, spot, spot))
-test_close(signal_to_clutter(grey, spot, spot), 5, eps=0.3)
 test_eq(signal_to_clutter(spot * 1.0, spot, spot), round(12**0.5, 3))
 
 
@@ -153,13 +150,12 @@ truth, pred = np.zeros((2, 32, 32), bool)
 truth[4:6, 4:6] = truth[4:6, 12:14] = True
 pred[4, 4:14] = True
 seen = target_records(pred * 100.0, pred * 0.9, pred, truth, objects(truth), "exact")
-test_eq([(t["matched"], t["covered"]) for t in seen], [(False, 2)] * 2)
-seen[0]
+print(*({name: t[name] for name in ("area", "matched", "covered")} for t in seen), sep="\n")
 
 # %% [markdown]
 # ### Curves
 #
-# The curves of pixels are stored at a hundred thresholds, which the histogram gives at once. Objects must be matched anew at each threshold, and two dozen are enough.
+# The curves of pixels are stored at a hundred thresholds, which the histogram gives at once. Objects must be matched anew at each threshold, and 23 are enough.
 
 # %%
 #| export
@@ -181,7 +177,7 @@ def _curves(histogram: Histogram, found: Sequence[Found], pixels: int) -> dict[s
 # %% [markdown]
 # ### One pass
 #
-# `evaluate_split` collects all records in one pass over the split. Each process counts its rows of a batch, and the counts are joined in the order of the list.
+# `evaluate_split` collects all records in one pass over the split. Below the code are two of its records, those of an image and of the first target in it, for the pretrained weights:
 
 # %%
 #| export
@@ -241,17 +237,16 @@ def evaluate_split(
 
 
 # %%
-config = Config(scenes=12, base_size=32, crop_size=32, choose="last")
-task, device = make_task(config), open_device("cpu", "fp32")
-parts, model = task.splits(), task.model()
-result: Analysis = evaluate_split(task, model, parts["test"], device, "full", Origin("untrained"))
-test_eq(result.scores, score_split(task, model, parts["test"], device, "full"))
-result.images[0], result.targets[0]
+task, device = make_task(Config(scenes=12, base_size=96)), open_device("cpu", "fp32")
+test, trained = task.splits(["test"])["test"], trained_model("pretrained")
+result: Analysis = evaluate_split(task, trained.model, test, device, "full", trained.origin)
+test_eq(result.scores, score_split(task, trained.model, test, device, "full"))
+print(result.images[0], result.targets[0], sep="\n")
 
 # %% [markdown]
 # ## Questions
 #
-# 1. Why is the curve of objects computed at 23 thresholds, and that of pixels at 1,000?
+# 1. Why is the curve of objects computed at 23 thresholds, and that of pixels at 100?
 #    <details><summary>Answer</summary>
 #
 #    A histogram of the probabilities gives all pixel counts at once, as sums from the top. Objects merge and vanish with the threshold, so they must be found and matched anew for each.
