@@ -31,7 +31,7 @@ def load(
     "The network with these weights, on the CPU, in evaluation mode; UserError for no weights."
     return trained_model(weights).model.eval()
 
-# %% ../nbs/43_evaluate.ipynb #evaluate
+
 def evaluate(
     weights: str | os.PathLike[str] | Settings,  # a run, its folder, a file, or "pretrained";
     # or all settings, whose weight_path names the weights
