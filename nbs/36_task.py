@@ -416,7 +416,7 @@ def _score_text(value: Any) -> str:
 
 
 # %% [markdown]
-# Scores count objects, and a fraction of few objects is uncertain. An interval shows it: it contains the true fraction in about 95 of 100 cases. Wilson's interval is right for small counts too. The usual one reaches beyond 1 there, and has no width if all were found:
+# Scores count objects, and a fraction of few objects is uncertain. A 95% interval shows how much: it contains the true fraction in about 95 of 100 cases. Wilson's interval is right for small counts too. The usual one reaches beyond 1 there, and has no width if all were found:
 
 # %%
 #| export

@@ -3,7 +3,7 @@
 #
 # > Attentions, upsampling and 3x3 kernels with hand-written backward passes: the same outputs in less time.
 #
-# A block of MSHNet ends with `relu(sa * (ca * y) + shortcut)`, three lines on the [network](00_model.ipynb) page. On a CPU they are surprisingly slow. This page computes the same output, up to rounding, in less time. Gradients differ only where several pixels of a channel have the same maximum. The ratios are measured ([without AVX-512](../experiments/speed.md), and on one thread [with it](../results/bench-cpu/README.md); AVX-512 is a set of instructions that many CPUs have):
+# A block of MSHNet ends with `relu(sa * (ca * y) + shortcut)`, three lines on the [network](00_model.ipynb) page. On a CPU they are surprisingly slow. This page computes the same output, up to rounding, in less time. Gradients differ only where several pixels of a channel have the same maximum. The ratios are measured on a CPU without AVX-512 ([notes](../experiments/speed.md)) and on one thread of a CPU with it ([table](../results/bench-cpu/README.md)). AVX-512 is a set of instructions that many CPUs have:
 #
 # | what | CPU | time hand-written / plain |
 # |---|---|---|

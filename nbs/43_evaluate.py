@@ -55,7 +55,7 @@ for name in ("data", "images", "targets", "size", "threshold", "rule", "trained_
 # %% [markdown]
 # ## The machinery: evaluating
 #
-# `trained_model` of the [task](36_task.ipynb) page reads from a file of weights the network, the settings of its run, and the phase in which it was trained. `load` returns the network alone. `evaluate` does what `mshnet test` does. It takes weights and settings by name; the settings that a run has recorded are the defaults. It needs only a test list. If the weights were trained on images of the list, it warns, even if the files have other names.
+# `trained_model` of the [task](36_task.ipynb) page reads all that a file of weights contains: the network, the settings of its run, and the phase in which it was trained. `load` returns the network alone. `evaluate` does what `mshnet test` does. It takes weights and settings by name; the settings that a run has recorded are the defaults. It needs only a test list. If the weights were trained on images of the list, it warns, even if the files have other names.
 
 # %%
 #| export

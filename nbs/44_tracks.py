@@ -3,7 +3,7 @@
 #
 # > Detections that follow each other in a clip are a track. A false alarm that flickers becomes none.
 #
-# A detector looks at each frame of a clip by itself. A false alarm, such as a sparkling roof or noise, is often gone a moment later. A target stays. So time can tell them apart. It cannot where alarms stay, too: on 16 clips of a drone camera, confirmed tracks lower the alarms a frame only from 0.22 to 0.20, and Pd from 0.830 to 0.828 ([numbers](../results/pretrained/README.md)). In a live image, which shows a track only once it is confirmed, Pd is 0.812.
+# A detector looks at each frame of a clip by itself. A false alarm, such as a sparkling roof or noise, is often gone a moment later. A target stays. So time can tell them apart, unless the alarms stay as well: on 16 clips of a drone camera, confirmed tracks lower the alarms a frame only from 0.22 to 0.20, and Pd from 0.830 to 0.828 ([numbers](../results/pretrained/README.md)). In a live image, which shows a track only once it is confirmed, Pd is 0.812.
 #
 # We link each detection with one of the frame before, at most `reach` pixels away, so that the sum of the squared distances is as small as possible (Crocker and Grier, 1996). A target that is missed in up to `memory` frames continues its track. A track is **confirmed** once it has `hits` detections among the last `among` frames. The package [trackpy](https://soft-matter.github.io/trackpy) does the linking, and shrinks the reach step by step in a crowd of detections; `pip install trackpy` installs it.
 
