@@ -400,15 +400,12 @@ for name, sizes in {"N-MNIST": small, "DVS128 Gesture": big}.items():
 # 1. A neuron with $\beta = 0.5$ has a constant current $I$. How large must $I$ be for a spike?
 #    <details><summary>Answer</summary>
 #
-#    Without a spike the membrane approaches $I / (1 - \beta) = 2I$, so $I$ must exceed 0.5.
-#    </details>
+#    Without a spike the membrane approaches $I / (1 - \beta) = 2I$, so $I$ must exceed 0.5.</details>
 # 2. You halve the bins. Which settings must change with them?
 #    <details><summary>Answer</summary>
 #
-#    The new $\beta$ is the square root of the old one, which keeps the time constant: $e^{-\mathrm{bin}/2\tau}$. (Our settings have $\tau$ and compute $\beta$.) The window of firing rates needs ten steps instead of five.
-#    </details>
+#    The new $\beta$ is the square root of the old one, which keeps the time constant: $e^{-\mathrm{bin}/2\tau}$. (Our settings have $\tau$ and compute $\beta$.) The window of firing rates needs ten steps instead of five.</details>
 # 3. Why can the scan run in parallel, and the spiking neurons cannot?
 #    <details><summary>Answer</summary>
 #
-#    The scan is linear: a piece can start from zero, and the true start is added later. A spike depends on whether the membrane exceeds the threshold, which needs the true value at each step.
-#    </details>
+#    The scan is linear: a piece can start from zero, and the true start is added later. A spike depends on whether the membrane exceeds the threshold, which needs the true value at each step.</details>
