@@ -165,7 +165,7 @@ plt.gca().set(aspect="equal", ylim=(1.15, -1.15), xlim=(-1.15, 1.15));
 
 
 # %% [markdown]
-# The mesh is grey, the numbers are the electrodes. Each line joins points of equal potential, positive ones red, negative ones blue. From one line to the next the potential grows by a third, and still most lines lie around the two electrodes that carry the current. An object there changes the voltages much more than one in the middle. This is why reconstructions are sharp at the wall and blurred in the centre, by any method.
+# The mesh is grey, the numbers are the electrodes. Each line joins points of equal potential, positive ones red, negative ones blue, 0 pale. From one line to the next the potential grows by a third, and still most lines lie around the two electrodes that carry the current. An object there changes the voltages much more than one in the middle. This is why reconstructions are sharp at the wall and blurred in the centre, by any method.
 #
 # ## Inclusions
 #
@@ -269,15 +269,15 @@ def measure_images(images: Tensor) -> Tensor:  # [N,H,H], -1 to 1 -> [N,208] flo
 
 
 # %% [markdown]
-# Here is the map of the first tank. Most of the signal lies near the empty diagonals, where the driven and the sensed pair are close. A conductive inclusion lowers most of the voltages, a resistive one raises them. The number is a check: voltages computed from images, on a finer mesh, differ by 5 percent.
+# Here is the map of the first tank. Most of the signal lies near the empty diagonals, where the driven and the sensed pair are close. A conductive inclusion lowers the voltages that change most, a resistive one raises them. Voltages computed from the images instead of the inclusions, on a finer mesh, differ by 5 percent (first line).
 
 # %%
 voltages = measure(shapes)
 print(f"difference: {(measure_images(images) - voltages).norm() / voltages.norm():.1%}")
 x = conductivity(triangle_means(images[:1].double()))[0]
 figure, axes = plt.subplots(1, 2, figsize=(7, 3), layout="constrained")
-axes[0].tripcolor(cols, rows, standard_tank()[0].mesh.triangles, x, cmap="RdBu_r", vmin=0, vmax=2)
-axes[0].set(ylim=(1, -1), aspect="equal", title="conductivity; water is 1")
+axes[0].tripcolor(cols, rows, standard_tank()[0].mesh.triangles, x, cmap="RdBu_r", vmin=-1, vmax=3)
+axes[0].set(ylim=(1, -1), aspect="equal", title="conductivity: 0.05, 1 (water) or 3")
 shown = axes[1].imshow(tank_map(voltages)[0], cmap="PuOr", vmin=-0.015, vmax=0.015)
 axes[1].set(xlabel="sensed pair", ylabel="driven pair")
 figure.colorbar(shown);
@@ -285,7 +285,7 @@ figure.colorbar(shown);
 # %% [markdown]
 # ## Thirty-two orientations of a tank
 #
-# Turn the tank by one electrode, and the map rolls by one along both axes. Mirror it left to right, and pair i becomes pair -i-1. Orientation w of 32 mirrors first if w is 16 or more, then turns by w mod 16 electrodes. For voltages an orientation is a different order of the 208 numbers. An image from a file is turned by interpolation; simulated inclusions are turned exactly.
+# Turn the tank by one electrode, and the map rolls by one along both axes. Mirror it left to right, and pair i becomes pair -i-1. Orientation `way` (0 to 31) mirrors first if it is 16 or more, then turns by `way` mod 16 electrodes. For voltages an orientation is a different order of the 208 numbers. An image from a file is turned by interpolation; simulated inclusions are turned exactly.
 
 # %%
 #| export
@@ -329,7 +329,7 @@ def turn_shapes(shapes: Tensor, way: Tensor) -> Tensor:  # [N,3,7], [N] 0 to 31 
 # %% [markdown]
 # ## Which electrode is the first?
 #
-# Other instruments count their electrodes from a different one, or in the opposite direction. This causes no error message, but all images are turned. Where the true image is known, physics finds the orientation: we compute the voltages of the tank, and compare them with the recording in all 32 orientations. A single centred circle looks the same in all 32 orientations, so the test needs a tank without symmetry, or several tanks. Here a tank is turned by five electrodes and measured, and its image is not turned. The bar of orientation 5 is the highest. When we turn the image, too, orientation 0 fits:
+# Other instruments count their electrodes from a different one, or in the opposite direction. This causes no error message, but all images are turned. Where the true image is known, physics finds the orientation: we compute the voltages of the tank, and compare them with the recording in all 32 orientations. A single centred circle looks the same in all 32 orientations, so the test needs a tank without symmetry, or several tanks. Here a tank is turned by five electrodes and measured, and its image is not turned. The bar of orientation 5 (orange) is the highest. When we turn the image, too, orientation 0 fits:
 
 # %%
 #| export
@@ -349,7 +349,7 @@ def correlation(a: Tensor, b: Tensor) -> Tensor:  # [...,P] -> [...] -1 to 1
 shapes, way = sample_shapes(1, seed=3), torch.tensor([5])
 voltages, images = measure(turn_shapes(shapes, way), fine=True), render_images(shapes, 128)
 plt.figure(figsize=(6, 2))
-plt.bar(range(WAYS), orientation(voltages, images)[0])
+plt.bar(range(WAYS), orientation(voltages, images)[0], color=["C0"] * 5 + ["C1"] + ["C0"] * 26)
 plt.gca().set(xlabel="orientation", ylabel="correlation", xticks=range(0, WAYS, 5))
 print(f"with the turned image: {orientation(voltages, turn_images(images, way))[0, 0]:.2f}")
 
