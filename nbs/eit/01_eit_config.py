@@ -1,11 +1,11 @@
 # %% [markdown]
 # # Settings of tomography
 #
-# > The settings of tomography: the tanks, the network, the diffusion, and named recipes.
+# > Which tanks, which network, how many samples: what you can choose, and two recipes.
 #
-# A run of task `eit` has the settings of every run (epochs, learning rate, device ...) and those of this page. Without a data set we simulate tanks: random objects, the voltages that physics gives them, then the errors of a real instrument. `hints` are classical reconstructions that the network gets beside the map of the voltages. (This page needs no torch, so `mshnet train --task eit --help` answers at once.)
+# A run of task `eit` has the settings of every run (epochs, learning rate, device ...) and those of this page. Without a data set we simulate tanks: random objects, the voltages that physics gives them, then the errors of a real instrument. `hints` are linear reconstructions that the network gets beside the map of the voltages. (This page needs no torch, so `mshnet train --task eit --help` answers at once.)
 #
-# The defaults train in minutes on a CPU. The preset `paper` is the published recipe at the published size; it needs accelerators and its data set. Its 200,000 steps are epochs of a size that depends on the data, so set `--epochs` for yours.
+# The defaults train in minutes on a CPU. The preset `paper` is the published recipe at the published size; it needs accelerators and its data set. The published training has 200,000 steps: set `--epochs` to 200,000 divided by the number of your batches in an epoch.
 
 # %%
 #| export
@@ -44,7 +44,7 @@ class _EitFields(BaseModel):
 
 
 # %% [markdown]
-# The published recipe, and the settings with their defaults and presets:
+# `tpu` is the published recipe with larger batches. `flags` are the settings that each command shows first:
 
 # %%
 #| export
@@ -93,3 +93,11 @@ class EitConfig(Settings, _EitFields):
         if "on_bad_image" in written:
             lines.append("on_bad_image is not used by task eit: a damaged file ends the run")
         return lines
+
+
+# %%
+from mshnet.core import configure
+
+for name in ("small", "paper"):
+    c = configure({"task": "eit", "preset": name})
+    print(f"{name}: {c.size}x{c.size} pixels, tokens of {c.patch}x{c.patch}, {c.width} channels")
