@@ -5,7 +5,7 @@
 #
 # A training set is many pairs of voltages and a true image. Simulated pairs cost nothing, real ones are rare, and a wrong unit or a wrong order of the electrodes gives plausible but wrong images. So this page simulates pairs, reads them, and compares the voltages of each data set with simulated ones.
 #
-# Here are a [tank](00_tank.ipynb) with its sixteen electrodes and the map of its 208 voltages. An inclusion near the wall changes most the voltages of the pairs beside it: the one between electrodes 9 and 10 is seen in row 9 and column 9. Two mistakes follow. If the electrodes are counted backwards, the map is that of the mirrored tank: nothing looks wrong, and the network returns a mirrored image. If each row of a file begins at the driven pair instead of pair 0, the map is no longer symmetric, as that of any tank is.
+# Here are a [tank](00_tank.ipynb) with its sixteen electrodes and the map of its 208 voltages. An inclusion near the wall changes most the voltages of the pairs beside it: the one between electrodes 9 and 10 is seen in row 9 and column 9 (orange: lower than in water). Two mistakes follow. If the electrodes are counted backwards, the map is that of the mirrored tank: nothing looks wrong, and the network returns a mirrored image. If each row of a file begins at the driven pair instead of pair 0, the map is no longer symmetric; that of a tank always is.
 
 # %%
 from tempfile import TemporaryDirectory
@@ -30,7 +30,7 @@ axes[0].axis("off")
 for axis, (title, values) in zip(axes[1:], measured.items(), strict=True):
     axis.imshow(tank_map(values)[0], cmap="PuOr", vmin=-3e-5, vmax=3e-5)
     axis.set_title(title, size=9)
-    axis.set(xlabel="sensed pair", ylabel="driven pair", xticks=range(0, 16, 5))
+    axis.set(xlabel="sensed pair", ylabel="driven pair", xticks=(0, 9, 15), yticks=(0, 9, 15))
 
 # %%
 #| export
@@ -58,7 +58,9 @@ from mshnet.weights import read_file
 # %% [markdown]
 # ## Voltages of one size
 #
-# Inclusions change the voltage of a pair beside the driven one four times as much as that of the pair opposite. A network needs inputs of one size, so each value is normalised by its mean and standard deviation over the training set. Turning a tank must not change this normalisation. So values of the same distance between the driven and the sensed pair share one mean and one deviation. Over many tanks they are equal by symmetry; over a finite set they are not, so we average them. The lesson below turns a hundred tanks by seven electrodes: only with shared statistics the mean square of their normalised voltages remains 1. Voltages that this library simulates are normalised by the statistics of its simulator, recorded ones by the published statistics. So a network that was trained on the one can read the other, and no true image of a recorded tank is needed.
+# Inclusions change the voltage of a pair beside the driven one four times as much as that of the pair opposite. A network needs inputs of one size, so each value is normalised by its mean and standard deviation over the training set. Turning a tank must not change this normalisation. So values of the same distance between the driven and the sensed pair share one mean and one deviation. Over many tanks they are equal by symmetry; over a finite set they are not, so we average them. The cell below turns a hundred tanks by seven electrodes: only with shared statistics the mean square of their normalised voltages remains 1.
+#
+# Tanks simulated in memory are normalised by the statistics of the simulator. Files are normalised by `mean.pth` and `std.pth` of their folder, else by its training files. Without these, and for real tanks without `mean.pth`, we use the published statistics. So a network that was trained on simulated tanks can read recorded ones, and no true image of a recorded tank is needed.
 
 # %%
 #| export
@@ -134,7 +136,7 @@ for name, stats in {"separate": separate, "shared": separate.pooled()}.items():
 # %% [markdown]
 # ## Simulated tanks
 #
-# Without a data set we simulate one in memory. It stores the inclusions instead of their images. An image is rendered when it is needed, at any size and in any of the 32 orientations, always with sharp edges. The figure below shows every fourth orientation: each is turned by 90 degrees, and those from 16 on are mirrored first.
+# Without a data set we simulate one in memory. It stores the inclusions instead of their images. An image is rendered when it is needed, at any size and in any of the 32 orientations, always with sharp edges. The figure below shows every fourth orientation: from one to the next the tank turns by 90 degrees, and those from 16 on are mirrored first.
 
 # %%
 #| export
@@ -180,14 +182,86 @@ def simulated_tanks(name: str, count: int, seed: int, size: int, **how: Any) -> 
 
 # %%
 train: SimulatedTanks = simulated_tanks("train", 20, seed=0, size=32)
-figure, axes = plt.subplots(1, 8, figsize=(11, 1.7), layout="constrained")
-for axis, way in zip(axes, range(0, 32, 4), strict=True):
-    axis.imshow(train.pair(2, way)[1], cmap="RdBu_r", vmin=-1, vmax=1)
-    axis.set_title(f"orientation {way}", size=9)
-    axis.axis("off")
+strip = torch.cat([train.pair(2, way)[1] for way in range(0, 32, 4)], 1)
+plt.figure(figsize=(11, 1.7), layout="constrained").gca().axis("off")
+plt.imshow(strip, cmap="RdBu_r", vmin=-1, vmax=1)
+plt.vlines(np.arange(32, 256, 32) - 0.5, -0.5, 31.5, color="black", lw=0.8)
+plt.title("orientations 0, 4, 8, 12, 16, 20, 24 and 28", size=9);
 
 # %% [markdown]
-# ## Files
+# ## Checks by physics
+#
+# Some mistakes give images without an error message, and physics finds them:
+#
+# - *A different order of the 208 numbers.* Driving at r and sensing at j gives the same voltage as driving at j and sensing at r. A map that is clearly not symmetric (correlation below 0.8) has its numbers in a different order.
+# - *A different first electrode, or the opposite sign.* The function `orientation` of [the tank](00_tank.ipynb) compares the voltages with those of the true images, in all 32 orientations. If none of them fits, the images do not belong to the voltages.
+# - *Statistics of a different set, or voltages in a different unit.* The voltages are then much larger or smaller than the statistics predict.
+
+# %%
+#| export
+_SYMMETRY = 0.8  # real tanks: 0.91 to 1; numbers in another order: 0.7 at most
+_MARGIN = 0.05  # by which another orientation must fit better
+_FITS = 0.5  # correlation of voltages with their images; real tanks: 0.96
+_LEVELS = 30.0  # times that voltages may be larger or smaller than promised
+
+
+def check_voltages(voltages: Tensor, where: object, stats: Stats | None = None) -> None:
+    "Raise UserError if voltages [N,208] are in another order, or not of the size of `stats`."
+    shown = tank.tank_map(voltages.double())
+    symmetry = tank.correlation(shown.flatten(1), shown.mT.flatten(1)).nanmedian()
+    if symmetry < _SYMMETRY:
+        raise UserError(
+            f"{where}: the 208 voltages are in another order (exchanging driven and sensed pairs "
+            f"changes them: correlation {symmetry:.2f}); write those of driven pair 0 first, and "
+            "of each driven pair the sensed pairs 0 to 15 without the three that carry current"
+        )
+    if stats is None:
+        return
+    both = torch.stack([voltages / stats.size(), stats.normalise(voltages)])
+    size, normalised = both.square().mean(2).sqrt().median(1).values.tolist()
+    level = size if size < 1 / _LEVELS else max(size, normalised)
+    if not 1 / _LEVELS <= level < _LEVELS:
+        raise UserError(
+            f"{where}: the voltages are {level:.3g} times what mean.pth and std.pth promise: these "
+            "are the statistics of another set, or the voltages have another unit"
+        )
+
+
+def check_orientation(voltages: Tensor, images: Tensor, where: object) -> None:
+    "Raise UserError if measurements [N,208] do not fit their images [N,H,H] as they are."
+    fit = tank.orientation(voltages, images).nanmean(0)
+    way = int(fit.abs().argmax())
+    if fit.abs()[way] < _FITS:
+        raise UserError(
+            f"{where}: the voltages fit the images in no orientation (correlation "
+            f"{fit[way]:.2f} at best); xs is the change of the conductivity, -1 (resistive) to 1 "
+            "(conductive), of the tank that ys was measured of"
+        )
+    if fit.abs()[way] > fit[0] + _MARGIN:
+        why = "the electrodes are counted in another order; electrode 0 is at the bottom, 4 right"
+        turned = f"{'mirrored, then ' if way >= 16 else ''}turned by {way % 16} electrodes"
+        changes = [f"the tank {turned}"] if way else []
+        if fit[way] < 0:
+            why = "the sign of the voltages is reversed; ys is the measurement minus plain water"
+            changes.append("the sign changed")
+        raise UserError(
+            f"{where}: {why} (correlation with the images {fit[0]:.2f}, but "
+            f"{fit[way].abs():.2f} with {' and '.join(changes)})"
+        )
+
+
+# %%
+measured |= {"in millivolts": 1000 * voltages, "water minus tank": -voltages}
+for title, values in measured.items():
+    try:
+        check_voltages(values, title, Stats.known("simulated"))
+        check_orientation(values, image, title)
+        print(f"{title}: no mistake")
+    except UserError as error:
+        print(error)
+
+# %% [markdown]
+# ## The machinery: files
 #
 # The published sets have an npz file for each sample: `ys` the 208 voltage differences, `xs` the true image of 128 by 128, and two classical reconstructions. The folders are `train`, `valid` and `test`, with `mean.pth` and `std.pth` beside them; `test2017` and `test2023` are recordings of real tanks. Their voltages are divided by a factor that was published with each of them, which brings them to the unit of the simulations. A data set may be larger than the memory, so a sample is read when it is needed. An npz file may hold pickles, which can run code, so we read arrays of numbers only. An error is one line with the name of the file.
 
@@ -285,81 +359,9 @@ def resize_images(images: Tensor, size: int) -> Tensor:  # [N,H,H] to [N,size,si
 
 
 # %% [markdown]
-# ## Checks by physics
+# ## The machinery: the data of a run
 #
-# Some mistakes give images without an error message, and physics finds them:
-#
-# - *A different order of the 208 numbers.* Driving at r and sensing at j gives the same voltage as driving at j and sensing at r. A map that is clearly not symmetric (correlation below 0.8) has its numbers in a different order.
-# - *A different first electrode, or the opposite sign.* The function `orientation` of [the tank](00_tank.ipynb) compares the voltages with those of the true images, in all 32 orientations. If none of them fits, the images do not belong to the voltages.
-# - *Statistics of a different set, or voltages in a different unit.* The voltages are then much larger or smaller than the statistics predict.
-
-# %%
-#| export
-_SYMMETRY = 0.8  # real tanks: 0.91 to 1; numbers in another order: 0.7 at most
-_MARGIN = 0.05  # by which another orientation must fit better
-_FITS = 0.5  # correlation of voltages with their images; real tanks: 0.96
-_LEVELS = 30.0  # times that voltages may be larger or smaller than promised
-
-
-def check_voltages(voltages: Tensor, where: object, stats: Stats | None = None) -> None:
-    "Raise UserError if voltages [N,208] are in another order, or not of the size of `stats`."
-    shown = tank.tank_map(voltages.double())
-    symmetry = tank.correlation(shown.flatten(1), shown.mT.flatten(1)).nanmedian()
-    if symmetry < _SYMMETRY:
-        raise UserError(
-            f"{where}: the 208 voltages are in another order (exchanging driven and sensed pairs "
-            f"changes them: correlation {symmetry:.2f}); write those of driven pair 0 first, and "
-            "of each driven pair the sensed pairs 0 to 15 without the three that carry current"
-        )
-    if stats is None:
-        return
-    both = torch.stack([voltages / stats.size(), stats.normalise(voltages)])
-    size, normalised = both.square().mean(2).sqrt().median(1).values.tolist()
-    level = size if size < 1 / _LEVELS else max(size, normalised)
-    if not 1 / _LEVELS <= level < _LEVELS:
-        raise UserError(
-            f"{where}: the voltages are {level:.3g} times what mean.pth and std.pth promise: these "
-            "are the statistics of another set, or the voltages have another unit"
-        )
-
-
-def check_orientation(voltages: Tensor, images: Tensor, where: object) -> None:
-    "Raise UserError if measurements [N,208] do not fit their images [N,H,H] as they are."
-    fit = tank.orientation(voltages, images).nanmean(0)
-    way = int(fit.abs().argmax())
-    if fit.abs()[way] < _FITS:
-        raise UserError(
-            f"{where}: the voltages fit the images in no orientation (correlation "
-            f"{fit[way]:.2f} at best); xs is the change of the conductivity, -1 (resistive) to 1 "
-            "(conductive), of the tank that ys was measured of"
-        )
-    if fit.abs()[way] > fit[0] + _MARGIN:
-        why = "the electrodes are counted in another order; electrode 0 is at the bottom, 4 right"
-        turned = f"{'mirrored, then ' if way >= 16 else ''}turned by {way % 16} electrodes"
-        changes = [f"the tank {turned}"] if way else []
-        if fit[way] < 0:
-            why = "the sign of the voltages is reversed; ys is the measurement minus plain water"
-            changes.append("the sign changed")
-        raise UserError(
-            f"{where}: {why} (correlation with the images {fit[0]:.2f}, but "
-            f"{fit[way].abs():.2f} with {' and '.join(changes)})"
-        )
-
-
-# %%
-measured |= {"in millivolts": 1000 * voltages, "water minus tank": -voltages}
-for title, values in measured.items():
-    try:
-        check_voltages(values, title, Stats.known("simulated"))
-        check_orientation(values, image, title)
-        print(f"{title}: no mistake")
-    except UserError as error:
-        print(error)
-
-# %% [markdown]
-# ## The data of a run
-#
-# `load_tanks` loads the splits that a run needs. `open_folder` opens a split of a folder and compares a few of its samples with physics. To score on real tanks, a folder of recordings is enough; training tanks are then simulated. Simulated tanks for validation and test come from the finer mesh and are the same for every run.
+# `load_tanks` loads the splits that a run needs. `open_folder` opens a split of a folder and compares a few of its samples with physics. To score on real tanks, a folder of recordings is enough; training tanks are then simulated. Simulated tanks for validation and test come from the finer mesh and are the same for every run. `write_tanks` writes simulated tanks in the published layout, for other programs and for `--dataset-dir`; sample i depends only on the seed and on i. Below, `describe_folder` compares the voltages of such files with those computed from their images. A correlation near 1 shows that order and sign are right.
 
 # %%
 #| export
@@ -434,13 +436,6 @@ def describe_folder(folder: Path) -> str:
     return "\n".join(lines)
 
 
-# %% [markdown]
-# ## A data set on disk
-#
-# `write_tanks` writes simulated tanks in the published layout, for other programs and for `mshnet train --task eit --dataset-dir`. Sample i depends only on the seed and on i.
-
-# %%
-#| export
 def write_tanks(folder: Path, counts: dict[str, int], seed: int = 0, **how: float) -> None:
     "Write so many tanks of each split, as published; UserError if the folder holds something else."
     claim(folder, "tanks.json", {"simulated tanks": {"seed": seed, **how}})
@@ -460,13 +455,14 @@ with TemporaryDirectory() as tmp:
     write_tanks(Path(tmp), {"train": 3, "test": 2})
     opened: FolderTanks = open_folder(Path(tmp), "test", 32)
     print(describe_folder(Path(tmp)))
-    print(resize_images(torch.tensor(read_npz(opened.files[0])["xs"])[None], 32).shape)
+    xs = torch.tensor(read_npz(opened.files[0])["xs"])
+    print("an image on disk:", [*xs.shape], "in a run:", [*resize_images(xs[None], 32)[0].shape])
 
 
 # %% [markdown]
 # ## Measurements alone
 #
-# To predict, voltages are enough: an npz file with `ys`, of one or of many measurements, or a table as text, one measurement in each row. Its first line may be names or numbers of the columns. A file in a data set has the scale and the statistics of its set. The unit of any other file is unknown: if its voltages are far from the usual size, we divide them by one factor and report it. This factor would make all other images empty if one row were much larger, so such a file is refused.
+# To predict, voltages are enough: an npz file with `ys`, of one or of many measurements, or a table as text, one measurement in each row. Its first line may be names or numbers of the columns. A file in a data set has the scale and the statistics of its set. The unit of any other file is unknown: if its voltages are far from the usual size, we divide them by one factor and report it. One much larger row would spoil this factor, so a file with such a row is refused.
 
 # %%
 #| export
