@@ -51,7 +51,7 @@ def calibration(
     spread: Tensor,  # [N,S,S] standard deviation of the samples
     truth: Tensor,  # [N,S,S]
 ) -> dict[str, Tensor]:  # [N] float64 each
-    "How often the truth is within one and two deviations, and how these correlate with the errors."
+    "How often the truth is within one and two deviations; their correlation with the errors."
     within = inside(mean.shape[-1])
     error, spread = ((x.double().cpu())[:, within] for x in ((mean - truth).abs(), spread))
     found = {f"within_{k}": (error <= k * spread).double().mean(1) for k in (1, 2)}

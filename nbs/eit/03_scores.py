@@ -23,8 +23,8 @@ from mshnet.eit.tank import correlation
 # - **CC**, the correlation of the pixels with the true image, is the main score: right shape, right position.
 # - **RMSE**, the root of the mean squared error, also measures the strength.
 # - **Dice**, twice the overlap divided by the sum of both areas, is computed for conductive and for resistive inclusions, above 0.5 in absolute value.
-# - **PSNR** is RMSE in decibels, with the fixed peak 2, the range of the images. (The published script takes the maximum of each image, which differs from tank to tank.)
-# - **SSIM** compares small windows, of which most are plain water. On real tanks an image of plain water has 0.87, more than any reconstruction, and 0.85 if only windows within the tank count, as here. We print SSIM for comparison with other tables, but do not use it to compare methods.
+# - **PSNR** is RMSE in decibels, with the fixed peak 2, the range of the images. (The published script takes the maximum of each image as the peak, which differs from tank to tank.)
+# - **SSIM** compares small windows, of which most are plain water. On real tanks (UEF) an image of plain water has 0.87, more than any reconstruction, and 0.85 if only windows within the tank count, as here. We print SSIM for comparison with other tables, but do not use it to compare methods.
 
 # %%
 #| export
@@ -60,7 +60,7 @@ def _dice(found: Tensor, true: Tensor) -> Tensor:
 
 
 # %% [markdown]
-# A tank and three images of it: blurred, turned by one electrode, and zeros (plain water), which have no CC. CC and RMSE are above each image:
+# A tank and three images of it. Turned by one electrode, sharp objects have a lower CC (0.55) than blurred ones at the right place (0.83). Zeros (plain water) have no CC, but an SSIM of 0.59:
 
 # %%
 import matplotlib.pyplot as plt
@@ -72,17 +72,18 @@ truth, turned = tanks.pair(0)[1], tanks.pair(0, 1)[1]
 blurred = torch.nn.functional.avg_pool2d(truth[None, None], 7, 1, 3)[0, 0]
 shown = {"ground truth": truth, "blurred": blurred, "turned": turned, "zeros": 0 * truth}
 found = score_images(torch.stack(list(shown.values())), truth.expand(4, -1, -1))
-figure, axes = plt.subplots(1, 4, figsize=(7, 2))
+figure, axes = plt.subplots(1, 4, figsize=(7, 2.5))
 for i, (axis, (name, image)) in enumerate(zip(axes, shown.items(), strict=True)):
     axis.imshow(image.where(inside(32), torch.nan), cmap="RdBu_r", vmin=-1, vmax=1)
-    axis.set_title(f"{name}\ncc {found['cc'][i]:.2f}, rmse {found['rmse'][i]:.2f}", size=9)
+    lines = [f"{score} {found[score][i]:.2f}" for score in ("cc", "rmse", "ssim")]
+    axis.set_title("\n".join([name, *lines]), size=9)
     axis.axis("off")
 
 
 # %% [markdown]
 # ## Is the standard deviation right?
 #
-# For normal errors, 68% of the pixels lie within one standard deviation of the mean and 95% within two. We count how many do. Most of a tank is water, which is easy, so we also compute the correlation between standard deviation and error: a useful standard deviation is large *where the errors are*.
+# For normal errors, 68% of the pixels lie within one standard deviation of the mean and 95% within two. We count how many do. Most of a tank is water, which is easy, so we also compute the correlation between standard deviation and error: a useful standard deviation is large *where the errors are*. Below, errors of standard deviation 1 with three claims; only the second is right:
 
 # %%
 #| export
@@ -91,7 +92,7 @@ def calibration(
     spread: Tensor,  # [N,S,S] standard deviation of the samples
     truth: Tensor,  # [N,S,S]
 ) -> dict[str, Tensor]:  # [N] float64 each
-    "How often the truth is within one and two deviations, and how these correlate with the errors."
+    "How often the truth is within one and two deviations; their correlation with the errors."
     within = inside(mean.shape[-1])
     error, spread = ((x.double().cpu())[:, within] for x in ((mean - truth).abs(), spread))
     found = {f"within_{k}": (error <= k * spread).double().mean(1) for k in (1, 2)}
@@ -100,8 +101,9 @@ def calibration(
 
 # %%
 errors = torch.randn(50, 32, 32, generator=torch.Generator().manual_seed(0))
-right = calibration(errors, torch.ones_like(errors), torch.zeros_like(errors))
-print({k: round(values.mean().item(), 2) for k, values in right.items() if "within" in k})
+for claimed in (0.5, 1, 2):
+    counts = calibration(errors, torch.full_like(errors, claimed), torch.zeros_like(errors))
+    print(claimed, {k: round(v.mean().item(), 2) for k, v in counts.items() if "within" in k})
 
 # %% [markdown]
 # ## Questions
