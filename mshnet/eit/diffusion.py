@@ -66,7 +66,7 @@ def draw_noise(seed: int, row: int, count: int, size: int) -> np.ndarray:  # [co
     numbers = np.random.default_rng([seed, row, 0xE17])
     return numbers.standard_normal((count, size, size), dtype=np.float32)
 
-# %% ../../nbs/eit/05_diffusion.ipynb #published_decay
+
 def published_decay(
     call: int,  # from 0, one after each step of training
 ) -> float:  # 0: the weights are copied; 1: the average stays as it is

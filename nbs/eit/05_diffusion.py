@@ -68,7 +68,7 @@ for axis, time in zip(axes, (0, 99, 199, 399, 699, 999), strict=True):
 #
 # $$x_{\mathrm{next}} = \sqrt{b}\,\hat x + \sqrt{1 - b - f}\,\hat e + \sqrt{f}\,e, \qquad f = \frac{1 - b}{1 - a}\left(1 - \frac{a}{b}\right)$$
 #
-# Here $a$ and $b$ are the kept fractions of this time and of the next one. With K steps the times are 1000 i / K - 1 for i from K down, rounded down; the prediction at the last time is the result. This is the sampler of Song et al. (arXiv:2010.02502) with eta = 1. A scheduler of the diffusers library with `trailing` times does the same.
+# Here $a$ and $b$ are the kept fractions of this time and of the next one. With K steps the times are 1000 i / K - 1 for i from K down, rounded down; the prediction at the last time is the result. This is the sampler of Song et al. (arXiv:2010.02502) with eta = 1. If K divides 1000, the DDIM scheduler of the diffusers library with `trailing` times does the same.
 
 # %%
 #| export
@@ -127,9 +127,11 @@ print(f"{(decided > 0.5).float().mean():.2f} of the samples have the square on t
 # %% [markdown]
 # The mean of the samples shows two half squares, as a regression network would. The standard deviation shows that both are uncertain.
 #
-# ## The machinery: the same noise everywhere
+# ## The machinery: noise and averaged weights
 #
 # A result must not depend on the batch size or the number of devices. So the host makes the noise, for each tank separately, from the seed and the index of the tank. The noise is a part of the batch.
+#
+# The published model is an average of the weights of training. Its options are "0.995, every 10 steps". But the package that reads them (ema-pytorch 0.8.3) has further defaults: it only copies the weights until call 100. Then the decay rises as 1 - (1 + n - 100)^(-2/3) and reaches 0.995 at call 2,930. Our default is simpler: (1 + n) / (10 + n) up to `ema`, in every step. The preset `paper` uses the published one.
 
 # %%
 #| export
@@ -139,13 +141,6 @@ def draw_noise(seed: int, row: int, count: int, size: int) -> np.ndarray:  # [co
     return numbers.standard_normal((count, size, size), dtype=np.float32)
 
 
-# %% [markdown]
-# ## The machinery: the average of the weights
-#
-# The published model is an average of the weights of training. Its options are "0.995, every 10 steps". But the package that reads them (ema-pytorch 0.8.3) has further defaults: it only copies the weights until call 100. Then the decay rises as 1 - (1 + n - 100)^(-2/3) and reaches 0.995 at call 2,930. Our default is simpler: (1 + n) / (10 + n) up to `ema`, in every step. The preset `paper` uses the published one.
-
-# %%
-#| export
 def published_decay(
     call: int,  # from 0, one after each step of training
 ) -> float:  # 0: the weights are copied; 1: the average stays as it is
