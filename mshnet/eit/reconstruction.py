@@ -189,7 +189,7 @@ class Eit(Task):
     def protocol(self, data: Any, scores: Any) -> dict[str, Any]:
         return super().protocol(data, scores) | {"size": self.config.size}
 
-
+# %% ../../nbs/eit/06_reconstruction.ipynb #_fit_guesses
 def _fit_guesses(data: Any, config: EitConfig) -> Tensor:  # [hints, size * size, 256]
     "Matrices from the map of the voltages to images, by ridge regression."
     count = min(len(data), 8192)
@@ -245,14 +245,13 @@ def _predict_tanks(
 
 
 def draw_tank(title: str, drawn: Tensor, truth: Tensor | None = None, on: Any = None) -> Any:
-    "Images [samples,S,S]: truth, mean, one of them and deviation; a figure, or `on` a part of one."
+    "Images [samples,S,S]: truth, mean, one sample and deviation; a figure, or `on` a part of one."
     shown = {} if truth is None else {"ground truth": truth}
-    shown |= {"mean": drawn.mean(0), "one of them": drawn[0]}
+    shown |= {"mean": drawn.mean(0), "one sample": drawn[0]}
     shown |= {"standard deviation": drawn.std(0, correction=0)}
     figure = on or Figure(figsize=(1.9 * len(shown), 2.3), layout="constrained")
     for axis, (name, image) in zip(figure.subplots(1, len(shown)), shown.items(), strict=True):
-        unsigned = name == "standard deviation"
-        least, most, colours = (0, 0.5, "viridis") if unsigned else (-1, 1, "RdBu_r")
+        least, most, colours = (0, 0.2, "viridis") if "deviation" in name else (-1, 1, "RdBu_r")
         made = axis.imshow(image.numpy(), cmap=colours, vmin=least, vmax=most)
         axis.set_title(name, size=9)
         axis.axis("off")

@@ -3,9 +3,9 @@
 #
 # > Tomography as a task of the training loop: batches, the loss, images with their standard deviation, scores, and files of voltages.
 #
-# Voltages go in. An image of the tank comes out, with a standard deviation for each pixel. The training loop can train, resume, evaluate and export any such method, if a `Task` defines what a batch is, what the error of an image is, how images are computed from voltages, and how they are scored. This page is the task of tomography. It joins the parts of the earlier pages: [tanks](02_tanks.ipynb), [scores](03_scores.ipynb), [networks](04_networks.ipynb), [diffusion](05_diffusion.ipynb).
+# Voltages go in. An image of the tank comes out, with a standard deviation for each pixel. The training loop can train, resume, evaluate and export any such method, if a `Task` defines the batch (`batch`), the error of an image (`loss`), images from voltages (`predict`) and scores (`tally`). This page is the task of tomography. It joins the parts of the earlier pages: [tanks](02_tanks.ipynb), [scores](03_scores.ipynb), [networks](04_networks.ipynb), [diffusion](05_diffusion.ipynb).
 #
-# Here the weights in the package reconstruct a simulated tank that they were not trained on, with one inclusion that conducts better than water (red) and two that conduct worse (blue). Both large inclusions are at the right place, with blurred corners. Of the small one only a trace is seen. The standard deviation is small in plain water and largest in and around the inclusions.
+# Here the weights in the package reconstruct a simulated tank that they were not trained on, with one inclusion that conducts better than water (red) and two that conduct worse (blue). Both large inclusions are at the right place, but the red square is stretched towards the centre. Of the small one only a trace is seen. The standard deviation is small in plain water and largest in and around the inclusions.
 
 # %%
 import matplotlib.pyplot as plt
@@ -16,8 +16,8 @@ from mshnet.task import trained_task
 
 task, model = trained_task("", EitConfig())  # the weights in the package
 data = task.splits(["test"])["test"]
-batch = task.batch(data, [0, 1, 2, 3, -1], None)  # -1: a row of padding
-drawn = task.predict(model.eval(), batch, "full").detach()
+batch = task.batch(data, [0, 1, 2, 3], None)  # None: not augmented
+drawn = task.predict(model.eval(), batch, "full").detach()  # "full": the phase after a warm-up
 draw_tank("tank 0", drawn[0], batch.image[0, 0], plt.figure(figsize=(8, 2), layout="constrained"));
 
 # %%
@@ -59,7 +59,7 @@ from mshnet.task import (
 # %% [markdown]
 # ## Scores
 #
-# The mean of the sampled images is scored, tank by tank, and the scores are averaged. CC, the correlation of the image with the true one, is the main score. We also count how often the true value lies within the standard deviation. The score line ends with the RMSE of an image of zeros (plain water), which any method must beat. Below are the scores of the tanks of the first batch: of the linear [first guess](04_networks.ipynb#A-first-guess) alone, which is what an untrained network returns, and of the trained network.
+# The mean of the sampled images is scored, tank by tank, and the scores are averaged. CC, the correlation of the image with the true one, is the main score. We also count how often the true value lies within the standard deviation. The score line ends with the RMSE of an image of zeros (plain water), which any method must beat. Below are the scores of the first four tanks: of the linear [first guess](04_networks.ipynb#A-first-guess) alone and of the trained network. Training lowers the RMSE from 0.143 to 0.108.
 
 # %%
 #| export
@@ -103,7 +103,7 @@ for name, images in {"first guess": guess, "trained": drawn}.items():
 # %% [markdown]
 # ## The machinery: the task
 #
-# The host samples all random numbers, for each tank separately: in training the orientation of the tank, the noise and its amount; in an evaluation the noise of all steps. So a batch contains everything that its images depend on. The image of a tank is the same alone, in a batch of sixteen, and on eight devices. Real tanks are used only for scores. The linear guesses are ridge regressions from voltages to images, fitted to the training data, each tank turned in a few orientations. A weak penalty gives sharp and noisy images, a strong one smooth ones. The network adds its output to the first, of medium strength.
+# The host samples all random numbers, for each tank separately: in training the orientation of the tank, the noise and its amount; in an evaluation the noise of all steps. So a batch contains everything that its images depend on. The image of a tank is the same alone, in a batch of sixteen, and on eight devices. Real tanks are used only for scores.
 
 # %%
 #| export
@@ -230,6 +230,11 @@ class Eit(Task):
         return super().protocol(data, scores) | {"size": self.config.size}
 
 
+# %% [markdown]
+# The linear guesses are ridge regressions from voltages to images, fitted to the training data, each tank turned in a few orientations. A weak penalty gives sharp and noisy images, a strong one smooth ones. The network adds its output to the first, of medium strength.
+
+# %%
+#| export
 def _fit_guesses(data: Any, config: EitConfig) -> Tensor:  # [hints, size * size, 256]
     "Matrices from the map of the voltages to images, by ridge regression."
     count = min(len(data), 8192)
@@ -257,7 +262,7 @@ print("the noise of tank 2 is the same alone:", torch.equal(alone.noise[0], batc
 # %% [markdown]
 # ## Files of voltages
 #
-# `mshnet predict --task eit` reads measurements and writes their reconstructions: a figure of each, and one npz with all means and standard deviations. The noise of a measurement depends only on the seed and on its row in the file. A figure shows the mean of the images, one of them, their standard deviation, and where there is one, the ground truth.
+# `mshnet predict --task eit` reads measurements and writes their reconstructions: a figure of each, and one npz with all means and standard deviations. The noise of a measurement depends only on the seed and on its row in the file. A figure shows the mean of the samples, one sample, their standard deviation, and the ground truth where there is one.
 
 # %%
 #| export
@@ -297,14 +302,13 @@ def _predict_tanks(
 
 
 def draw_tank(title: str, drawn: Tensor, truth: Tensor | None = None, on: Any = None) -> Any:
-    "Images [samples,S,S]: truth, mean, one of them and deviation; a figure, or `on` a part of one."
+    "Images [samples,S,S]: truth, mean, one sample and deviation; a figure, or `on` a part of one."
     shown = {} if truth is None else {"ground truth": truth}
-    shown |= {"mean": drawn.mean(0), "one of them": drawn[0]}
+    shown |= {"mean": drawn.mean(0), "one sample": drawn[0]}
     shown |= {"standard deviation": drawn.std(0, correction=0)}
     figure = on or Figure(figsize=(1.9 * len(shown), 2.3), layout="constrained")
     for axis, (name, image) in zip(figure.subplots(1, len(shown)), shown.items(), strict=True):
-        unsigned = name == "standard deviation"
-        least, most, colours = (0, 0.5, "viridis") if unsigned else (-1, 1, "RdBu_r")
+        least, most, colours = (0, 0.2, "viridis") if "deviation" in name else (-1, 1, "RdBu_r")
         made = axis.imshow(image.numpy(), cmap=colours, vmin=least, vmax=most)
         axis.set_title(name, size=9)
         axis.axis("off")
