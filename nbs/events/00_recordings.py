@@ -1,11 +1,11 @@
 # %% [markdown]
 # # Recordings of an event camera
 #
-# > What an event camera records: events, bins of fixed width, a filter for noise, and the file formats.
+# > An event camera reports changes, not images. Here its events are read, checked, filtered and counted in bins.
 #
 # A camera takes images at fixed times. An event camera takes none: each pixel compares the logarithm of its brightness with the value at its last report, and reports again when the change reaches a threshold. A report is an *event*: column x, row y, the time t in microseconds, and the polarity p (1: brighter, 0: darker). Where nothing moves, nothing is recorded.
 #
-# Here is a bright disc that moves to the right in front of such a camera. On the left are its events in x, y and time: its leading edge makes pixels brighter (red), its trailing edge darker (blue). On the right are the same events, counted in bins of 20 ms. A network reads such bins.
+# Here is a bright disc that moves to the right in front of such a camera. On the left are its events in time and x: its leading edge makes pixels brighter (red), its trailing edge darker (blue). On the right are the same events, counted in bins of 20 ms. A network reads such bins.
 
 # %%
 import matplotlib.pyplot as plt
@@ -15,14 +15,12 @@ rng = np.random.default_rng(0)
 t, side = rng.uniform(0, 300, 3000), np.pi * rng.integers(2, size=3000)
 angle = np.arcsin(rng.uniform(-1, 1, 3000)) + side  # as many events in each row of the disc
 x, y, leads = 8 + 0.06 * t + 6 * np.cos(angle), 17 + 6 * np.sin(angle), np.cos(angle) > 0
-figure = plt.figure(figsize=(9, 2.6), layout="constrained")
-grid = figure.add_gridspec(1, 4, width_ratios=(3.9, 1, 1, 1))
-cloud = figure.add_subplot(grid[0], projection="3d", box_aspect=(3, 1.2, 1.2))
-cloud.scatter(t, x, y, c=np.where(leads, "tab:red", "tab:blue"), s=1)
-cloud.set(xlabel="t, ms", ylabel="x", zlim=(25, 9), zticks=[])
-cloud.set_zlabel("y", labelpad=-12)
-for i, start in enumerate((20, 140, 240)):
-    now, axis = abs(t - start - 10) < 10, figure.add_subplot(grid[1 + i])
+how = {"layout": "constrained", "width_ratios": (2.2, 1, 1, 1)}
+figure, (cloud, *axes) = plt.subplots(1, 4, figsize=(9, 2.6), **how)
+cloud.scatter(t, x, c=np.where(leads, "tab:red", "tab:blue"), s=1)
+cloud.set(xlabel="t, ms", ylabel="x")
+for axis, start in zip(axes, (20, 140, 240), strict=True):
+    now = abs(t - start - 10) < 10
     how = {"bins": (range(35), range(35)), "weights": 2.0 * leads[now] - 1}
     axis.imshow(np.histogram2d(y[now], x[now], **how)[0], cmap="RdBu_r", vmin=-3, vmax=3)
     axis.set(xlabel="x", ylabel="y", title=f"{start} to {start + 20} ms")
@@ -78,7 +76,7 @@ SENSORS = {
 # %% [markdown]
 # ## A recording
 #
-# A recording is four columns and the shape of its sensor. It is checked once, when it is made. Without this check an event outside of the sensor would count at a different pixel. If times fall, files were cut or joined by mistake.
+# A recording is four columns and the shape of its sensor. It is checked once, when it is made. Without this check an event outside of the sensor would count at a different pixel, and falling times would hide that files were joined by mistake.
 
 # %%
 #| export
@@ -167,7 +165,7 @@ for width in (20, 10):
 # %% [markdown]
 # ## Noise
 #
-# Noise events are isolated; a moving edge triggers neighbouring pixels together. The usual filter keeps an event if one of the four pixels beside it has reported within the last 10 ms. A loop over events would take a second for each recording. So we sort the reports by pixel and time. Then a binary search finds the last report of a neighbour of every event.
+# Noise events are isolated; a moving edge triggers neighbouring pixels together. The usual filter keeps an event if one of the four pixels beside it has reported within the last 10 ms. A loop over events is slow in Python. So we sort the reports by pixel and time. Then a binary search finds the last report of a neighbour of every event.
 
 # %%
 #| export
@@ -216,6 +214,8 @@ figure.colorbar(made, ax=axes, label="t, ms");
 # | `.npz` | any, such as N-TIDIGITS | arrays x, y, t (whole microseconds), p |
 #
 # Other formats are converted to npz first; the [guide](../guides/events.ipynb) has the lines for AEDAT 3.1 and 4 and for the HDF5 file of N-TIDIGITS.
+#
+# Arrays are read without pickles, which could run code. They do not name the unit of their times. A sample of the public sets lasts between a tenth of a second and some seconds. So if a recording of at least 100 events lasts less than 20 milliseconds or more than 100 seconds, its times have a different unit. We reject it, because all of its events would be in the first bin, or hardly any in the window. The example reads the events of the disc from a file, in microseconds and in milliseconds:
 
 # %%
 #| export
@@ -244,11 +244,6 @@ def _read_aedat(path: Path) -> Columns:
     return 127 - (address >> 8 & 127), 127 - (address >> 1 & 127), time, 1 - (address & 1)
 
 
-# %% [markdown]
-# Arrays are read without pickles, which could run code. They do not name the unit of their times. A sample of the public sets lasts between a tenth of a second and some seconds. So if a recording of at least 100 events lasts less than 20 milliseconds or more than 100 seconds, its times have a different unit. We reject it, because all of its events would be in the first bin, or hardly any in the window.
-
-# %%
-#| export
 _MANY, _SHORT, _LONG = 100, 20_000, 100_000_000  # events; microseconds
 
 
@@ -295,10 +290,23 @@ def read_recording(
     return Recording.checked(columns, shape, path)
 
 
+# %%
+from tempfile import TemporaryDirectory
+
+with TemporaryDirectory() as folder:
+    path = Path(folder, "disc.npz")
+    for unit, name in ((1, "microseconds"), (1000, "milliseconds")):
+        np.savez(path, x=disc.x, y=disc.y, t=disc.t // unit, p=disc.p)
+        try:
+            print(f"times in {name}: {len(read_recording(path, disc.shape))} events are read")
+        except UserError as error:
+            print(f"times in {name}:", str(error).partition("(")[2].partition(";")[0])
+
+
 # %% [markdown]
-# ## Folders
+# ## The machinery: folders and frames
 #
-# A folder has labelled recordings. Where there is no official list of a split, we hold out a fraction of each class, always the same one.
+# A folder has labelled recordings. Where there is no official list of a split, we hold out a fraction of each class, always the same one. (CIFAR10-DVS has no official test list: a tenth of each class.) The folders are those of the publishers, and those in which the package tonic stores its downloads. (tonic is not needed.)
 
 # %%
 #| export
@@ -325,11 +333,6 @@ def hold_out(labels: Sequence[int], share: float, seed: int) -> np.ndarray:  # [
     return held
 
 
-# %% [markdown]
-# The folders are those of the publishers, and those in which the package tonic stores its downloads. (tonic is not needed.) CIFAR10-DVS has no official test list: a tenth of each class is held out.
-
-# %%
-#| export
 def _in_classes(folder: Path, dataset: str) -> list[_Entry]:
     "Recordings in folders named after classes."
     classes = SENSORS[dataset].classes
@@ -384,9 +387,7 @@ def find_recordings(folder: Path, dataset: str) -> dict[str, list[_Entry]]:  # t
 
 
 # %% [markdown]
-# ## Frames
-#
-# Reading, filtering and counting always give the same frames, so we do it once. The frames of a split are in a file beside the runs, and the system maps its bytes into memory. The name of the file depends on the recordings, their sizes and times, and on how they are counted. A recording that cannot be read stops the run.
+# Reading, filtering and counting always give the same frames, so we do it once: a file beside the runs has the frames of a split, and `np.memmap` reads it. Its name depends on the recordings, their sizes and times, and on how they are counted. A recording that cannot be read stops the run. Simulated recordings become frames in memory; below, the disc is a split of one recording.
 
 # %%
 #| export
@@ -436,11 +437,6 @@ def _mark(*texts: object) -> str:
     return hashlib.sha256("\n".join(map(str, texts)).encode()).hexdigest()[:12]
 
 
-# %% [markdown]
-# Simulated recordings become frames in memory, recordings on the disk through the file.
-
-# %%
-#| export
 def frames_of(
     name: str, recordings: Sequence[Recording], labels: Sequence[int], how: Counting, source: str
 ) -> Frames:
@@ -476,6 +472,11 @@ def read_frames(
     mark, rows = _mark(*(f"{e.name} {size}" for e, (size, *_) in stamps)), np.arange(len(entries))
     held = content_of([entry.path for entry in entries])
     return Frames(name, source, counts, rows, labels, names, mark, held)
+
+
+# %%
+how = Counting((2, 34, 34), milliseconds=20, steps=15, denoise=10)
+print("[N,T,P,H,W]:", frames_of("train", [disc], [0], how, "disc").counts.shape)
 
 # %% [markdown]
 # ## Questions
