@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Settings of event cameras
 #
-# > The settings of event cameras: the recordings, their bins, the network, and named recipes.
+# > Which recordings, how wide the bins, which network: what you can choose, and named recipes.
 #
 # A run of task `events` has the settings of every run and those of this page. Without a data set we simulate N-MNIST: an event camera that looks at digits. Times are texts with a unit, such as `10ms`. The published code has a `--dt` without a unit, and there it is not a time: it divides each recording into `time_window / dt` bins, however long the recording is. So we reject a number without a unit.
 
@@ -19,9 +19,7 @@ from mshnet.core import Settings, UserError
 from mshnet.events.recordings import SENSORS, Sensor
 
 # %% [markdown]
-# The first group is about the recordings. `--dataset` names the data set and so the sensor, `--dataset-dir` its folder.
-#
-# The second group is the network. A neuron forgets with the time constant `tau`: after a bin of width dt, the fraction beta = exp(-dt / tau) of its membrane potential is left. The published networks have beta = 0.97, which is 33 ms for bins of 1 ms. Here beta is computed from `tau` and `dt`, so bins of a different width do not change the neurons. By default they remember longer (60 ms), and the slope of the surrogate gradient is smaller than the published 25.
+# `--dataset` names the data set and so the sensor, `--dataset-dir` its folder. A neuron forgets with the time constant `tau`: after a bin of width dt, the fraction beta = exp(-dt / tau) of its membrane potential is left. The published networks have beta = 0.97, which is 33 ms for bins of 1 ms. Here beta is computed from `tau` and `dt`, so bins of a different width do not change the neurons. By default they remember longer (60 ms), and the slope of the [surrogate gradient](03_networks.ipynb) is smaller than the published 25.
 
 # %%
 #| export
@@ -82,8 +80,8 @@ class _NetworkFields(BaseModel):
 # The defaults train in minutes on a CPU. Presets:
 #
 # - `quick` is a trial run: half a minute of a CPU, on simulated recordings.
-# - `paper` is the published network and recipe for N-MNIST and N-TIDIGITS, `paper-128` that for sensors of 128x128 pixels. The published bins of 1 ms give 300 to 500 steps; the window is ours.
-# - `sensor-128` is for 128x128 pixels and a GPU with 6 GB: at most 64 steps, and rates on a grid of 4x4. (Without the grid, one linear layer has 33.6 million weights.)
+# - `paper` is the published network and recipe for N-MNIST and N-TIDIGITS, `paper-128` that for sensors of 128x128 pixels. Bins of 1 ms give 300 steps for N-MNIST and 1,000 for N-TIDIGITS; the window is ours.
+# - `sensor-128` is for 128x128 pixels and a GPU with 6 GB: 60 steps, and rates on a grid of 4x4. (Without the grid, one linear layer has 16.8 million weights.)
 
 # %%
 #| export
@@ -170,11 +168,14 @@ class EventsConfig(Settings, _NetworkFields, _RecordingFields):
 
 
 # %% [markdown]
-# Bins of 10 ms over 0.3 s are 30 steps. Twice the width gives half the steps, and the neurons forget at the same speed:
+# Bins of 10 ms over 0.3 s are 30 steps. Twice the width gives half the steps, and the neurons forget at the same speed. A number without a unit is rejected:
 
 # %%
 from mshnet.core import configure
 
-for dt in ("10ms", "20ms"):
-    c = configure({"task": "events", "dt": dt})
-    print(f"{c.steps} bins of {dt}: beta {c.beta:.3f}, after 60 ms {c.beta ** (60 / c.bin_ms):.3f}")
+for dt in ("10ms", "20ms", "10"):
+    try:
+        c = configure({"task": "events", "dt": dt})
+        print(f"{c.steps} bins: beta {c.beta:.3f}, after 60 ms {c.beta ** (60 / c.bin_ms):.3f}")
+    except UserError as error:
+        print(error)
