@@ -18,7 +18,7 @@ SIDE = 34  # pixels of the simulated sensor
 _THRESHOLD, _DARK = 0.25, 0.2  # of the logarithm; brightness of black
 _HOT, _JITTER = 2, 500.0  # pixels that report all the time; microseconds by which times vary
 _BATCH = 100  # recordings that are simulated at once
-_MOVES, _DURATION = 24, 300_000  # steps of one turn; microseconds of a recording
+_MOVES, _DURATION = 24, 300_000  # steps of one movement; microseconds of a recording
 _CORNERS = np.array([[-1.5, 0], [1.5, 1.5], [1.5, -1.5], [-1.5, 0]])  # x, y in pixels
 
 

@@ -3,7 +3,7 @@
 #
 # > A simulated event camera in front of digits: recordings for everyone, without a download.
 #
-# N-MNIST was recorded by a real sensor that was moved in front of a screen with digits: three quick movements of 100 ms along a triangle, like those of an eye. We simulate both, the digits and the sensor. Here are three bins of a recording, ON events red and OFF events blue. In each of the three movements a different side of the strokes reports:
+# N-MNIST was recorded by a real sensor that was moved in front of a screen with digits: three quick movements of 100 ms along a triangle, like those of an eye. We simulate both, the digits and the sensor. Here are three bins of a recording, ON events red and OFF events blue. A pixel that becomes brighter reports ON, one that becomes darker OFF. In each movement a different side of the strokes reports. In the second the digit moves up: upper edges are ON, lower ones OFF, and vertical strokes report nothing:
 
 # %%
 import matplotlib.pyplot as plt
@@ -62,7 +62,7 @@ SIDE = 34  # pixels of the simulated sensor
 _THRESHOLD, _DARK = 0.25, 0.2  # of the logarithm; brightness of black
 _HOT, _JITTER = 2, 500.0  # pixels that report all the time; microseconds by which times vary
 _BATCH = 100  # recordings that are simulated at once
-_MOVES, _DURATION = 24, 300_000  # steps of one turn; microseconds of a recording
+_MOVES, _DURATION = 24, 300_000  # steps of one movement; microseconds of a recording
 _CORNERS = np.array([[-1.5, 0], [1.5, 1.5], [1.5, -1.5], [-1.5, 0]])  # x, y in pixels
 
 
@@ -179,10 +179,9 @@ def simulate(count: int, seed: int, noise: float = 0.5) -> list[Recording]:
 
 
 # %%
-figure, axes = plt.subplots(2, 10, figsize=(10, 2.2))
-for i, axis in enumerate(axes.flat):
-    axis.imshow(draw_digit(i % 10, np.random.default_rng(i)), cmap="gray")
-    axis.axis("off")
+drawn = [draw_digit(i % 10, np.random.default_rng(i)) for i in range(20)]
+plt.figure(figsize=(10, 2.2)).gca().axis("off")
+plt.imshow(np.block([drawn[:10], drawn[10:]]), cmap="gray");
 
 # %% [markdown]
 # ## Questions
