@@ -3,7 +3,7 @@
 #
 # > Spiking neurons see the events, and a Mamba stack follows their rates in time.
 #
-# An event camera reports changes of brightness, pixel by pixel, with the time of each. Counted in bins of some milliseconds, a recording is a sequence of T frames with two channels: brighter and darker. Mamba-Spike (Qin and Liu, CGI 2024, arXiv:2408.11823) classifies the sequence. We write the network for every size, with the layer names of the published weights. Inside it time comes first: tensors are [T,B,...], because a step of time is then one block of memory. Its parts, with the published sizes for N-MNIST and without B:
+# An event camera reports changes of brightness, pixel by pixel, with the time of each. Counted in bins of some milliseconds, a recording is a sequence of T frames with two channels: brighter and darker. Mamba-Spike (Qin and Liu, CGI 2024, arXiv:2408.11823) classifies the sequence. We write the network for every size, with the layer names of the published weights. Its parts, with the published sizes for N-MNIST:
 #
 # ```
 #    frames                        T x 2x34x34
@@ -32,7 +32,9 @@ from torch.nn import functional as F
 #
 # $$U_t = \beta\,U_{t-1} + I_t - S_{t-1}, \qquad S_t = [U_t > 1]$$
 #
-# A step function has no useful derivative. The backward pass uses the *surrogate gradient* $1 / (1 + k\,|U - 1|)^2$ instead, and ignores the path through the reset. With the published slope $k = 25$ a neuron learns only while its membrane is near the threshold. A smaller slope lets more neurons learn; [our recipe](../../experiments/events.md) has 2. Each layer also feeds its spikes of the step before back through a 1x1 convolution; the first step has no feedback. A layer depends only on its own past, so its convolution runs over all frames at once, and only this short loop goes step by step. The hand-written backward pass stores only the membrane potentials.
+# A step function has no useful derivative. The backward pass uses the *surrogate gradient* $1 / (1 + k\,|U - 1|)^2$ instead, and ignores the path through the reset. With the published slope $k = 25$ a neuron learns only while its membrane is near the threshold. A smaller slope lets more neurons learn; [our recipe](../../experiments/events.md) has 2.
+#
+# Each layer also feeds its spikes of the step before back through a 1x1 convolution; the first step has no feedback. A layer depends only on its own past. So its convolution runs over all frames at once, and only the short loop below goes step by step.
 
 # %%
 #| export
@@ -93,7 +95,7 @@ def spike(
 
 
 # %% [markdown]
-# One neuron with a constant current charges, spikes, and starts again one lower (left). A smaller $\beta$ forgets faster: with 0.5 this current never reaches the threshold. With bins of `bin` milliseconds, $\beta = e^{-\mathrm{bin}/\tau}$ for a time constant $\tau$.
+# One neuron with a constant current charges, spikes, and starts again one lower (left). A smaller $\beta$ forgets faster: with 0.5 this current never reaches the threshold. On the right is the reason for our slope: half below the threshold, at 0.5, slope 2 leaves a quarter of the gradient, slope 25 half a percent.
 
 # %%
 import matplotlib.pyplot as plt
@@ -168,7 +170,8 @@ frames = torch.poisson(torch.full((10, 1, 2, 20, 20), 0.5))
 layers = SpikingFrontend(2, (8, 8, 16), 0.9)(frames)
 for spikes, _ in layers:
     print(tuple(spikes.shape), f"{100 * spikes.mean():.1f}% of the neurons spike in a step")
-torch.allclose(firing_rates(layers[0][0], 5)[4], layers[0][0][:5].mean(0))
+same = torch.allclose(firing_rates(layers[0][0], 5)[4], layers[0][0][:5].mean(0))
+print("the rate after five steps is the mean of their spikes:", same)
 
 
 # %% [markdown]
@@ -223,20 +226,20 @@ def scan(a: Tensor, b: Tensor) -> Tensor:  # [T,...]
 
 
 # %% [markdown]
-# The loop gives the same values; at 300 steps it takes [many times longer](../../results/events-scan):
+# A loop over 300 steps gives the same values; with its gradients it takes [25 times as long](../../experiments/events.md):
 
 # %%
 a, b = torch.rand(300, 2, 64, 16), torch.randn(300, 2, 64, 16)
 looped = [b[0]]
 for step in range(1, len(a)):
     looped.append(a[step] * looped[-1] + b[step])
-torch.allclose(torch.stack(looped), scan(a, b), atol=1e-5)
+print("the loop gives the same:", torch.allclose(torch.stack(looped), scan(a, b), atol=1e-5))
 
 
 # %% [markdown]
 # ## A Mamba block
 #
-# Each of $2d$ channels has 16 states with fixed rates of decay, $A$. What makes the model selective is that the step size $\Delta$, the input weights $B$ and the output weights $C$ depend on the input: a channel can hold its state, or replace it. The decay of a state in a step is $a = e^{\Delta A}$, its input $b = \Delta B x$, and the output of a channel $y = C\,h + D\,x$. A softplus makes $\Delta$ positive. A block mixes the last four steps (a causal convolution), scans, multiplies by a gate, and adds the result to its input.
+# Each of $2d$ channels has 16 states with learnt rates of decay, $A$. What makes the model selective is that the step size $\Delta$, the input weights $B$ and the output weights $C$ depend on the input: a channel can hold its state, or replace it. The decay of a state in a step is $a = e^{\Delta A}$, its input $b = \Delta B x$, and the output of a channel $y = C\,h + D\,x$. A softplus makes $\Delta$ positive. A block mixes the last four steps (a causal convolution), scans, multiplies by a gate, and adds the result to its input.
 
 # %%
 #| export
@@ -287,20 +290,20 @@ class MambaBlock(nn.Module):
 
 
 # %% [markdown]
-# A block depends only on the past. We change the last step of its input and print how much each step of the output changes:
+# A block depends only on the past. We change step 6 of its input and print how much each step of the output changes. The six steps before it do not change. The three after it change by the convolution, the last two by the states alone:
 
 # %%
 block, x = MambaBlock(16), torch.randn(12, 2, 16)
 changed = x.clone()
-changed[-1] += 1
+changed[6] *= -1
 apart = (block(changed) - block(x)).detach().abs().amax((1, 2))
-print(Mamba(16)(x).shape, [f"{value:.1f}" for value in apart.tolist()])
+print(Mamba(16)(x).shape, [f"{value:.0e}" for value in apart.tolist()])
 
 
 # %% [markdown]
-# ## The whole network
+# ## The machinery: the whole network
 #
-# `MambaSpike` joins the parts as the opening shows. The published network flattens all rates of the last layer. For 128x128 pixels these are 131,072 values, and the first linear layer has 33.6 of 36.3 million weights. With `pool` the rates are first averaged on a grid of that side, which leaves 2,048 for `pool=4`. The mean over time can be taken after each step. So the network has class probabilities over time (`evidence`), and the last ones are its prediction.
+# `MambaSpike` joins the parts as the opening shows. Inside it time comes first: tensors are [T,B,...], because a step of time is then one block of memory. The published network flattens all rates of the last layer. For 128x128 pixels these are 131,072 values, and the first linear layer has 33.6 of 36.3 million weights. With `pool` the rates are first averaged on a grid of that side, which leaves 2,048 for `pool=4`. The mean over time can be taken after each step. So `look` returns logits over time (`evidence`), and the last ones are the prediction.
 
 # %%
 #| export
