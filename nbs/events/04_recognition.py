@@ -20,14 +20,14 @@ optimizer = task.optimizer(model)
 for epoch in range(task.config.epochs):
     for rows in task.plan(splits["train"], epoch):
         batch = task.batch(splits["train"], rows, epoch)
-        loss = task.loss(model, batch, "full")
+        loss = task.loss(model, batch, "full")  # the phase after a warm-up
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
 print("a batch:", list(batch.frames.shape), "its labels:", batch.label.tolist())
 
 # %% [markdown]
-# Now the trained network reads ten recordings of the test split, the digits 0 to 9. The figure shows the 5: its 15 bins (red: brighter, blue: darker), and the probability of each class after each bin. The answers after three bins do not depend on the recording, because only the answer after the last bin is trained.
+# Now the trained network reads ten recordings of the test split, the digits 0 to 9. The figure shows the 5: its 15 bins (red: brighter, blue: darker), and the probability of each class after each bin (`evidence` has the logits), of classes 1, 5 and 9 in colour. The answers after three bins do not depend on the recording, because only the answer after the last bin is trained, and three bins show one movement of three.
 
 # %%
 batch = task.batch(splits["test"], list(range(10)), None)  # None: no augmentation
@@ -40,9 +40,11 @@ strip = torch.cat([*(counts[:, 1] - counts[:, 0])], 1)
 figure, (above, below) = plt.subplots(2, 1, sharex=True, figsize=(11, 4), height_ratios=(1, 3))
 above.imshow(strip, extent=(0, 300, 20, 0), cmap="RdBu_r", vmin=-3, vmax=3)
 above.set(title="the bins of one recording", yticks=[])
-below.plot(range(20, 301, 20), logits[5].softmax(1), "o-", label=range(10))
+below.plot(range(20, 301, 20), logits[5].softmax(1), color="0.8")
+for k in (1, 5, 9):
+    below.plot(range(20, 301, 20), logits[5].softmax(1)[:, k], "o-", label=f"class {k}")
 below.set(xlabel="ms", ylabel="probability")
-below.legend(ncols=2, title="class", loc=(0.2, 0.2));
+below.legend();
 
 # %%
 #| export
@@ -89,47 +91,11 @@ from mshnet.task import (
 
 
 # %% [markdown]
-# ## The machinery: splits
-#
-# A run needs recordings for training and others for the scores. By default the last epoch is kept. With `choose=val` the epoch is selected on a third split, `val`: a fraction of each class of the training split. The test split is not used for this.
-
-# %%
-#| export
-def _counting(c: EventsConfig) -> Counting:
-    "How these settings make frames of events."
-    return Counting(c.sensor.shape, c.bin_ms, c.steps, milliseconds(c.denoise))
-
-
-def load_recordings(config: EventsConfig, names: Sequence[str]) -> dict[str, Frames]:
-    "The splits of a run with these names (train, val, test): from its folder, else simulated."
-    c, found = config, dict[str, Frames]()
-    wanted = dict.fromkeys("train" if name == "val" else name for name in names)
-    if c.dataset_dir:
-        folder, cache = Path(c.dataset_dir).expanduser(), run_folder(c).parent / "frames_cache"
-        entries, source = find_recordings(folder, c.dataset), folder.resolve().name
-        for name in wanted:
-            found[name] = read_frames(name, source, entries.get(name, []), _counting(c), cache)
-    elif c.dataset != "nmnist":
-        raise UserError(
-            f"dataset={c.dataset} needs dataset_dir: use its folder (N-MNIST alone is simulated)"
-        )
-    else:
-        for name in wanted:
-            count, seed = (c.recordings, c.seed) if name == "train" else (200, 2**31 + 1)
-            made, labels = simulate(count, seed, c.noise), [i % 10 for i in range(count)]
-            found[name] = frames_of(name, made, labels, _counting(c), "simulated N-MNIST")
-    if "val" in names:
-        whole = found["train"]
-        held = hold_out(whole.labels, config.val_fraction, config.seed)
-        found["train"] = whole.part("train", np.flatnonzero(~held).tolist())
-        found["val"] = whole.part("val", np.flatnonzero(held).tolist())
-    return {name: found[name] for name in names}
-
-
-# %% [markdown]
 # ## The task
 #
-# A batch has the counts of its recordings as bytes; they become floats on the device. In training each recording is moved by a few pixels at random, and rotated, stretched, slanted and bent a little (`warp`); the figure after the class shows it. Digits are not mirrored, which would make other signs of them, nor turned upside down, which would make a 9 of a 6. Weight decay pulls weights to zero. At zero in `A_log` all states of a channel of a Mamba block forget equally fast, and at zero in `D` a channel passes on only its states, not its input. So neither should decay. The published code marks both, but its optimizer ignores the marks. Ours puts them into a group without decay.
+# A batch has the counts of its recordings as bytes; they become floats on the device. In training each recording is moved by a few pixels at random, and rotated, stretched, slanted and bent a little (`warp`); the figure after the class shows it. Digits are not mirrored, because a mirrored 2 is not a digit, nor turned upside down, because a 6 would be a 9.
+#
+# `A_log` and `D` of a Mamba block should not decay. Weight decay pulls weights to zero. At zero in `A_log` all states of a channel of a Mamba block forget equally fast, and at zero in `D` a channel passes on only its states, not its input. The published code marks both, but its optimizer ignores the marks. Ours puts them into a group without decay.
 
 # %%
 #| export
@@ -265,7 +231,7 @@ plt.title("a training recording, summed over time: as it is, and in epochs 0 to 
 # %% [markdown]
 # ## Scores
 #
-# If 95 of 100 recordings are right, the true accuracy is between 0.89 and 0.98 with 95% confidence. Wilson's interval gives these bounds for any count, also for 100 of 100. On a neuromorphic chip each spike costs energy. So we report their number for a recording, and for each layer the fraction of neurons that spike in a bin.
+# If 95 of 100 recordings are right, the true accuracy is between 0.89 and 0.98 with 95% confidence. Wilson's interval gives these bounds for any count, also for 100 of 100. On a neuromorphic chip each spike costs energy. So we report their mean number in a recording, and for each layer the fraction of neurons that spike in a bin.
 
 # %%
 #| export
@@ -324,11 +290,54 @@ class EventTally(RowTally):
 tally = EventTally()
 tally.add(task.predict(model, batch, "full"), batch)
 print(tally.scores())
-test, cpu = load_recordings(task.config, ["test"])["test"], open_device("cpu", "fp32")
-evaluation: EventEvaluation = task.evaluate(model, test, cpu, "full", Origin("none"))
+cpu = open_device("cpu", "fp32")
+evaluation: EventEvaluation = task.evaluate(model, splits["test"], cpu, "full", Origin("none"))
 scores: EventScores = evaluation.scores
 print(scores, *(f"{scores[f'spike_rate_{i}']:.3f}" for i in (1, 2, 3)))
 print(np.array(evaluation.details()["confusion"]))
+
+
+# %% [markdown]
+# ## The machinery: splits
+#
+# A run needs recordings for training and others for the scores. By default the last epoch is kept. With `choose=val` the epoch is selected on a third split, `val`: a fraction of each class of the training split. The test split is not used for this.
+
+# %%
+#| export
+def _counting(c: EventsConfig) -> Counting:
+    "How these settings make frames of events."
+    return Counting(c.sensor.shape, c.bin_ms, c.steps, milliseconds(c.denoise))
+
+
+def load_recordings(config: EventsConfig, names: Sequence[str]) -> dict[str, Frames]:
+    "The splits of a run with these names (train, val, test): from its folder, else simulated."
+    c, found = config, dict[str, Frames]()
+    wanted = dict.fromkeys("train" if name == "val" else name for name in names)
+    if c.dataset_dir:
+        folder, cache = Path(c.dataset_dir).expanduser(), run_folder(c).parent / "frames_cache"
+        entries, source = find_recordings(folder, c.dataset), folder.resolve().name
+        for name in wanted:
+            found[name] = read_frames(name, source, entries.get(name, []), _counting(c), cache)
+    elif c.dataset != "nmnist":
+        raise UserError(
+            f"dataset={c.dataset} needs dataset_dir: use its folder (N-MNIST alone is simulated)"
+        )
+    else:
+        for name in wanted:
+            count, seed = (c.recordings, c.seed) if name == "train" else (200, 2**31 + 1)
+            made, labels = simulate(count, seed, c.noise), [i % 10 for i in range(count)]
+            found[name] = frames_of(name, made, labels, _counting(c), "simulated N-MNIST")
+    if "val" in names:
+        whole = found["train"]
+        held = hold_out(whole.labels, config.val_fraction, config.seed)
+        found["train"] = whole.part("train", np.flatnonzero(~held).tolist())
+        found["val"] = whole.part("val", np.flatnonzero(held).tolist())
+    return {name: found[name] for name in names}
+
+
+# %%
+for name, data in load_recordings(task.config, ["train", "val", "test"]).items():
+    print(name, len(data), "recordings")
 
 
 # %% [markdown]
