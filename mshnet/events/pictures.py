@@ -39,8 +39,8 @@ def draw_raster(
         how = {"cmap": "Greys", "vmax": 1, "aspect": "auto", "interpolation": "nearest"}
         axis.imshow(rows[busiest].numpy(), extent=extent, **how)
         axis.set(ylabel=f"neurons of layer {i}")
-        title = f"{len(busiest)} of {len(rows):,} neurons; spike rate {100 * rows.mean():.1f}%"
-        axis.set_title(title, size=9)
+        rate = f"spike rate of all {100 * rows.mean():.2f}%"
+        axis.set_title(f"the busiest {len(busiest)} of {len(rows):,} neurons; {rate}", size=9)
     axes[-1].set(xlabel="ms", xlim=(0, len(frames) * bin_ms))
     return figure
 
@@ -52,20 +52,20 @@ def draw_evidence(
     truth: str = "",  # name of the true class, if known
     on: Any = None,  # axes of a larger figure; None: a new figure
 ) -> Any:  # the figure
-    "Probability of each class over time; the five strongest and the true one have names."
+    "Probability of each class over time; names: the five strongest, those that lead, the true one."
     axis = on or Figure(figsize=(7, 3.2), layout="constrained").subplots()
     share = evidence.softmax(1).numpy()
     times = (np.arange(len(share)) + 1) * bin_ms
     order = np.argsort(-share[-1], kind="stable").tolist()
     axis.plot(times, share, color="0.8", linewidth=1)
-    shown = [i for i in order if i in order[:5] or names[i] == truth]
+    shown = [i for i in order if i in order[:5] or i in share.argmax(1) or names[i] == truth]
     for i, color in zip(shown, resolve("mshnet.show:COLORS"), strict=False):
         true = names[i] == truth
         label = f"{names[i]} (true)" if true else names[i]
         axis.plot(times, share[:, i], color=color, linewidth=2.5 if true else 1.5, label=label)
     axis.set(xlabel="ms", ylabel="probability", ylim=(-0.02, 1.02), xlim=(0, times[-1]))
     axis.set_title(f"answer: {names[order[0]]} ({share[-1, order[0]]:.2f})", size=10)
-    axis.legend(loc="upper left", fontsize=8, frameon=False)
+    axis.legend(fontsize=8, frameon=False)
     return axis.figure
 
 # %% ../../nbs/events/05_pictures.ipynb #draw_confusion
