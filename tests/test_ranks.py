@@ -219,7 +219,7 @@ def test_a_mistake_reaches_the_caller_of_a_launched_run(tmp_path):
     words = ["--dataset-dir", "nowhere", "--device", "cpu", "--num-devices", "2"]
     done = run("-m", "mshnet", "train", *words)
     assert done.returncode == 2
-    assert done.stderr.strip().splitlines()[-1].startswith("mshnet: dataset_dir='nowhere'")
+    assert done.stderr.strip().splitlines()[-1].startswith("mshnet: dataset_dir=nowhere")
     assert "Traceback" not in done.stderr + done.stdout
 
 
