@@ -8,8 +8,12 @@
 # So one rule decides whether a TPU is fast: **every step must record the same program**. First we see what breaks the rule. The machinery finds a TPU, or reports why it cannot be used, and makes a `Device` of it that counts what is compiled.
 
 # %%
-#| export
+#| hide
 #| default_exp xla
+import matplotlib.pyplot as plt
+
+# %%
+#| export
 import contextlib
 import importlib
 import os
@@ -31,18 +35,30 @@ from mshnet.places import forget_stale_tpu, heartbeat, installed, where
 # %% [markdown]
 # ## What compiles again
 #
-# Each row is a loop of ten steps with the numbers 0 to 9, such as `for number in range(10): x = x * number; sync()`. The columns count the programs that XLA compiled. They were measured with torch_xla 2.9 on its CPU runtime, not on a TPU; `tests/xla/test_programs.py` repeats them.
-#
-# | what a step does | first step | each later step |
-# |---|---|---|
-# | the same operations | 1 | 0 |
-# | `x * number` | 1 | 0 |
-# | SGD, its learning rate | 1 | 0 |
-# | `loss.item()` in the middle | 2 | 0 |
-# | `x.pow(number)`, `x.roll(number)` or `x[:, number:]` | 1 | 1 |
-# | a batch of a new size | 1 | 1 |
-#
-# *A number that is multiplied* is harmless: torch_xla passes it to the program as an input. *A number that says where or how* (a shift, a slice, an exponent) is part of the program, so each value needs a new one. So does each *shape* of a batch. *A value that is read* cuts the step into two programs; they are found again, but the chips wait for the host. An operation that XLA does not have also cuts the step.
+# Each row of the figure is a loop of ten steps, such as `for i in range(10): y = x * (0.1 + i); sync()`. The boxes count the programs that XLA compiled in each step. They were measured with torch_xla 2.9 on its CPU runtime, not on a TPU; `tests/xla/test_programs.py` repeats them. The upper four loops compile in their first step only, the lower four in every step:
+
+# %%
+compiled = {  # programs: in the first step, in each later one
+    "the same operations": (1, 0),
+    "x * number": (1, 0),
+    "SGD, its learning rate": (1, 0),
+    "loss.item() in the middle": (2, 0),
+    "x.pow(number)": (1, 1),
+    "x.roll(number)": (1, 1),
+    "x[:, number:]": (1, 1),
+    "a batch of a new size": (1, 1),
+}
+counts = np.array([[first, *[later] * 9] for first, later in compiled.values()])
+axes = plt.figure(figsize=(7, 3), layout="constrained").subplots()
+axes.pcolormesh(counts, cmap="Oranges", vmax=4, edgecolors="white")
+for (row, step), count in np.ndenumerate(counts):
+    axes.text(step + 0.5, row + 0.5, count, ha="center", va="center")
+axes.set_xticks(np.arange(10) + 0.5, range(1, 11))
+axes.set_yticks(np.arange(8) + 0.5, compiled)
+axes.set(xlabel="step", title="programs compiled", ylim=(8, 0));
+
+# %% [markdown]
+# *A number that is multiplied* is harmless: torch_xla passes it to the program as an input. (Except 0, 1 and -1, which it makes constants.) *A number that says where or how* (a shift, a slice, an exponent) is part of the program, so each value needs a new one. So does each *shape* of a batch. *A value that is read* cuts the step into two programs; they are found again, but the chips wait for the host. An operation that XLA does not have also cuts the step.
 #
 # ## The machinery: which TPU
 #
@@ -349,7 +365,7 @@ class Xla(Device):
 
 
 # %% [markdown]
-# Without a TPU it says why; with one, what has been compiled:
+# Without a TPU, opening the device raises an error with the reason. With one we see the number of chips, and what has been compiled:
 
 # %%
 try:
@@ -365,10 +381,10 @@ except UserError as error:
 #
 #    The batch size does: each shape is a new program. The learning rate does not, if it is an input of the program (`Device.number` makes sure that it is one). `if loss > 1:` reads the loss, cuts the step in two, and compiles again when the decision first changes.
 #    </details>
-# 2. The first training step takes a minute, and so does the first evaluation; all later ones take milliseconds. Is something wrong?
+# 2. The last batch of an epoch has 3 images instead of 4. What does that cost, and what would you do?
 #    <details><summary>Answer</summary>
 #
-#    No. They are two programs, and each is compiled once. If a program is compiled later, a warning names the likely reason.
+#    A program of its own, which is compiled once: seconds to minutes for one step. Leave these images out, as our training does, or fill the batch with copies that do not count, as our evaluation does.
 #    </details>
 # 3. A log line reads the loss after every step. What does it cost on a TPU?
 #    <details><summary>Answer</summary>
