@@ -71,7 +71,7 @@ def why_no_xla(
     there = where(environ).tpu
     if not xla_version:
         return (
-            f"torch_xla is not installed; the TPU images of Colab and Kaggle bring it ({there}); "
+            f"torch_xla is not installed; images for TPUs bring it ({there}); "
             "elsewhere install torch==2.9.0 torch_xla[tpu]==2.9.0 in an environment of their own"
         )
     if own[0] != own[1]:
