@@ -140,7 +140,8 @@ def fit_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
     wrong = [k for k in {**want, **have} if want.get(k) != have.get(k)]
     if wrong:
         some = wrong[:2] + wrong[2:][-1:]  # the last may be a name that only the file has
-        lines = [f"{k[:99]} is {have.get(k, 'missing')}, not {want.get(k, 'known')}" for k in some]
+        shapes = {k: (have.get(k, "missing"), want.get(k, "missing")) for k in some}
+        lines = [f"{k[:99]} is {a} in the file, {b} in the model" for k, (a, b) in shapes.items()]
         more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
         raise UserError(f"weights of another model: {'; '.join(lines)}{more}")
     try:

@@ -181,12 +181,12 @@ FILES = {
     "truncated old": "damaged",
     **dict.fromkeys(BYTES, "not a torch file"),
     "missing": "another model: .* is missing",
-    "unknown": "another model: extra.weight is .*, not known",
-    "shape": r"another model: .* is \(7,\), not \(",
+    "unknown": "another model: extra.weight is .* in the file, missing",
+    "shape": r"another model: .* is \(7,\) in the file, \(",
     **dict.fromkeys(CONTENT, "holds no weights"),
     "settings": "holds no weights .*, its keys are .'lr'",
     "two of them": "holds several .* .'student', 'teacher'.; save one",
-    "part": r"another model: .*; loss.w is \(1,\), not known and \d+ more",
+    "part": r"another model: .*; loss.w is \(1,\) in the file, missing .* and \d+ more",
 }
 
 
@@ -261,7 +261,7 @@ def test_a_model_for_one_channel_refuses_weights_for_three(model, tmp_path):
     "The first convolution differs; the line says how."
     save(model, tmp_path / "rgb.pt", "bare")
     with pytest.raises(
-        ValueError, match=r"conv_init.weight is \(16, 3, 1, 1\), not \(16, 1, 1, 1\)"
+        ValueError, match=r"\(16, 3, 1, 1\) in the file, \(16, 1, 1, 1\) in the model"
     ):
         load_weights(MSHNet(in_channels=1), tmp_path / "rgb.pt")
 

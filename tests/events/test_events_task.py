@@ -233,7 +233,7 @@ def test_published_files_load(tmp_path):
     assert all(map(torch.equal, again.parameters(), model.parameters()))
     state["norm.lif"] = torch.ones(1)
     torch.save(content, tmp_path / "other.pth")
-    with pytest.raises(ValueError, match=r"norm.lif is \(1,\), not known"):
+    with pytest.raises(ValueError, match=r"norm.lif is \(1,\) in the file, missing"):
         load_weights(again, tmp_path / "other.pth")
 
 
