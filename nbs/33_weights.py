@@ -8,7 +8,7 @@
 # | form | comes from |
 # |---|---|
 # | names and tensors or arrays (a state dict), or one of them under any key | most programs |
-# | `{"net": ..., "optimizer", "epoch", "iou"}`, with a NumPy scalar inside | training scripts |
+# | `{"net": ..., "optimizer": ..., "epoch": ..., "iou": ...}`, with a NumPy scalar inside | training scripts |
 # | `module.` or another prefix before each name | several GPUs, larger models |
 # | files called `.tar`, or in PyTorch's format from before zip files | older programs |
 # | `.safetensors` | Hugging Face, and the weights in this library |
@@ -18,7 +18,7 @@
 #| default_exp weights
 import tempfile
 
-from mshnet.weights import find_weights, fit_weights, load_weights
+from mshnet.weights import load_weights
 
 # %%
 #| export
@@ -43,24 +43,41 @@ from mshnet.core import OF_ITS_MACHINE, UserError, is_record, of_earlier_release
 # %% [markdown]
 # ## A file from several GPUs
 #
-# This file has `module.` before each name, a numpy scalar, and the suffix `.tar`. It fits. Weights of a different model change nothing, and the error shows the first differences:
+# This file has `module.` before each name, a NumPy scalar, and the suffix `.tar`. It fits, and both models have the same weights:
 
 # %%
+place = tempfile.TemporaryDirectory()
+path = Path(place.name, "weights.tar")
 model, other = nn.Conv2d(3, 4, 3), nn.Conv2d(3, 4, 3)
-with tempfile.TemporaryDirectory() as tmp:
-    path = Path(tmp) / "weights.tar"
-    wrapped = {f"module.{k}": v for k, v in model.state_dict().items()}
-    torch.save({"net": wrapped, "iou": torch.ones(1, dtype=torch.float64).numpy()[0]}, path)
-    print("iou", load_weights(other, path)["iou"], torch.equal(other.weight, model.weight))
-try:
-    fit_weights(model, find_weights({"net": {"module.a": torch.ones(1)}}))
-except UserError as error:
-    print(error)
+wrapped = {f"module.{k}": v for k, v in model.state_dict().items()}
+torch.save({"net": wrapped, "iou": torch.ones(1, dtype=torch.float64).numpy()[0]}, path)
+print("iou", load_weights(other, path)["iou"], torch.equal(other.weight, model.weight))
+
+
+# %% [markdown]
+# ## Two files that are refused
+#
+# The first has the weights of a different model; the error shows the first differences. The second is a program: a pickle stores an object as the call that makes it, and this one calls `os.system`. Neither file changes a weight, and "this ran" is not printed:
+
+# %%
+class Trap:
+    "What a pickle stores of it is a call of the shell."
+
+    def __reduce__(self):
+        return os.system, ("echo this ran",)
+
+
+for content in ({"net": {"module.a": torch.ones(1)}}, {"net": Trap()}):
+    torch.save(content, path)
+    try:
+        load_weights(other, path)
+    except UserError as error:
+        print(str(error).replace(f"{place.name}/", ""))
 
 # %% [markdown]
 # ## The machinery: loading a file
 #
-# `load_weights` calls three functions in turn: `read_file` reads, `find_weights` searches the content for a state dict, and `fit_weights` removes a prefix that all names share and puts the weights into a model. All tensors are copied before the first is put into the model, so a file fits or changes no weight. (A network with `resize` may have got a new last layer.)
+# `load_weights` calls three functions in turn: `read_file` reads, `find_weights` searches the content for a state dict, and `fit_weights` removes a prefix that all names share and puts the weights into a model. All tensors are copied before the first is put into the model, so a file fits or changes no weight. (Only `resize` may have given a network a new last layer before.)
 
 # %%
 #| export
@@ -205,7 +222,7 @@ def load_weights(
 
 
 # %% [markdown]
-# A run folder stands for the weights it kept. One file of weights comes with the library, under the name `pretrained`; the card beside it, `pretrained.md`, has its training data and its scores. If this file is missing or damaged, the installation is damaged, and the error names the remedy. For a user's own file there is no such remedy.
+# A run folder stands for the weights it kept. One file of weights comes with the library, under the name `pretrained`; the card beside it, `pretrained.md`, has its training data and its scores. If this file is missing or damaged, the installation is damaged, and the error ends with the remedy below. For a user's own file there is no such remedy.
 
 # %%
 #| export
@@ -248,8 +265,7 @@ def reinstall(path: str | Path) -> str:
 
 
 # %%
-print(weights_file("weights.tar"), weights_file("pretrained").name)
-print(reinstall(weights_file("pretrained")).split(" (")[0])
+print(weights_file("pretrained").name + reinstall(weights_file("pretrained")))
 
 
 # %% [markdown]
@@ -257,7 +273,7 @@ print(reinstall(weights_file("pretrained")).split(" (")[0])
 #
 # Only tensors, plain values and numpy's numbers are let through. A safetensors file contains tensors and a few texts, and nothing that could run. In our own, one of these texts records where the weights come from.
 #
-# A bit that flips on a disk turns a weight of 0.1 into 3e37, and torch does not check. A checkpoint of ours contains a checksum of its content, which is compared wherever the file is read. It needs the usual order of the numbers, but convolution weights lie in memory channels-last, so they are copied. NumPy makes the copy: torch would start a second team of OpenMP threads, and every later step would take a third longer ([measured](../experiments/speed.md)).
+# A bit that flips on a disk turns a weight of 0.1 into 3e37, and torch does not check. A checkpoint of ours contains a checksum of its content, which is compared wherever the file is read. The checksum reads numbers in their usual order, and convolution weights lie channels-last in memory. NumPy makes the copy that this needs: torch would start a second team of OpenMP threads, and every later step would take a third longer ([measured](../experiments/speed.md)).
 
 # %%
 #| export
@@ -312,7 +328,7 @@ def checksum(content: Any) -> str:
 # %% [markdown]
 # ### What weights record
 #
-# Weights are scored as they were trained: a network that saw bins of 10 ms predicts wrongly at 20 ms. A run folder has the settings in `config.json`. A `best.pt` that was copied elsewhere has them in its own record.
+# Weights are scored as they were trained: a network for event cameras that saw the events of 10 ms at a time predicts wrongly at 20 ms. A run folder has the settings in `config.json`. A `best.pt` that was copied elsewhere has them in its own record.
 
 # %%
 #| export
