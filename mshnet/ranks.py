@@ -35,7 +35,7 @@ class _Wrapped(nn.parallel.DistributedDataParallel):
 
 
 class Ranks(OneProcess):
-    "The processes that torchrun has started; each takes its rows of every batch."
+    "The processes of torchrun; each takes its rows of a batch. `OneProcess` describes the methods."
 
     def __init__(self, device: Device) -> None:
         self.rank, self.count = int(os.environ["RANK"]), started_processes()

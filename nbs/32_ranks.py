@@ -13,8 +13,12 @@
 # The training loop calls `device.ranks` for all of this. With one process it is a `OneProcess`, from the page on [devices](30_device.ipynb); with several it is the `Ranks` of this page.
 
 # %%
-#| export
+#| hide
 #| default_exp ranks
+import subprocess
+
+# %%
+#| export
 import atexit
 import gc
 import hashlib
@@ -33,20 +37,33 @@ from mshnet.core import UserError
 from mshnet.device import Device, OneProcess, T, started_processes
 
 # %% [markdown]
-# The rows of this batch that the second of two processes takes, and those of a single process:
+# ## The same batch in one process and in two
+#
+# Each image of this batch is a single number. Batch norm subtracts the mean of the batch and divides by its standard deviation. One process, and then two of torchrun, print each process's rows and what batch norm makes of them:
 
 # %%
-from mshnet.ranks import Ranks
-
-second = Ranks.__new__(Ranks)  # as torchrun would start it, without the first
-second.rank, second.count = 1, 2
-print(second.shard([[5, 1, 4, 2]]), OneProcess().shard([[5, 1, 4, 2]]))
+program = """
+import torch
+from mshnet.device import open_device
+device = open_device("cpu", "fp32")
+layer = device.to_device(torch.nn.BatchNorm1d(1))
+rows = device.ranks.shard([[5, 1, 4, 2]])[0]
+normalised = layer(torch.tensor(rows)[:, None].float())
+for own, made in device.ranks.all_gather((rows, normalised.flatten().tolist())):
+    print(own, [round(x, 2) for x in made])
+"""
+torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--no-python"]
+for start in ([], [sys.executable, *torchrun]):
+    command = [*start, sys.executable, "-c", program]
+    print(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
 # %% [markdown]
+# Two processes have the numbers of one, because the mean 3 and the variance 2.5 are those of all four images.
+#
 # ## The machinery: the processes
 #
-# A phase of the training may leave some heads without a gradient. Each phase therefore gets a new wrapper, which finds the unused weights in its first step. `rank_zero` runs work in the first process only, and sends its error to the others, which would otherwise wait.
+# In the warm-up some heads get no gradient. So each phase of the training gets a new wrapper, which finds the unused weights in its first step. `rank_zero` runs work in the first process only, and sends its error to the others, which would otherwise wait.
 
 # %%
 #| export
@@ -61,7 +78,7 @@ class _Wrapped(nn.parallel.DistributedDataParallel):
 
 
 class Ranks(OneProcess):
-    "The processes that torchrun has started; each takes its rows of every batch."
+    "The processes of torchrun; each takes its rows of a batch. `OneProcess` describes the methods."
 
     def __init__(self, device: Device) -> None:
         self.rank, self.count = int(os.environ["RANK"]), started_processes()
@@ -199,8 +216,13 @@ class _CpuBatchNorm(nn.modules.batchnorm._BatchNorm):
 #
 #    If both have equally many rows. `shard` therefore refuses a batch that cannot be divided evenly.
 #    </details>
-# 2. Four processes have 4 of 16 rows each. What would change if batch norm took its means in each process?
+# 2. What would the example print if batch norm took its mean and variance in each process?
 #    <details><summary>Answer</summary>
 #
-#    The means of 4 rows vary more than those of 16, so the same run would have different losses on one GPU and on four.
+#    1 and -1 in both. The means of 5, 1 and of 4, 2 are both 3, and their standard deviations are 2 and 1. Images that differ would have the same features, and the same run different losses on one GPU and on two.
+#    </details>
+# 3. A process reads one of its images wrongly. Does `assert_in_sync` find it?
+#    <details><summary>Answer</summary>
+#
+#    No. Gradients and statistics are averaged over all processes, so all hold the same model, with the same error. It finds a process whose update differs, for example because its gradients were not averaged.
 #    </details>
