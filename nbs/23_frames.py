@@ -36,25 +36,33 @@ from mshnet.files import prefetch
 # %% [markdown]
 # ## Which values become black and white?
 #
-# If the 256 grey levels reach from the minimum to the maximum of a frame, one dead or hot pixel takes most of them, and a target vanishes in the few that are left. The usual percentile stretch clips the brightest hundredth of the pixels, and a target of 20 pixels is smaller than that, so it gets the value of the brightest clouds. We combine both. The range goes from minimum to maximum, but not far beyond the percentiles 2 and 99.5: at most twice the distance between these two, on either side. A target within that reach keeps its contrast, and a brighter one becomes white, far above the background. Frames without such outliers are stretched from minimum to maximum.
+# If the 256 grey levels reach from the minimum to the maximum of a frame, one dead or hot pixel takes most of them, and a target vanishes in the few that are left. The usual percentile stretch clips the brightest hundredth of the pixels, and a target of 20 pixels is smaller than that, so it gets the value of the brightest clouds. `grey_range` combines both. Its range goes from minimum to maximum, but not far beyond the percentiles 2 and 99.5: at most twice the distance between these two, on either side. A target within that reach keeps its contrast, and a brighter one becomes white, far above the background. Frames without such outliers are stretched from minimum to maximum.
 #
-# Below is a frame of 14 bits with one hot pixel (square) and its targets (circles), stretched in both ways. On the left the hot pixel takes nearly all grey levels. On the right the targets appear:
+# Below is a frame of 14 bits with one hot pixel (square) and three targets (circles), stretched in three ways. On the left the hot pixel takes nearly all grey levels. In the middle the targets are as white as the warm cloud and the upper corners. On the right they are brighter than everything around them:
 
 # %%
 grey, mask = scene(np.random.default_rng(1), 160)
 deep = grey.astype(np.uint16) * 4 + 7000
 deep[20, 30] = 2**14 - 1
 rows, cols = objects(mask > 0).centroid.T
-ranges = {"minimum to maximum": (deep.min(), deep.max()), "grey_range": grey_range(deep)}
-figure = plt.figure(figsize=(8, 4.2), layout="constrained")
-for axes, (title, (black, white)) in zip(figure.subplots(1, 2), ranges.items(), strict=True):
+ranges = {
+    "minimum to maximum": (deep.min(), deep.max()),
+    "percentiles 1 to 99": np.percentile(deep, (1, 99)),
+    "grey_range": grey_range(deep),
+}
+figure = plt.figure(figsize=(10, 3.6), layout="constrained")
+for axes, (title, (black, white)) in zip(figure.subplots(1, 3), ranges.items(), strict=True):
     axes.imshow(deep, cmap="gray", vmin=black, vmax=white)
     axes.scatter(cols, rows, 300, "none", "o", edgecolors="orange")
     axes.scatter(30, 20, 200, "none", "s", edgecolors="orange")
     axes.set(xticks=[], yticks=[], title=title)
 
 # %% [markdown]
-# A damaged file is skipped with its reason, and the next one is read. If a video breaks off, the frames before the break count. An MP4 with its index at the end, as most programs write it, then has no readable frame. Below is a folder with a file of one image, one that breaks off, and a TIFF of two pages:
+# Hot lines, a few telemetry rows or an empty border cover more than half a percent of a frame, so they move the percentiles. `grey_range` therefore also looks at the frame without its two extreme values, and without up to four rows or columns at an edge (eight elsewhere) that are far from those beside them. If most pixels remain, and their percentiles 2 and 99.5 are less than half as far apart, these decide the range. (In 1,065 real images without such lines, this distance changes by an eighth at most.) If most of a frame still gets fewer than 16 levels, a warning says so.
+#
+# ## A folder with a damaged file
+#
+# Below is a folder with a file of one image, one that breaks off, and a TIFF of two pages. A damaged file gives its reason in place of a frame, and the next file is read:
 
 # %%
 place = tempfile.TemporaryDirectory()
@@ -64,18 +72,16 @@ image.save(here / "0.png")
 page.save(here / "stack.tif", save_all=True, append_images=[page])
 (here / "broken.png").write_bytes((here / "0.png").read_bytes()[:999])
 for frame in read_frames(sorted(here.iterdir()), 1):
-    print(frame.file.name, frame.number, frame.last, frame.error)
+    print(f"{frame.file.name:10}  frame {frame.number}  last: {frame.last}  {frame.error}".rstrip())
 
 # %% [markdown]
 # ## The machinery: one decoder for each kind
 #
-# Hot lines, a few telemetry rows or an empty border cover more than half a percent of a frame, so they move the percentiles. `grey_range` therefore also looks at the frame without its two extreme values, and without up to four rows or columns at an edge (eight elsewhere) that are far from those beside them. If most pixels remain, and their distance between the percentiles is less than half as large, the range is theirs. (In 1,065 real images without such lines, this distance changes by an eighth at most.) If most of a frame still gets fewer than 16 levels, a warning says so.
-#
-# A frame may have up to 160 million pixels; a compressed file that claims more is rejected. A frame is passed on when the next one has been read, because only then we know whether it is the last.
+# An image of more than 160 million pixels is rejected, because a file of a few kilobytes can claim them. A frame is passed on when the next one has been read, because only then we know whether it is the last.
 #
 # Videos in colour become 8-bit. A grey video of more bits, such as a thermal camera's, also one with three equal channels of 16 bits, is stretched frame by frame, as in training: one range for the whole clip would hide a dim target as soon as another frame is hot. Its overlays may flicker. A video that was taken with the camera turned says so in its header, and we turn or mirror each frame as a player does.
 #
-# A decoder does not report that a video breaks off, so we compare where its packets end with the duration in the header. Sound may last longer than the picture: the packets of all streams count. The number of frames in the header of an MP4 is of no use here, because it includes frames that an edit has hidden. In an AVI it decides, because the duration in the header is then the duration of the rest.
+# A decoder does not report that a video breaks off, so we compare where its packets end with the duration in the header. The packets of all streams count, because sound may last longer than the picture. In an AVI we compare with the number of frames in the header instead, because the duration there is then the duration of the rest. In an MP4 this number includes frames that an edit has hidden.
 
 # %%
 #| export
@@ -191,15 +197,15 @@ def read_frames(files: Iterable[Path], workers: int) -> Iterator[Frame]:
 # %% [markdown]
 # ## Questions
 #
-# 1. Why not stretch each frame from its minimum to its maximum?
+# 1. The percentiles 2 and 99.5 of a frame are 7,000 and 7,400. Its targets reach 7,600, and one hot pixel has 60,000. Which value becomes white, and how many of the 256 grey levels lie between 7,400 and the targets?
 #    <details><summary>Answer</summary>
 #
-#    One hot pixel at the top of 14 bits leaves a few grey levels for everything else. The left image above shows it: targets and clouds have nearly one value.
+#    7,400 + 2 * 400 = 8,200 becomes white. If the minimum is near 7,000, the targets are 200 of 1,200 values above 7,400: about 42 grey levels. From minimum to maximum it would be one.
 #    </details>
-# 2. And why not clip the brightest hundredth of the pixels, as image viewers do?
+# 2. A target is the brightest object of a frame and covers 2% of it. Does a range from percentile 1 to 99 clip it?
 #    <details><summary>Answer</summary>
 #
-#    A target of 20 pixels is less than a thousandth of a frame. It would be clipped to the value of the brightest clouds.
+#    Only its brighter half, because percentile 99 is the middle of its values. A target of a few pixels is clipped whole.
 #    </details>
 # 3. A video of 1,000 frames breaks off after 300. What does `read_frames` return for it?
 #    <details><summary>Answer</summary>
