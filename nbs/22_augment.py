@@ -10,7 +10,7 @@
 #| default_exp augment
 import matplotlib.pyplot as plt
 
-from mshnet.augment import augment, sample_params
+from mshnet.augment import add_clutter, augment, sample_clutter, sample_params
 from mshnet.data import scenes
 from mshnet.metrics import objects
 
@@ -58,31 +58,44 @@ for axes, (name, change) in zip(figure.subplots(1, 6), changes.items(), strict=T
 # | `turns`, the default | in one of the eight orientations of a square (mirrored, upside down, rows as columns), half of the time blurred |
 # | `flips` | also scaled |
 # | `robust` | also as from a different sensor: contrast, brightness, noise, defective pixels |
-# | `paper` | as in the official code: mirrored, scaled, half of the time blurred |
+# | `paper` | with `--crop resize` as in the official code: mirrored, its long side resized to 0.5 to 2 times `--base-size`, half of the time blurred |
 #
-# An evaluation samples nothing. The figure shows the middle of the scene in four epochs, by each kind. The black parts are padding. The blur of `turns` and the noise of `robust` are easiest to see in the background:
+# The figure shows the middle of the scene in four epochs, by each kind. The black parts are padding. The blur of `turns` and the noise of `robust`, both in epoch 1, are easiest to see in the background. The first three kinds choose a crop with a target here, `paper` takes any:
 
 # %%
 stored = image[32:96, 32:96], mask[32:96, 32:96]
 names = ("as stored", *(f"epoch {i}" for i in range(4)))
 figure = plt.figure(figsize=(8, 6.6), layout="constrained")
 for kind, row in zip(("turns", "flips", "robust", "paper"), figure.subplots(4, 5), strict=True):
-    config = Config(augment=kind, base_size=64, target_share=1.0, clutter_share=0, seed=8)
+    own = {"crop": "resize", "target_share": 0.0} if kind == "paper" else {"target_share": 1.0}
+    config = Config(augment=kind, base_size=64, clutter_share=0, seed=8, **own)
     views = [augment(*stored, sample_params(config, epoch, 1), 64) for epoch in range(4)]
     for axes, name, (pixels, outline) in zip(row, names, [stored, *views], strict=True):
         axes.imshow(pixels, cmap="gray", vmin=0, vmax=150)
-        axes.contour(outline, [0.5], colors="orange", linewidths=1)
+        if outline.any():
+            axes.contour(outline, [0.5], colors="orange", linewidths=1)
         axes.set(xticks=[], yticks=[], title=name if kind == "turns" else "")
     row[0].set_ylabel(kind)
-
 
 # %% [markdown]
 # ## An occluder in front
 #
-# Networks mistake the edges of large bright objects for targets. When we held out 71 training images of NUAA-SIRST, four of them had most of the false pixels: a white cliff, a vapour trail, a row of trees. Such edges are rare in the data sets of this field.
+# Networks mistake the edges of large bright objects for targets. When we held out 71 training images of NUAA-SIRST, four of them had most of the false pixels, at a white cliff, a vapour trail and a row of trees. Such edges are rare in the data sets of this field.
 #
-# With probability `clutter_share` a crop is therefore partly covered by a large occluder, brighter or darker than the background: a half-plane with a straight or rough edge, or a bar longer than any target (from 77 pixels on, in a crop of 128). Covered target pixels lose their label. This is an invention of this library, not of the paper.
-#
+# With probability `clutter_share` a crop is therefore partly covered by a large occluder, brighter or darker than the background: a half-plane with a straight or rough edge, or a bar longer than any target (from 77 pixels on, in a crop of 128). Covered target pixels lose their label. This is an invention of this library, not of the paper. The first scene with six occluders, and the outlines of what is left of its targets:
+
+# %%
+figure = plt.figure(figsize=(10, 2.2), layout="constrained")
+for axes, seed in zip(figure.subplots(1, 6), range(6), strict=True):
+    numbers = sample_clutter(np.random.default_rng([seed, 1]))
+    pixels, label = add_clutter(image, mask, numbers)
+    axes.imshow(pixels, cmap="gray", vmin=0, vmax=255)
+    if label.any():
+        axes.contour(label, [0.5], colors="orange", linewidths=1)
+    axes.set(xticks=[], yticks=[], title=f"{len(objects(label > 0))} of 2 targets left")
+
+
+# %% [markdown]
 # The occluder has the texture of the crop itself, turned by 180 degrees. A target in that texture would have no label and teach the network to leave targets out, so each target is first replaced by the mean of its surroundings.
 #
 # ## The machinery: what is sampled
@@ -145,11 +158,11 @@ WIDE_JITTER = 0.5, 1.6, 1.3  # robust augmentation
 
 # %%
 params: AugmentParams = sample_params(Config(clutter_share=0), epoch=3, index=1)
-params
+print(f"top {params.top:.2f}, mirror {params.mirror}, flip {params.flip}, turn {params.turn}")
 
 
 # %% [markdown]
-# With the size of the image the parameters become pixels. An image that is 300 high and 400 wide, resized to a long side of 512, becomes 384x512, and a crop of 256 in the middle begins at row 64 and column 128. A crop that must contain a target is shifted until it does, with a margin of a sixteenth of its side.
+# This crop begins below 15% of the rows that are left over. With the size of the image the parameters become pixels. An image that is 300 high and 400 wide, resized to a long side of 512, becomes 384x512, and a crop of 256 in the middle begins at row 64 and column 128. A crop that must contain a target is shifted until it does, with a margin of a sixteenth of its side.
 
 # %%
 #| export
@@ -183,7 +196,7 @@ def _placement(
 #
 # $$d = \min(l - |x'|,\; s - |y'|) + \sum_k h_k \sin(u_k x + v_k y + p_k)$$
 #
-# where $x'$ and $y'$ are along and across a rectangle of half sides $l$ and $s$, and the waves make its edge rough. The opacity of the occluder is $\sigma(d \cdot S / 2 \cdot c)$ with the side $S$ in pixels and the sharpness $c$, and a label is removed where $d > 0$. Whole numbers, in units of 1/65,536, hold all parameters, so that every device computes with the same ones.
+# where $x'$ and $y'$ are along and across a rectangle of half sides $l$ and $s$, and waves of height $h_k$, frequency $(u_k, v_k)$ and phase $p_k$ make its edge rough. The opacity of the occluder is $\sigma(d \cdot S / 2 \cdot c)$ with the side $S$ in pixels and the sharpness $c$, and a label is removed where $d > 0$. Whole numbers, in units of 1/65,536, hold all parameters, so that every device computes with the same ones.
 
 # %%
 #| export
@@ -252,20 +265,6 @@ def add_clutter(
     own = (mean + level + texture * (turned - mean)).clamp(0, 255)
     pixels = (planes + (own - planes) * share + 0.5).to(torch.uint8)  # halves upwards
     return pixels.permute(1, 2, 0).numpy().reshape(image.shape), (label * (depth <= 0)).numpy()
-
-
-# %% [markdown]
-# The same crop with six occluders. The outlines are what is left of its targets:
-
-# %%
-figure = plt.figure(figsize=(10, 2.2), layout="constrained")
-for axes, seed in zip(figure.subplots(1, 6), range(6), strict=True):
-    numbers = sample_clutter(np.random.default_rng([seed, 1]))
-    pixels, label = add_clutter(image, mask, numbers)
-    axes.imshow(pixels, cmap="gray", vmin=0, vmax=255)
-    if label.any():
-        axes.contour(label, [0.5], colors="orange", linewidths=1)
-    axes.set(xticks=[], yticks=[], title=f"{len(objects(label > 0))} of 2 targets left")
 
 
 # %% [markdown]
