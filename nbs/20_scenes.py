@@ -128,7 +128,7 @@ panels({f"seed {n}": warm(np.random.default_rng(n), 128) for n in range(4)})
 # %% [markdown]
 # ## The scene
 #
-# One to three targets are added last, apart from each other. The more a target's surroundings vary, the brighter it is, so that none is hidden; on a flat sky they are easy. Its mask ends where it falls below 0.4 of its peak.
+# One to three targets are added last, apart from each other. The more a target's surroundings vary, the brighter it is, so that none is hidden; on a flat sky they are easy. Its mask ends where it falls below 0.4 of its peak. In the figure the bright single pixels are defects, and only the two spots are targets.
 
 # %%
 #| export
