@@ -39,7 +39,7 @@ class Device:
     world = 1  # parts that a batch is cut into: one per chip
     layout = torch.channels_last  # of images in memory
     compiles = False  # whether a batch of another shape costs a compilation
-    num_shapes = 1  # of batches that the task announces
+    num_shapes = 1  # different shapes of batches that a run will have
     precisions: tuple[str, ...] = tuple(PRECISIONS)  # that it can compute in
     split: Callable[..., Any] = staticmethod(Tensor.split)  # a tensor of a batch, into parts
 
@@ -94,7 +94,7 @@ class Device:
         return model
 
     def number(self, value: float) -> float | Tensor:
-        "A number that differs from step to step, such as a learning rate, as an input of the step."
+        "A number that changes from step to step, such as a learning rate; on a TPU a tensor."
         return value
 
     def transfer_batch(self, batch: T) -> T:
@@ -199,7 +199,7 @@ class OneProcess:
         return request
 
     def assert_in_sync(self, model: nn.Module) -> None:
-        "RuntimeError unless all processes hold the same model to the last bit."
+        "UserError unless all processes hold the same model to the last bit."
 
 # %% ../nbs/30_device.ipynb #parts_of
 def parts_of(device: Device, batch: T) -> list[T]:

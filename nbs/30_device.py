@@ -13,7 +13,8 @@
 #| default_exp device
 import matplotlib.pyplot as plt
 
-from mshnet.device import open_device, update
+from mshnet.device import explained, open_device, update
+from mshnet.recipe import Config
 
 # %%
 #| export
@@ -44,7 +45,7 @@ from mshnet.core import Settings, UserError, counted, reason, resolve
 device = open_device("cpu", "fp32")
 model = device.to_device(nn.Linear(8, 1))
 optimizer, total = optim.SGD(model.parameters(), lr=0.1), torch.zeros(())
-forward = device.begin("full", model, optimizer)
+forward = device.begin("full", model, optimizer)  # the name of this phase of a training
 for step in range(10):
     image = device.transfer(torch.ones(4, 8))
     with device.autocast():
@@ -79,7 +80,7 @@ axes[1].set_xlabel("time, in units");
 #
 # ## The device
 #
-# The loop calls these methods in this order: `to_device` for the model, `begin` for each epoch and each evaluation, then `transfer_batch` and `autocast` for each batch and `end_step` after its update, and `read` at log lines and at the end.
+# A training calls these methods in this order: `to_device` for the model, `begin` for each epoch and each evaluation, `transfer_batch` and `autocast` for each batch (the loop above has a single tensor, so it calls `transfer`), `end_step` inside of `update`, and `read` at log lines and at the end.
 #
 # bfloat16 is faster than float32 where the chip has instructions for it, and slower where they are emulated. So `precision=auto` uses bfloat16 only if the processor has instructions for it. The loss is float32 in every case. Older GPUs have float16. Its smallest number is 6e-8, and many gradients are smaller. So the loss is multiplied before the backward pass and the gradients divided after it, by a factor that `GradScaler` finds and a checkpoint keeps.
 
@@ -96,7 +97,7 @@ class Device:
     world = 1  # parts that a batch is cut into: one per chip
     layout = torch.channels_last  # of images in memory
     compiles = False  # whether a batch of another shape costs a compilation
-    num_shapes = 1  # of batches that the task announces
+    num_shapes = 1  # different shapes of batches that a run will have
     precisions: tuple[str, ...] = tuple(PRECISIONS)  # that it can compute in
     split: Callable[..., Any] = staticmethod(Tensor.split)  # a tensor of a batch, into parts
 
@@ -151,7 +152,7 @@ class Device:
         return model
 
     def number(self, value: float) -> float | Tensor:
-        "A number that differs from step to step, such as a learning rate, as an input of the step."
+        "A number that changes from step to step, such as a learning rate; on a TPU a tensor."
         return value
 
     def transfer_batch(self, batch: T) -> T:
@@ -263,7 +264,7 @@ class OneProcess:
         return request
 
     def assert_in_sync(self, model: nn.Module) -> None:
-        "RuntimeError unless all processes hold the same model to the last bit."
+        "UserError unless all processes hold the same model to the last bit."
 
 
 # %% [markdown]
@@ -396,7 +397,7 @@ class Mps(Device):
 #
 # torch's optimizers take a learning rate that changes from step to step. On a TPU we change two things:
 #
-# - A Python number would be a constant of the compiled step, and every new learning rate would be a new program to compile. So the learning rate is a 0-d tensor there (`device.number`). Adam accepts a tensor with `capturable=True`. Adagrad does not, so the few lines of its update are here.
+# - A Python number may become a constant of the compiled step, and then every new learning rate is a new program to compile. So the learning rate is a 0-d tensor there (`device.number`). Adam accepts a tensor with `capturable=True`. Adagrad does not, so the few lines of its update are here.
 # - The optimizer's state is made before the first step, because a step that makes its state is a different program from a step that finds it.
 
 # %%
@@ -442,13 +443,7 @@ def make_optimizer(
 # %% [markdown]
 # ### The device of a run
 #
-# `auto` takes the best device of the machine. Under torchrun each process opens one device, a GPU or the CPU, and shares each batch with the others. A name that is none of them:
-
-# %%
-try:
-    open_device("gpu")
-except UserError as error:
-    print(error)
+# `auto` takes the best device of the machine. Under torchrun each process opens one device, a GPU or the CPU, and shares each batch with the others.
 
 # %%
 #| export
@@ -536,7 +531,14 @@ def device_for(config: Settings) -> Device:
 # %% [markdown]
 # ### Out of memory
 #
-# We translate two of PyTorch's errors. The first is out of memory: the error names the setting to lower. The second concerns TPUs. torch's first backward pass makes one queue per device. If the process has trained on a different device before torch_xla was loaded, the TPU has no queue.
+# We translate two of PyTorch's errors. The first is out of memory: the error names the setting to lower. The second concerns TPUs. torch's first backward pass makes one queue per device. If the process has trained on a different device before torch_xla was loaded, the TPU has no queue. Here an error is raised as a GPU raises it:
+
+# %%
+try:
+    with explained(device, Config(batch_size=4)):
+        raise RuntimeError("CUDA out of memory")
+except UserError as error:
+    print(error)
 
 # %%
 #| export
@@ -578,9 +580,16 @@ def _smaller(device: Device, config: Settings) -> str:
 # %% [markdown]
 # ### A CPU that is not alone
 #
-# torch splits each operation among threads, and at its end they wait for each other. A waiting thread spins, because the next operation comes in microseconds. But if another program has taken the core of one thread, the others spin for nothing until the system gives it back, a few milliseconds later, and a step has thousands of operations. On two cores beside one busy program a forward pass took 2.2 s instead of 40 ms, and a training step 10 s instead of 0.16 s ([measured](../results/busy-machine/README.md)). Shorter spinning costs nothing on an idle machine and helps a lot: 0.15 s and 1.7 s. `import mshnet` sets it, unless you have set `OMP_WAIT_POLICY` or `GOMP_SPINCOUNT` or loaded torch before. No more threads than there are free cores helps even more: 58 ms and 0.25 s.
+# torch splits each operation among threads, and at its end they wait for each other. A waiting thread spins, because the next operation comes in microseconds. But if another program has taken the core of one thread, the others spin for nothing until the system gives it back, a few milliseconds later, and a step has thousands of operations. Two remedies ([measured](../results/busy-machine/README.md)):
 #
-# So a run on a CPU looks at the beginning of each epoch (and when a device is opened), for a tenth of a second, how busy other programs keep our cores, and uses as many threads as they leave. `OMP_NUM_THREADS`, `MKL_NUM_THREADS`, `torch.set_num_threads` (after the import of mshnet) and `--deterministic` keep the number that was set; then `mshnet doctor` reports that steps may stall.
+# | on two cores | forward pass | training step |
+# |---|---|---|
+# | alone | 40 ms | 0.16 s |
+# | beside one busy program | 2.2 s | 10 s |
+# | the same, with shorter spinning | 0.15 s | 1.7 s |
+# | the same, with one thread per free core | 58 ms | 0.25 s |
+#
+# Shorter spinning costs nothing on an idle machine. `import mshnet` sets it, unless you have set `OMP_WAIT_POLICY` or `GOMP_SPINCOUNT` or loaded torch before. One thread per free core helps even more. So a run on a CPU looks at the beginning of each epoch (and when a device is opened), for a tenth of a second, how busy other programs keep our cores, and uses as many threads as they leave. `OMP_NUM_THREADS`, `MKL_NUM_THREADS`, `torch.set_num_threads` (after the import of mshnet) and `--deterministic` keep the number that was set; then `mshnet doctor` reports that steps may stall.
 #
 # On Linux we also tune glibc's allocator. Between two steps it gives large blocks of memory back to the system, and gets the same blocks again, page by page and filled with zeros. That is a tenth of a step, with large batches a quarter. So they are kept for the next step, except single blocks of 48 MB and more, which would leave large holes.
 
