@@ -180,10 +180,9 @@ def _find_list(root: Path, images: Path, part: str, asked: str) -> Path:
     if asked in shipped:
         return shipped[asked]
     if asked:
-        raise UserError(
-            f"{part}_list={shown(asked)}: there is no such file in {root}, and no list of "
-            f"the library has this name: {', '.join(shipped)}{did_you_mean(asked, [*shipped])}"
-        )
+        why = f"there is no such file in {root}, and no list of the library has this name"
+        names = f"{', '.join(shipped)}{did_you_mean(asked, [*shipped])}"
+        raise UserError(f"{part}_list={shown(asked)}: {why}: {names}")
     found = _lists_in(root, part)
     if len(found) == 1 or (found and found[0].parent == root):
         return found[0]

@@ -68,10 +68,12 @@ for path in [images.parent, *sorted(images.parent.rglob("*"))]:
 # %%
 train = splits(config)["train"]
 figure = plt.figure(figsize=(8, 5.6), layout="constrained")
-for axes, name, (image, mask) in zip(figure.subplots(1, 3), train.names, train.pairs, strict=True):
-    axes.imshow(np.vstack([image, 255 * mask]), cmap="gray")
-    axes.contour(mask, [0.5], colors="tab:orange", linewidths=1)
-    axes.set(xticks=[], yticks=[], title=f"{name}: {int(mask.sum())} pixels of target")
+columns = figure.subplots(2, 3, subplot_kw={"xticks": [], "yticks": []}).T
+for (above, below), name, (image, mask) in zip(columns, train.names, train.pairs, strict=True):
+    above.imshow(image, cmap="gray")
+    above.contour(mask, [0.5], colors="tab:orange", linewidths=1)
+    above.set_title(f"{name}: {int(mask.sum())} pixels of target")
+    below.imshow(mask, cmap="gray")
 
 # %% [markdown]
 # ## A faulty folder
@@ -87,7 +89,7 @@ Image.open(masks / "4.png").resize((64, 64)).save(masks / "4.png")
 print(report(config)[0])
 
 # %% [markdown]
-# All problems are found in one pass, because whoever prepares a data set wants to repair them together. Training stops at an error and prints each warning once, with the number of its images. The report also names test images that stand in the training list under a different name. `--on-bad-image skip` leaves unreadable pairs out. The protocol of a score records the number of images and a hash of their pixels, so the difference stays visible.
+# All problems are found in one pass, because whoever prepares a data set wants to repair them together. Training stops at an error and prints each warning once, with the number of its images. The report also names test images that stand in the training list under a different name. `--on-bad-image skip` leaves unreadable pairs out. A saved score records the number of images and a hash of their pixels, so the difference stays visible.
 #
 # ## What is a target?
 #
@@ -111,7 +113,7 @@ for scale in (None, 255 / 2):
 # %% [markdown]
 # ## Which images may a run learn from?
 #
-# Never from those of the test list. With `choose="last"`, the default, a run trains on the whole training list. With `choose="val"` the seed holds a part of the training list out, so that the best epoch is not selected on the images on which it is evaluated. The lists of `--split` divide by image. Neighbouring frames of a video are almost equal, and a test on them is not independent: write the lists of a video yourself. Here are the splits of 20 synthetic scenes:
+# Never from those of the test list. With `choose="last"`, the default, a run trains on the whole training list. With `choose="val"` the seed holds a part of the training list out, so that the best epoch is not selected on the images on which it is evaluated. The lists of `--split` divide by image. Neighbouring frames of a video are almost equal, and a test on them is not independent: write the lists of a video yourself. Training and test scenes have different seeds. Here are the splits of 20 synthetic scenes:
 
 # %%
 for choose in ("last", "val"):
@@ -121,7 +123,9 @@ for choose in ("last", "val"):
 # %% [markdown]
 # ## The machinery: a split
 #
-# A split contains one list of pairs in order. Its 8-bit pixels are read once and stay in memory if they fit. A larger data set stays in its files, and each pair is read when a batch needs it. Both look like one sequence of pairs. The hash of a split covers names and pixels. It shows whether two runs are comparable, which names do not: folders are renamed and lists are edited. Each image has a digest too. The seed decides which images are held out, and `hash_of_all` is the same for every seed. Training and test scenes have different seeds. The same images in a different order have a different hash, and the same digests:
+# A split contains one list of pairs in order. Its 8-bit pixels are read once and stay in memory if they fit. A larger data set stays in its files, and each pair is read when a batch needs it. Both look like one sequence of pairs.
+#
+# The hash of a split covers names and pixels. It shows whether two runs are comparable, which names do not: folders are renamed and lists are edited. `hash_of_all` covers all splits, so it is the same whichever images the seed holds out. Each image has a digest too. The same images in a different order have a different hash, and the same digests:
 
 # %%
 turned = train.part("train", [2, 1, 0])
@@ -216,7 +220,7 @@ def scenes(name: str, count: int, size: int) -> Split:
 #
 # The layouts in use differ in the names of folders and lists. A data set is recognised by the content of its folder. If that is ambiguous, the error names the setting that decides. An output folder inside a data set is rejected, because `mshnet predict` also writes a folder `masks/` and could overwrite the ground truth.
 #
-# We look for lists in this order: the list that the user names, the usual names in the folder, the lists that come with the library for published data sets. A mask has the name of its image; in the first release of SIRST it ends in `_pixels0`. Suffixes may differ (of two files of one name the first in `SUFFIXES` is read), and hidden files do not count. A Mac may write an accented letter as two signs; the file is found all the same. The lists of our folder, and an image that is found by its name only, with its kind and its number of pages:
+# We look for lists in this order: the list that the user names, the usual names in the folder, the lists that come with the library for published data sets. A mask has the name of its image; in the first release of SIRST it ends in `_pixels0`. Suffixes may differ (of two files of one name the first in `SUFFIXES` is read), and hidden files do not count. A Mac may write an accented letter as two signs; the file is found all the same. The lists of our folder, and an image that is found by its name only, with its kind (`I;16` is Pillow's name for 16 bits) and its number of pages:
 
 # %%
 source: data.Source = data.find_source(config)
@@ -286,10 +290,9 @@ def _find_list(root: Path, images: Path, part: str, asked: str) -> Path:
     if asked in shipped:
         return shipped[asked]
     if asked:
-        raise UserError(
-            f"{part}_list={shown(asked)}: there is no such file in {root}, and no list of "
-            f"the library has this name: {', '.join(shipped)}{did_you_mean(asked, [*shipped])}"
-        )
+        why = f"there is no such file in {root}, and no list of the library has this name"
+        names = f"{', '.join(shipped)}{did_you_mean(asked, [*shipped])}"
+        raise UserError(f"{part}_list={shown(asked)}: {why}: {names}")
     found = _lists_in(root, part)
     if len(found) == 1 or (found and found[0].parent == root):
         return found[0]
@@ -391,7 +394,7 @@ def _read_lists(source: Source, findings: Findings) -> dict[str, list[str]]:
 # %% [markdown]
 # ### Reading and checking
 #
-# A pair is checked when it is read. A target must still be there at the size at which it is scored: the nearest pixel may miss a target of one. (Only one of these two pixels survives from 4x4 to 2x2.)
+# A pair is checked when it is read. A target must still be there at the size at which it is scored: the nearest pixel may miss a target of one pixel. In a mask of 4x4 pixels we set the pixel at row and column 1, and then the one at row and column 2. Only the first is left at 2x2:
 
 # %%
 for row in ([0, 1, 0, 0], [0, 0, 1, 0]):
@@ -696,7 +699,7 @@ def report(config: Config) -> tuple[str, bool]:
 # %% [markdown]
 # ### One file
 #
-# Published sets hold grey, RGB, RGBA and palette files, sometimes mixed in one folder. Pillow converts all of them to RGB, as in the official code. Where the three channels agree, one is kept. A frame of 16 bits or floats is stretched to 8 bits with a warning, because Pillow would clip it at 255 ([frames](23_frames.ipynb) shows how, and what happens to lines and borders). A FLIR camera's JPEG shows colours, a logo and a scale, and also stores the temperatures. We read the temperatures, with the package flyr; without it the file is an error. We apply the EXIF orientation, as image viewers do; a mask whose width and height are swapped is an error.
+# Published sets hold grey, RGB, RGBA and palette files, sometimes mixed in one folder. Pillow converts all of them to RGB, as in the official code. Where the three channels agree, one is kept. Pillow would clip a frame of 16 bits or floats at 255. We stretch it to 8 bits, with a warning ([frames](23_frames.ipynb) shows how, and what happens to lines and borders). The JPEG of a FLIR camera shows colours, a logo and a scale, but also stores the temperatures. We read these, with the package flyr; without it the file is an error. Image viewers turn an image by its EXIF orientation, so we turn it, too; a mask whose width and height are then swapped is an error.
 
 # %%
 #| export
@@ -810,7 +813,7 @@ def read_image(path: Path) -> tuple[np.ndarray, str, int]:  # [H,W] or [H,W,3] u
 
 
 # %% [markdown]
-# A mask is resized without mixing pixels. A file is opened only as PNG, BMP, JPEG, TIFF, WebP or GIF, whatever its suffix. Pillow reads forty more formats, and calls an external program (Ghostscript) for EPS. A file of a few kilobytes can hold an image of gigabytes, so the limit is 8192 by 8192 pixels. Pillow's own limit is 179 million pixels (0.5 GB as RGB, 1.4 GB as floats), and we read four at once. The mask of 0, 1 and 3 again, as its file contains it, without colours:
+# A file of a few kilobytes can contain an image of gigabytes, and for EPS Pillow calls an external program (Ghostscript). So only PNG, BMP, JPEG, TIFF, WebP and GIF are opened, whatever the suffix, up to 8192 by 8192 pixels. (Pillow's own limit is 179 million pixels, 0.5 GB as RGB and 1.4 GB as floats, and we read four at once.) A mask is resized without mixing pixels. The mask of 0, 1 and 3 again, as its file contains it, and whether it has colours:
 
 # %%
 print(*data.mask_values(masks / "0.png"))
@@ -918,17 +921,12 @@ def refuse_size(file: Image.Image, most: int = MOST_PIXELS) -> None:
 # %% [markdown]
 # ## Questions
 #
-# 1. Two runs have equal scores and a different `split_hash`. What happened?
+# 1. Two runs have equal scores, and the hash of the test split differs. What happened?
 #    <details><summary>Answer</summary>
 #
 #    Names, pixels or the order of the test list changed, in a way that did not change the counts. Only `image_digests` shows whether the images are the same.
 #    </details>
-# 2. One mask of a data set contains only 0 and 1, all others 0 and 255. What is target in it?
-#    <details><summary>Answer</summary>
-#
-#    Nothing. The largest value of all masks is 255, so its ones are below half of it and count as background. The mask alone could not tell.
-#    </details>
-# 3. The report above counts a target of 16,323 pixels. Where does it come from, and what would happen to a training?
+# 2. The report above counts a target of 16,323 pixels. Where does it come from, and what would happen to a training?
 #    <details><summary>Answer</summary>
 #
 #    From the inverted mask: its background is one large object. The network would learn to mark the sky in one image and to leave it alone in the others.
