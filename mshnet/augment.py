@@ -139,12 +139,8 @@ def _without_targets(image: Tensor, mask: Tensor) -> Tensor:
     return torch.where(kept > 0, image, (total + mean) / (count + 1))
 
 
-def add_clutter(
-    image: np.ndarray,  # [S,S] or [S,S,3] uint8
-    mask: np.ndarray,  # [S,S] uint8, 0 or 1
-    numbers: tuple[int, ...],  # [41] of `sample_clutter`
-) -> Pair:
-    "Put an occluder in front of a part of an image."
+def add_clutter(image: np.ndarray, mask: np.ndarray, numbers: tuple[int, ...]) -> Pair:
+    "Put an occluder of `sample_clutter` in front of a part of an image [S,S] or [S,S,3]."
     size = mask.shape[0]
     planes = torch.from_numpy(np.atleast_3d(image).copy()).permute(2, 0, 1).float()
     label = torch.from_numpy(mask.copy())
@@ -165,13 +161,8 @@ def add_clutter(
     return pixels.permute(1, 2, 0).numpy().reshape(image.shape), (label * (depth <= 0)).numpy()
 
 # %% ../nbs/22_augment.ipynb #augment
-def augment(
-    image: np.ndarray,  # [H,W] or [H,W,3] uint8
-    mask: np.ndarray,  # [H,W] uint8, 0 or 1
-    params: AugmentParams,
-    crop_size: int,
-) -> Pair:  # image [S,S] or [S,S,3], mask [S,S]
-    "The training transform for given parameters."
+def augment(image: np.ndarray, mask: np.ndarray, params: AugmentParams, crop_size: int) -> Pair:
+    "The training transform of a pair, [H,W] or [H,W,3], to [S,S] or [S,S,3], by its parameters."
     picture, truth = Image.fromarray(image), Image.fromarray(mask)
     height, width, y, x = _placement(mask, params, crop_size)
     if params.mirror:
@@ -194,11 +185,8 @@ def augment(
     return np.asarray(picture), np.asarray(truth)
 
 # %% ../nbs/22_augment.ipynb #_other_sensor
-def _other_sensor(
-    image: np.ndarray,  # [S,S] or [S,S,3] uint8
-    seed: int,
-) -> np.ndarray:  # the same shape, uint8
-    "The image as a different infrared camera might show it."
+def _other_sensor(image: np.ndarray, seed: int) -> np.ndarray:
+    "An image [S,S] or [S,S,3] uint8 as a different infrared camera might show it."
     rng = np.random.default_rng(seed)
     x = image.astype(np.float32) / 255
     shape = (*x.shape[:2], *(1,) * (x.ndim - 2))  # the same in all colours
@@ -227,21 +215,15 @@ def resize_square(image: np.ndarray, mask: np.ndarray, size: int) -> Pair:
     return np.asarray(picture), scored_mask(mask, size)
 
 
-def pad_mirrored(
-    image: np.ndarray,  # [H,W] or [H,W,3]
-    shape: Sequence[int] | None = None,  # height and width of the result; None: multiples of 16
-) -> np.ndarray:
-    "An image with its mirror image at the right and below."
+def pad_mirrored(image: np.ndarray, shape: Sequence[int] | None = None) -> np.ndarray:
+    "An image mirrored at the right and below, to a shape (None: the next multiples of 16)."
     old = image.shape[:2]
     more = [(0, new - n) for n, new in zip(old, shape or [n + -n % UNIT for n in old], strict=True)]
     return np.pad(image, [*more, (0, 0)][: image.ndim], mode="reflect")
 
 
-def unpadded(
-    values: Tensor,  # [B,C,H',W'], of a padded image
-    mask: Tensor,  # [B,1,H,W], not padded
-) -> Tensor:  # [B,C,H,W]
-    "Values without those of the padding."
+def unpadded(values: Tensor, mask: Tensor) -> Tensor:
+    "Values [B,C,H',W'] of padded images, cut to the size of the mask [B,1,H,W]."
     return values[..., : mask.shape[-2], : mask.shape[-1]]
 
 # %% ../nbs/22_augment.ipynb #Batch
@@ -263,9 +245,8 @@ def collate(pairs: Sequence[Pair], real: Sequence[bool]) -> Batch:
 
 def training_batch(split: Split, indices: Sequence[int], epoch: int, config: Config) -> Batch:
     "Read and augment the images of one training batch."
-    pairs = [
-        augment(*split.pairs[i], sample_params(config, epoch, i), config.crop_size) for i in indices
-    ]
+    size = config.crop_size
+    pairs = [augment(*split.pairs[i], sample_params(config, epoch, i), size) for i in indices]
     return collate(pairs, [True] * len(pairs))
 
 
@@ -280,11 +261,8 @@ def scoring_batch(split: Split, indices: Sequence[int], config: Config) -> Batch
     return collate(pairs, [i >= 0 for i in indices])
 
 
-def native_plan(
-    split: Split,
-    size: int,  # images of a batch
-) -> list[list[int]] | None:  # None: the images have one size, and share batches as usual
-    "The rows of each batch for evaluation at native size; -1 is padding."
+def native_plan(split: Split, size: int) -> list[list[int]] | None:
+    "The rows of each batch at native size, with -1 as padding; None if all images have one size."
     if split.in_memory and len({mask.shape for _, mask in split.pairs}) == 1:
         return None
     return [[i if i % size == k else -1 for k in range(size)] for i in range(len(split))]

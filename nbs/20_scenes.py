@@ -56,13 +56,9 @@ def noise_1f(
 
 
 def _blob(
-    size: int,
-    row: float,
-    col: float,
-    radius: tuple[float, float],  # deviation along and across, in pixels
-    angle: float = 0.0,
+    size: int, row: float, col: float, radius: tuple[float, float], angle: float = 0.0
 ) -> np.ndarray:  # [size,size] 1 at the centre
-    "A Gaussian spot, round or elongated."
+    "A Gaussian spot; its radius is the deviation along and across, in pixels."
     y, x = np.mgrid[:size, :size]
     u = (x - col) * np.cos(angle) + (y - row) * np.sin(angle)
     v = (y - row) * np.cos(angle) - (x - col) * np.sin(angle)
