@@ -152,12 +152,11 @@ def fit_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
     model.load_state_dict(ready)
 
 
-def load_weights(
-    model: nn.Module,
-    path: str | Path,  # a file in any of the forms above
-    content: Any = None,  # as `read_file` returns it; None: read it here
-) -> Any:  # the content of the file
-    "Load weights from a file into a model; UserError with the reason if they do not fit."
+def load_weights(model: nn.Module, path: str | Path, content: Any = None) -> Any:
+    """Load weights from a file into a model; UserError with the reason if they do not fit.
+
+    Returns the content of the file, which may be given as `read_file` returned it.
+    """
     content = read_file(path) if content is None else content
     try:
         fit_weights(model, find_weights(content))
@@ -170,11 +169,11 @@ PRETRAINED = "pretrained"
 _SHIPPED = {"detect": "pretrained", "eit": "pretrained-eit"}  # files by task
 
 
-def weights_file(
-    weights: str | os.PathLike[str],  # a file, a run or its folder, or "pretrained"
-    task: str = "detect",  # whose pretrained weights are meant
-) -> Path:
-    "The file that these weights name, which need not exist; UserError for another type."
+def weights_file(weights: str | os.PathLike[str], task: str = "detect") -> Path:
+    """The file that weights name, which need not exist; UserError for another type.
+
+    `weights` is a file, a run, its folder, or "pretrained", which means the weights of this task.
+    """
     if not isinstance(weights, str | os.PathLike):
         todo = f"use a run, a run folder, a file or {PRETRAINED}"
         raise UserError(f"weights of type {type(weights).__name__} are not possible: {todo}")
@@ -252,10 +251,8 @@ def checksum(content: Any) -> str:
     return digest.hexdigest()
 
 # %% ../nbs/33_weights.ipynb #settings_of_weights
-def settings_of_weights(
-    weights: str,  # a run folder, or a file in it or copied from it
-) -> dict[str, Any]:  # without those of its folder and machine; empty: not recorded
-    "The settings that weights were trained with. A file that cannot be read has none."
+def settings_of_weights(weights: str) -> dict[str, Any]:  # without those of folder and machine
+    "The settings of a run folder, or of a file in it or copied from it; {} if none can be read."
     if weights == PRETRAINED:  # not a folder of this name
         return {}
     file = weights_file(weights)

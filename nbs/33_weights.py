@@ -60,14 +60,12 @@ print("iou", load_weights(other, path)["iou"], torch.equal(other.weight, model.w
 # The first has the weights of a different model; the error shows the first differences. The second is a program: a pickle stores an object as the call that makes it, and this one calls `os.system`. Neither file changes a weight, and "this ran" is not printed:
 
 # %%
-class Trap:
-    "What a pickle stores of it is a call of the shell."
-
-    def __reduce__(self):
+class _Trap:
+    def __reduce__(self):  # the call that a pickle stores
         return os.system, ("echo this ran",)
 
 
-for content in ({"net": {"module.a": torch.ones(1)}}, {"net": Trap()}):
+for content in ({"net": {"module.a": torch.ones(1)}}, {"net": _Trap()}):
     torch.save(content, path)
     try:
         load_weights(other, path)
@@ -207,12 +205,11 @@ def fit_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
     model.load_state_dict(ready)
 
 
-def load_weights(
-    model: nn.Module,
-    path: str | Path,  # a file in any of the forms above
-    content: Any = None,  # as `read_file` returns it; None: read it here
-) -> Any:  # the content of the file
-    "Load weights from a file into a model; UserError with the reason if they do not fit."
+def load_weights(model: nn.Module, path: str | Path, content: Any = None) -> Any:
+    """Load weights from a file into a model; UserError with the reason if they do not fit.
+
+    Returns the content of the file, which may be given as `read_file` returned it.
+    """
     content = read_file(path) if content is None else content
     try:
         fit_weights(model, find_weights(content))
@@ -230,11 +227,11 @@ PRETRAINED = "pretrained"
 _SHIPPED = {"detect": "pretrained", "eit": "pretrained-eit"}  # files by task
 
 
-def weights_file(
-    weights: str | os.PathLike[str],  # a file, a run or its folder, or "pretrained"
-    task: str = "detect",  # whose pretrained weights are meant
-) -> Path:
-    "The file that these weights name, which need not exist; UserError for another type."
+def weights_file(weights: str | os.PathLike[str], task: str = "detect") -> Path:
+    """The file that weights name, which need not exist; UserError for another type.
+
+    `weights` is a file, a run, its folder, or "pretrained", which means the weights of this task.
+    """
     if not isinstance(weights, str | os.PathLike):
         todo = f"use a run, a run folder, a file or {PRETRAINED}"
         raise UserError(f"weights of type {type(weights).__name__} are not possible: {todo}")
@@ -332,10 +329,8 @@ def checksum(content: Any) -> str:
 
 # %%
 #| export
-def settings_of_weights(
-    weights: str,  # a run folder, or a file in it or copied from it
-) -> dict[str, Any]:  # without those of its folder and machine; empty: not recorded
-    "The settings that weights were trained with. A file that cannot be read has none."
+def settings_of_weights(weights: str) -> dict[str, Any]:  # without those of folder and machine
+    "The settings of a run folder, or of a file in it or copied from it; {} if none can be read."
     if weights == PRETRAINED:  # not a folder of this name
         return {}
     file = weights_file(weights)
@@ -362,12 +357,7 @@ def settings_of_weights(
 #
 #    Whether a zip file unpacks to more than itself: the list at its end shows that, and nothing is unpacked. A pickle could run when torch reads the file, which comes next. With `weights_only` torch refuses all functions that are not on its list. Names and shapes are compared last.
 #    </details>
-# 2. Why are all tensors copied before the first is put into the model?
-#    <details><summary>Answer</summary>
-#
-#    If the tenth does not fit, nine would already be replaced. The model would be neither the old one nor the new one.
-#    </details>
-# 3. A checkpoint contains a checksum of its content. Does it protect against a malicious file?
+# 2. A checkpoint contains a checksum of its content. Does it protect against a malicious file?
 #    <details><summary>Answer</summary>
 #
 #    No. Whoever writes the file computes the checksum, too, and it is compared after the file is read. It finds damage by accident, such as a flipped bit.
