@@ -76,10 +76,8 @@ class Ranks(OneProcess):
     def shard(self, plan: list[list[int]]) -> list[list[int]]:
         for rows in plan:
             if len(rows) % self.count:
-                raise UserError(
-                    f"a batch of {len(rows)} cannot be shared by {self.count} processes: plan "
-                    f"batches of a multiple of {self.count}"
-                )
+                what = f"a batch of {len(rows)} cannot be shared by {self.count} processes"
+                raise UserError(f"{what}: plan batches of a multiple of {self.count}")
         sizes = [len(rows) // self.count for rows in plan]
         return [rows[size * self.rank :][:size] for rows, size in zip(plan, sizes, strict=True)]
 
@@ -114,10 +112,8 @@ class Ranks(OneProcess):
         bits = b"".join(v.detach().cpu().numpy().tobytes() for v in model.state_dict().values())
         digests = self.all_gather(hashlib.sha256(bits).hexdigest()[:12])
         if len(set(digests)) > 1:
-            raise UserError(
-                f"the processes hold different models: {digests} by rank; a loss must call "
-                "model(...) itself, which averages its gradients"
-            )
+            todo = "a loss must call model(...) itself, which averages its gradients"
+            raise UserError(f"the processes hold different models: {digests} by rank; {todo}")
 
 # %% ../nbs/32_ranks.ipynb #_Sum
 class _Sum(torch.autograd.Function):

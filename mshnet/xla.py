@@ -60,30 +60,22 @@ def tpu_is_usable() -> bool:
 
 # %% ../nbs/31_xla.ipynb #why_no_xla
 def why_no_xla(
-    environ: MutableMapping[str, str],
-    chips: int,  # TPU chips in this machine
-    torch_version: str,
-    xla_version: str | None,  # of torch_xla; None: not installed
+    environ: MutableMapping[str, str], chips: int, torch_version: str, xla_version: str | None
 ) -> str:  # empty: it can
-    "Why this machine cannot use a TPU, and the remedy."
+    "Why a machine cannot use its TPU chips, and the remedy; no `xla_version`: not installed."
     runtime = environ.get("PJRT_DEVICE") or "TPU"
     own = [v.split("+")[0].rsplit(".", 1)[0] for v in (torch_version, xla_version or "")]
     there = where(environ).tpu
     if not xla_version:
-        return (
-            f"torch_xla is not installed; images for TPUs bring it ({there}); "
-            "elsewhere install torch==2.9.0 torch_xla[tpu]==2.9.0 in an environment of their own"
-        )
+        todo = "install torch==2.9.0 torch_xla[tpu]==2.9.0 in an environment of their own"
+        return f"torch_xla is not installed; images for TPUs bring it ({there}); elsewhere {todo}"
     if own[0] != own[1]:
-        return (
-            f"torch {torch_version} and torch_xla {xla_version} do not belong together; one was "
-            "installed over the image's: delete this runtime and start a fresh one"
-        )
+        why = f"torch {torch_version} and torch_xla {xla_version} do not belong together"
+        todo = "delete this runtime and start a fresh one"
+        return f"{why}; one was installed over the image's: {todo}"
     if runtime == "TPU" and not chips:
-        return (
-            f"this machine has no TPU; {there}; use --device auto to train without, or set "
-            "PJRT_DEVICE=CPU to try XLA on the CPU"
-        )
+        todo = "use --device auto to train without, or set PJRT_DEVICE=CPU to try XLA on the CPU"
+        return f"this machine has no TPU; {there}; {todo}"
     if runtime not in ("TPU", "CPU"):
         return f"PJRT_DEVICE={runtime} is another kind of runtime; remove it or use --device cuda"
     return ""
@@ -105,8 +97,8 @@ def _start_xla(num_devices: int) -> Any:
         there = runtime.global_runtime_device_count()
     except (RuntimeError, ImportError, OSError) as error:
         todo = "stop the other notebook or program that uses the TPU, or restart the session"
-        line = f"the TPU runtime does not start: {reason(error)}; {todo}"
-        raise UserError(f"device=xla: {line}") from None
+        why = f"the TPU runtime does not start: {reason(error)}"
+        raise UserError(f"device=xla: {why}; {todo}") from None
     if num_devices not in (0, there):
         raise UserError(f"num_devices={num_devices}: this runtime has {there} devices; use {there}")
     return sharding.Mesh(np.arange(there), (there,), ("data",))

@@ -14,7 +14,6 @@
 import matplotlib.pyplot as plt
 
 from mshnet.device import explained, open_device, update
-from mshnet.recipe import Config
 
 # %%
 #| export
@@ -131,10 +130,8 @@ class Device:
     def set_precision(self, precision: str) -> None:
         "Compute in bf16, fp16 or fp32: a run that is resumed elsewhere keeps its own."
         if precision not in self.precisions:
-            there = " or ".join(self.precisions)
-            raise UserError(
-                f"precision={precision}: not on {self.name}; use {there}, or another --device"
-            )
+            todo = f"use {' or '.join(self.precisions)}, or another --device"
+            raise UserError(f"precision={precision}: not on {self.name}; {todo}")
         self.precision, self.dtype = precision, PRECISIONS[precision]
         scaled = precision == "fp16"
         self.scaler = torch.amp.GradScaler(self.kind if scaled else "cpu", enabled=scaled)
@@ -200,9 +197,7 @@ class Device:
 
 
 # %% [markdown]
-# A batch is a named tuple of tensors. A prediction is a tensor, or tensors in tuples, lists and dictionaries; `each_tensor` changes all of them, and `read` uses it.
-#
-# Several processes may share each batch. They exchange values through `device.ranks`. A single process has nothing to exchange, and most methods return their input. The page on ranks has the class for several processes.
+# A batch is a named tuple of tensors. A prediction is a tensor, or tensors in tuples, lists and dictionaries; `each_tensor` changes all of them, and `read` uses it. Several processes may share each batch. They exchange values through `device.ranks`. A single process has nothing to exchange, and most methods return their input. The page on ranks has the class for several processes.
 
 # %%
 #| export
@@ -283,13 +278,8 @@ def parts_of(device: Device, batch: T) -> list[T]:
     return [type(batch)(*cut) for cut in cuts]
 
 
-def update(
-    device: Device,
-    loss: Tensor,
-    optimizer: optim.Optimizer,
-    clip: float = 0.0,  # gradients longer than this are shortened; 0 leaves them
-) -> None:
-    "The backward pass, and one step of the optimizer."
+def update(device: Device, loss: Tensor, optimizer: optim.Optimizer, clip: float = 0.0) -> None:
+    "Backward pass and step of the optimizer; `clip` shortens longer gradients (0: none)."
     device.scaler.scale(loss).backward()
     if clip:
         device.scaler.unscale_(optimizer)
@@ -309,10 +299,8 @@ def infer(device: Device, forward: Callable[[], T]) -> T:  # on the host
         with torch.no_grad():
             result = device.read(forward())
     if _has_nan_or_inf(result):
-        raise UserError(
-            "the prediction is NaN or infinite, because the weights are; take an earlier "
-            "checkpoint, or train with a smaller --lr"
-        )
+        todo = "take an earlier checkpoint, or train with a smaller --lr"
+        raise UserError(f"the prediction is NaN or infinite, because the weights are; {todo}")
     return result
 
 
@@ -382,9 +370,8 @@ class Mps(Device):
 
     def __init__(self, precision: str = "auto", index: int | None = None) -> None:
         if not torch.backends.mps.is_available():
-            raise UserError(
-                "device=mps: this machine has no Apple GPU that torch can use; use --device cpu"
-            )
+            why = "this machine has no Apple GPU that torch can use"
+            raise UserError(f"device=mps: {why}; use --device cpu")
         super().__init__(precision, index)
 
     def has_bf16(self) -> bool:
@@ -535,7 +522,7 @@ def device_for(config: Settings) -> Device:
 
 # %%
 try:
-    with explained(device, Config(batch_size=4)):
+    with explained(device, Settings(batch_size=4)):
         raise RuntimeError("CUDA out of memory")
 except UserError as error:
     print(error)
@@ -557,10 +544,9 @@ def explained(device: Device, config: Settings) -> Iterator[None]:
         yield
     except (RuntimeError, MemoryError) as error:
         if "device_ready_queues" in str(error):
-            raise UserError(
-                "device=xla: this process has trained on another device before XLA was "
-                "loaded; restart the kernel and begin with the TPU"
-            ) from None
+            why = "this process has trained on another device before XLA was loaded"
+            todo = "restart the kernel and begin with the TPU"
+            raise UserError(f"device=xla: {why}; {todo}") from None
         if not is_out_of_memory(error):
             raise
         raise UserError(_smaller(device, config)) from None

@@ -8,12 +8,8 @@
 # So one rule decides whether a TPU is fast: **every step must record the same program**. First we see what breaks the rule. The machinery finds a TPU, or reports why it cannot be used, and makes a `Device` of it that counts what is compiled.
 
 # %%
-#| hide
-#| default_exp xla
-import matplotlib.pyplot as plt
-
-# %%
 #| export
+#| default_exp xla
 import contextlib
 import importlib
 import os
@@ -35,9 +31,11 @@ from mshnet.places import forget_stale_tpu, heartbeat, installed, where
 # %% [markdown]
 # ## What compiles again
 #
-# Each row of the figure is a loop of ten steps, such as `for i in range(10): y = x * (0.1 + i); sync()`. The boxes count the programs that XLA compiled in each step. They were measured with torch_xla 2.9 on its CPU runtime, not on a TPU; `tests/xla/test_programs.py` repeats them. The upper four loops compile in their first step only, the lower four in every step:
+# Each row of the figure is a loop of ten steps, such as `for i in range(10): y = x * (0.1 + i); sync()`. The numbers are the programs that XLA compiled in each step. They were measured with torch_xla 2.9 on its CPU runtime, not on a TPU; `tests/xla/test_programs.py` repeats them. The upper four loops compile in their first step only, the lower four in every step:
 
 # %%
+import matplotlib.pyplot as plt
+
 compiled = {  # programs: in the first step, in each later one
     "the same operations": (1, 0),
     "x * number": (1, 0),
@@ -50,12 +48,11 @@ compiled = {  # programs: in the first step, in each later one
 }
 counts = np.array([[first, *[later] * 9] for first, later in compiled.values()])
 axes = plt.figure(figsize=(7, 3), layout="constrained").subplots()
-axes.pcolormesh(counts, cmap="Oranges", vmax=4, edgecolors="white")
+axes.imshow(counts, cmap="Oranges", vmax=4, aspect="auto")
 for (row, step), count in np.ndenumerate(counts):
-    axes.text(step + 0.5, row + 0.5, count, ha="center", va="center")
-axes.set_xticks(np.arange(10) + 0.5, range(1, 11))
-axes.set_yticks(np.arange(8) + 0.5, compiled)
-axes.set(xlabel="step", title="programs compiled", ylim=(8, 0));
+    axes.text(step, row, count, ha="center", va="center")
+axes.set(title="programs compiled", xlabel="step", xticks=range(10))
+axes.set_yticks(range(8), compiled);
 
 # %% [markdown]
 # *A number that is multiplied* is harmless: torch_xla passes it to the program as an input. (Except 0, 1 and -1, which it makes constants.) *A number that says where or how* (a shift, a slice, an exponent) is part of the program, so each value needs a new one. So does each *shape* of a batch. *A value that is read* cuts the step into two programs; they are found again, but the chips wait for the host. An operation that XLA does not have also cuts the step.
@@ -108,30 +105,22 @@ def tpu_is_usable() -> bool:
 # %%
 #| export
 def why_no_xla(
-    environ: MutableMapping[str, str],
-    chips: int,  # TPU chips in this machine
-    torch_version: str,
-    xla_version: str | None,  # of torch_xla; None: not installed
+    environ: MutableMapping[str, str], chips: int, torch_version: str, xla_version: str | None
 ) -> str:  # empty: it can
-    "Why this machine cannot use a TPU, and the remedy."
+    "Why a machine cannot use its TPU chips, and the remedy; no `xla_version`: not installed."
     runtime = environ.get("PJRT_DEVICE") or "TPU"
     own = [v.split("+")[0].rsplit(".", 1)[0] for v in (torch_version, xla_version or "")]
     there = where(environ).tpu
     if not xla_version:
-        return (
-            f"torch_xla is not installed; images for TPUs bring it ({there}); "
-            "elsewhere install torch==2.9.0 torch_xla[tpu]==2.9.0 in an environment of their own"
-        )
+        todo = "install torch==2.9.0 torch_xla[tpu]==2.9.0 in an environment of their own"
+        return f"torch_xla is not installed; images for TPUs bring it ({there}); elsewhere {todo}"
     if own[0] != own[1]:
-        return (
-            f"torch {torch_version} and torch_xla {xla_version} do not belong together; one was "
-            "installed over the image's: delete this runtime and start a fresh one"
-        )
+        why = f"torch {torch_version} and torch_xla {xla_version} do not belong together"
+        todo = "delete this runtime and start a fresh one"
+        return f"{why}; one was installed over the image's: {todo}"
     if runtime == "TPU" and not chips:
-        return (
-            f"this machine has no TPU; {there}; use --device auto to train without, or set "
-            "PJRT_DEVICE=CPU to try XLA on the CPU"
-        )
+        todo = "use --device auto to train without, or set PJRT_DEVICE=CPU to try XLA on the CPU"
+        return f"this machine has no TPU; {there}; {todo}"
     if runtime not in ("TPU", "CPU"):
         return f"PJRT_DEVICE={runtime} is another kind of runtime; remove it or use --device cuda"
     return ""
@@ -166,8 +155,8 @@ def _start_xla(num_devices: int) -> Any:
         there = runtime.global_runtime_device_count()
     except (RuntimeError, ImportError, OSError) as error:
         todo = "stop the other notebook or program that uses the TPU, or restart the session"
-        line = f"the TPU runtime does not start: {reason(error)}; {todo}"
-        raise UserError(f"device=xla: {line}") from None
+        why = f"the TPU runtime does not start: {reason(error)}"
+        raise UserError(f"device=xla: {why}; {todo}") from None
     if num_devices not in (0, there):
         raise UserError(f"num_devices={num_devices}: this runtime has {there} devices; use {there}")
     return sharding.Mesh(np.arange(there), (there,), ("data",))
@@ -386,8 +375,8 @@ except UserError as error:
 #
 #    A program of its own, which is compiled once: seconds to minutes for one step. Leave these images out, as our training does, or fill the batch with copies that do not count, as our evaluation does.
 #    </details>
-# 3. A log line reads the loss after every step. What does it cost on a TPU?
+# 3. The loss is read in every step: before `sync`, or after it. What does each cost?
 #    <details><summary>Answer</summary>
 #
-#    Each read waits until the chips are done, and the host cannot prepare the next step meanwhile. The programs stay the same if the read follows a `sync`; the overlap of host and chips is lost. The training loop therefore reads at log lines only.
+#    Before it, the step is cut in two programs, and the host waits between them. After it, the step stays one program, but the host cannot prepare the next step while the chips compute. The training loop therefore reads at log lines only.
 #    </details>

@@ -13,12 +13,8 @@
 # The training loop calls `device.ranks` for all of this. With one process it is a `OneProcess`, from the page on [devices](30_device.ipynb); with several it is the `Ranks` of this page.
 
 # %%
-#| hide
-#| default_exp ranks
-import subprocess
-
-# %%
 #| export
+#| default_exp ranks
 import atexit
 import gc
 import hashlib
@@ -42,6 +38,8 @@ from mshnet.device import Device, OneProcess, T, started_processes
 # Each image of this batch is a single number. Batch norm subtracts the mean of the batch and divides by its standard deviation. One process, and then two of torchrun, print each process's rows and what batch norm makes of them:
 
 # %%
+import subprocess
+
 program = """
 import torch
 from mshnet.device import open_device
@@ -119,10 +117,8 @@ class Ranks(OneProcess):
     def shard(self, plan: list[list[int]]) -> list[list[int]]:
         for rows in plan:
             if len(rows) % self.count:
-                raise UserError(
-                    f"a batch of {len(rows)} cannot be shared by {self.count} processes: plan "
-                    f"batches of a multiple of {self.count}"
-                )
+                what = f"a batch of {len(rows)} cannot be shared by {self.count} processes"
+                raise UserError(f"{what}: plan batches of a multiple of {self.count}")
         sizes = [len(rows) // self.count for rows in plan]
         return [rows[size * self.rank :][:size] for rows, size in zip(plan, sizes, strict=True)]
 
@@ -157,10 +153,8 @@ class Ranks(OneProcess):
         bits = b"".join(v.detach().cpu().numpy().tobytes() for v in model.state_dict().values())
         digests = self.all_gather(hashlib.sha256(bits).hexdigest()[:12])
         if len(set(digests)) > 1:
-            raise UserError(
-                f"the processes hold different models: {digests} by rank; a loss must call "
-                "model(...) itself, which averages its gradients"
-            )
+            todo = "a loss must call model(...) itself, which averages its gradients"
+            raise UserError(f"the processes hold different models: {digests} by rank; {todo}")
 
 
 # %% [markdown]
