@@ -59,8 +59,7 @@ for i in range(6):
     Image.fromarray(255 * mask).save(masks / f"{i}.png")
 config = Config(dataset_dir=str(images.parent), batch_size=2)
 write_lists(config, 0.5)
-for path in [images.parent, *sorted(images.parent.rglob("*"))]:
-    print("    " * (len(path.parts) - len(images.parent.parts)) + path.name)
+print(*(path.relative_to(place.name) for path in sorted(images.parent.rglob("*"))), sep="\n")
 
 # %% [markdown]
 # `splits` reads the folder. Each item of a split is a pair of arrays: the image in 8 bits, and the mask as 0 and 1. The training split, with the masks below and their outlines in the images:
@@ -108,7 +107,8 @@ print(report(config)[0])
 # %%
 Image.fromarray(np.array([[0, 1, 3, 0]], np.uint8)).save(masks / "0.png")
 for scale in (None, 255 / 2):
-    print(read_mask(masks / "0.png", (1, 4), scale))
+    truth, notes = read_mask(masks / "0.png", (1, 4), scale)
+    print(truth[0].tolist(), *notes)
 
 # %% [markdown]
 # ## Which images may a run learn from?
@@ -225,7 +225,7 @@ def scenes(name: str, count: int, size: int) -> Split:
 # %%
 source: data.Source = data.find_source(config)
 print([path.name for path in source.lists.values()])
-print(data.read_image(data.find_file(source.images, "3"))[1:])
+print("kind and pages:", *data.read_image(data.find_file(source.images, "3"))[1:])
 
 # %%
 #| export
@@ -816,7 +816,7 @@ def read_image(path: Path) -> tuple[np.ndarray, str, int]:  # [H,W] or [H,W,3] u
 # A file of a few kilobytes can contain an image of gigabytes, and for EPS Pillow calls an external program (Ghostscript). So only PNG, BMP, JPEG, TIFF, WebP and GIF are opened, whatever the suffix, up to 8192 by 8192 pixels. (Pillow's own limit is 179 million pixels, 0.5 GB as RGB and 1.4 GB as floats, and we read four at once.) A mask is resized without mixing pixels. The mask of 0, 1 and 3 again, as its file contains it, and whether it has colours:
 
 # %%
-print(*data.mask_values(masks / "0.png"))
+print("values and colours:", *data.mask_values(masks / "0.png"))
 
 # %%
 #| export
