@@ -706,17 +706,8 @@ RETIRED_RECIPE = dict(lr_rule="fixed", flip=False, vocabulary="", hot_pixels=2, 
 # ## Questions
 #
 # 1. `mshnet train --preset paper --config mine.json --lr 0.01`, and the file sets `lr` to 0.002. Which learning rate is used?
-#    <details><summary>Answer</summary>
-#
-#    0.01. The flag overrides the file, and the file would override the 0.05 of the preset.
-#    </details>
+#    <details><summary>Answer</summary>0.01. The flag overrides the file, and the file would override the 0.05 of the preset.</details>
 # 2. A run was interrupted on a GPU. May it be resumed on a CPU, and with twice the batch?
-#    <details><summary>Answer</summary>
-#
-#    On a CPU, yes: `device` is a runtime setting, and the name of the run stays. Twice the batch changes the result. The name is different, so it is a different run. With `--resume`, or with the same `--output-dir`, it is refused.
-#    </details>
+#    <details><summary>Answer</summary>On a CPU, yes: <code>device</code> is a runtime setting, and the name of the run stays. Twice the batch changes the result. The name is different, so it is a different run. With <code>--resume</code>, or with the same <code>--output-dir</code>, it is refused.</details>
 # 3. Why does an unknown setting in a notebook raise an error, when Python itself accepts any variable?
-#    <details><summary>Answer</summary>
-#
-#    Because `epochz = 3` has no effect. The run would train the usual number of epochs and look as if it had obeyed.
-#    </details>
+#    <details><summary>Answer</summary>Because <code>epochz = 3</code> has no effect. The run would train the usual number of epochs and look as if it had obeyed.</details>

@@ -450,17 +450,8 @@ print("in order:", list(prefetch(make, range(8), workers=4)))
 # ## Questions
 #
 # 1. Why is the temporary file in the folder of the target, and not in `/tmp`?
-#    <details><summary>Answer</summary>
-#
-#    A rename works only within a disk. Between two disks only a copy is possible, which can break off.
-#    </details>
+#    <details><summary>Answer</summary>A rename works only within a disk. Between two disks only a copy is possible, which can break off.</details>
 # 2. Why must step 2 come before step 3?
-#    <details><summary>Answer</summary>
-#
-#    The system may rename before it has written the content. After a power failure `last.pt` would have its new name and no bytes.
-#    </details>
+#    <details><summary>Answer</summary>The system may rename before it has written the content. After a power failure <code>last.pt</code> would have its new name and no bytes.</details>
 # 3. `prefetch` with four threads makes results from a million plans, and the caller stops after the first result. How many results are made?
-#    <details><summary>Answer</summary>
-#
-#    Nine at most: the first one, and two per thread ahead. When the caller stops, those that no thread has begun are cancelled.
-#    </details>
+#    <details><summary>Answer</summary>Nine at most: the first one, and two per thread ahead. When the caller stops, those that no thread has begun are cancelled.</details>

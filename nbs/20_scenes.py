@@ -155,12 +155,6 @@ panels({"image": image, "ground truth": mask})
 # ## Questions
 #
 # 1. Why does the brightness of a target follow from its surroundings, and not from a fixed range?
-#    <details><summary>Answer</summary>
-#
-#    On a flat sky ten grey levels are obvious; at a cloud edge fifty are not. With a fixed range some targets would be invisible, and the score would depend on the background, not on the detector.
-#    </details>
+#    <details><summary>Answer</summary>On a flat sky ten grey levels are obvious; at a cloud edge fifty are not. With a fixed range some targets would be invisible, and the score would depend on the background, not on the detector.</details>
 # 2. What changes if every background has the slope 0 (white noise)?
-#    <details><summary>Answer</summary>
-#
-#    Neighbouring pixels become independent, and only targets and warm objects are structures. The mean over a few pixels then separates them well from the background. Real difficulty comes from structures of all sizes.
-#    </details>
+#    <details><summary>Answer</summary>Neighbouring pixels become independent, and only targets and warm objects are structures. The mean over a few pixels then separates them well from the background. Real difficulty comes from structures of all sizes.</details>

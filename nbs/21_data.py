@@ -922,12 +922,6 @@ def refuse_size(file: Image.Image, most: int = MOST_PIXELS) -> None:
 # ## Questions
 #
 # 1. Two runs have equal scores, and the hash of the test split differs. What happened?
-#    <details><summary>Answer</summary>
-#
-#    Names, pixels or the order of the test list changed, in a way that did not change the counts. Only `image_digests` shows whether the images are the same.
-#    </details>
+#    <details><summary>Answer</summary>Names, pixels or the order of the test list changed, in a way that did not change the counts. Only <code>image_digests</code> shows whether the images are the same.</details>
 # 2. The report above counts a target of 16,323 pixels. Where does it come from, and what would happen to a training?
-#    <details><summary>Answer</summary>
-#
-#    From the inverted mask: its background is one large object. The network would learn to mark the sky in one image and to leave it alone in the others.
-#    </details>
+#    <details><summary>Answer</summary>From the inverted mask: its background is one large object. The network would learn to mark the sky in one image and to leave it alone in the others.</details>

@@ -353,12 +353,6 @@ def settings_of_weights(weights: str) -> dict[str, Any]:  # without those of fol
 # ## Questions
 #
 # 1. A file of 2 GB claims to be weights of this model. Which check comes first, and when could a pickle run?
-#    <details><summary>Answer</summary>
-#
-#    Whether a zip file unpacks to more than itself: the list at its end shows that, and nothing is unpacked. A pickle could run when torch reads the file, which comes next. With `weights_only` torch refuses all functions that are not on its list. Names and shapes are compared last.
-#    </details>
+#    <details><summary>Answer</summary>Whether a zip file unpacks to more than itself: the list at its end shows that, and nothing is unpacked. A pickle could run when torch reads the file, which comes next. With <code>weights_only</code> torch refuses all functions that are not on its list. Names and shapes are compared last.</details>
 # 2. A checkpoint contains a checksum of its content. Does it protect against a malicious file?
-#    <details><summary>Answer</summary>
-#
-#    No. Whoever writes the file computes the checksum, too, and it is compared after the file is read. It finds damage by accident, such as a flipped bit.
-#    </details>
+#    <details><summary>Answer</summary>No. Whoever writes the file computes the checksum, too, and it is compared after the file is read. It finds damage by accident, such as a flipped bit.</details>

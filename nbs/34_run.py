@@ -562,17 +562,8 @@ def keep(
 # ## Questions
 #
 # 1. `last.pt` is damaged, and the run resumes from `previous.pt`. Is its result the same as without the damage?
-#    <details><summary>Answer</summary>
-#
-#    Yes, with the same number of threads, on a GPU with `--deterministic`. It trains one epoch a second time, with the same batches, crops and random numbers, so only time is lost. The log has the epoch twice, the second time with `"repeated": true`.
-#    </details>
+#    <details><summary>Answer</summary>Yes, with the same number of threads, on a GPU with <code>--deterministic</code>. It trains one epoch a second time, with the same batches, crops and random numbers, so only time is lost. The log has the epoch twice, the second time with <code>"repeated": true</code>.</details>
 # 2. Why does a checkpoint not store the state of the random generators, as many programs do?
-#    <details><summary>Answer</summary>
-#
-#    Each step seeds them with the seed of the run, the number of the step and that of the process, so a resumed run computes their state. A stored state would belong to one type of device and one number of processes.
-#    </details>
+#    <details><summary>Answer</summary>Each step seeds them with the seed of the run, the number of the step and that of the process, so a resumed run computes their state. A stored state would belong to one type of device and one number of processes.</details>
 # 3. A run began on a CPU in float32 and moves to a GPU that has bfloat16. What does it compute in with `precision=auto`, and with `precision=bf16`?
-#    <details><summary>Answer</summary>
-#
-#    With `auto` in float32, because the run keeps the precision that it began with. With `bf16` it is refused as a different run (`precision fp32 -> bf16`): half of its epochs in one precision and half in the other would be a recipe that nobody can name.
-#    </details>
+#    <details><summary>Answer</summary>With <code>auto</code> in float32, because the run keeps the precision that it began with. With <code>bf16</code> it is refused as a different run (<code>precision fp32 -&gt; bf16</code>): half of its epochs in one precision and half in the other would be a recipe that nobody can name.</details>

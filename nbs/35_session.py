@@ -254,12 +254,6 @@ def take_along(
 # ## Questions
 #
 # 1. A run is killed with `kill -9` and leaves `.lock` behind. Can the next one start?
-#    <details><summary>Answer</summary>
-#
-#    Yes. The system releases a lock with its process, and the file alone means nothing.
-#    </details>
+#    <details><summary>Answer</summary>Yes. The system releases a lock with its process, and the file alone means nothing.</details>
 # 2. The disk is full. Does the next printed line end the run?
-#    <details><summary>Answer</summary>
-#
-#    No. The terminal and `train.log` are written one after the other, and an error of one is ignored. At the end of the epoch its log entry or its checkpoint cannot be written, and that error ends the run.
-#    </details>
+#    <details><summary>Answer</summary>No. The terminal and <code>train.log</code> are written one after the other, and an error of one is ignored. At the end of the epoch its log entry or its checkpoint cannot be written, and that error ends the run.</details>

@@ -841,17 +841,8 @@ print("starts processes:", [processes_to_start(all_gpus(config)) for config in c
 # ## Questions
 #
 # 1. With a cosine schedule a longer run is a new run, and not a resumed one. Why? And with a constant learning rate?
-#    <details><summary>Answer</summary>
-#
-#    The cosine depends on the number of all steps, so every step of the longer run has a different learning rate. With a constant rate the first epochs of both are the same, and the longer run resumes the shorter one.
-#    </details>
+#    <details><summary>Answer</summary>The cosine depends on the number of all steps, so every step of the longer run has a different learning rate. With a constant rate the first epochs of both are the same, and the longer run resumes the shorter one.</details>
 # 2. An epoch in bfloat16 has 100 steps, and `log_every` is 20. How often does the host wait for the device while it trains this epoch?
-#    <details><summary>Answer</summary>
-#
-#    Five times: after 20, 40, 60 and 80 steps, and at the end for the mean loss.
-#    </details>
+#    <details><summary>Answer</summary>Five times: after 20, 40, 60 and 80 steps, and at the end for the mean loss.</details>
 # 3. In this epoch the loss of step 37 (counted from 0) is NaN. When does the run notice, and which images does the error name?
-#    <details><summary>Answer</summary>
-#
-#    After 40 steps, when the sum is read. 37 sums were finite, so the error names step 37 and the images of its batch. The weights are useless by then, but they are not written: the last checkpoint stays.
-#    </details>
+#    <details><summary>Answer</summary>After 40 steps, when the sum is read. 37 sums were finite, so the error names step 37 and the images of its batch. The weights are useless by then, but they are not written: the last checkpoint stays.</details>

@@ -434,6 +434,7 @@ place.cleanup()
 # %% [markdown]
 # ## Questions
 #
-# <details><summary>The loss of a run falls for 200 epochs, and its IoU stays at 0. Which figure do you draw first?</summary><code>samples</code>. If the masks belong to other images, the network learns something that the test list does not reward.</details>
-#
-# <details><summary>The curve of thresholds is almost flat from 0.1 to 0.9. What follows for the probabilities?</summary>Nearly all of them are close to 0 or 1, so no threshold between 0.1 and 0.9 changes a decision. A different threshold would not repair this detector.</details>
+# 1. The loss of a run falls for 200 epochs, and its IoU stays at 0. Which figure do you draw first?
+#    <details><summary>Answer</summary><code>samples</code>. If the masks belong to other images, the network learns something that the test list does not reward.</details>
+# 2. The curve of thresholds is almost flat from 0.1 to 0.9. What follows for the probabilities?
+#    <details><summary>Answer</summary>Nearly all of them are close to 0 or 1, so no threshold between 0.1 and 0.9 changes a decision. A different threshold would not repair this detector.</details>

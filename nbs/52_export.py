@@ -395,6 +395,7 @@ def export(
 # %% [markdown]
 # ## Questions
 #
-# <details><summary>The example above divides the pixels by 255, converts them to bytes again, and finds nothing. What happens without this conversion?</summary>The file takes bytes, so the runtime rejects floats with an error. This mistake cannot stay unseen.</details>
-#
-# <details><summary>You calibrate 8-bit integers on images of a clear sky, and your camera also sees warm ground. What goes wrong, and does the check notice it?</summary>The measured ranges are too narrow, and larger values are cut off. The check does not notice it, because it compares detections in the same images of the sky.</details>
+# 1. The example above divides the pixels by 255, converts them to bytes again, and finds nothing. What happens without this conversion?
+#    <details><summary>Answer</summary>The file takes bytes, so the runtime rejects floats with an error. This mistake cannot stay unseen.</details>
+# 2. You calibrate 8-bit integers on images of a clear sky, and your camera also sees warm ground. What goes wrong, and does the check notice it?
+#    <details><summary>Answer</summary>The measured ranges are too narrow, and larger values are cut off. The check does not notice it, because it compares detections in the same images of the sky.</details>

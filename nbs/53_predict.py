@@ -807,8 +807,9 @@ def predict_files(
 # %% [markdown]
 # ## Questions
 #
-# <details><summary>Why does a tile begin at a multiple of 16?</summary>The network halves the image four times. A tile that begins elsewhere would be pooled in other blocks of pixels than the whole frame, and its probabilities would differ.</details>
-#
-# <details><summary>A threshold of 0.1 gives three detections in the scene above, and one of 0.5 gives two. Can a lower threshold also give <em>fewer</em> detections?</summary>Yes. Every detection grows, and two that touch become one. Their common centroid may then be too far from both targets.</details>
-#
-# <details><summary>A prediction was killed after 600 of 1,000 frames. What does the same command do?</summary>If the frames are files, it skips the 600 whose record is complete, predicts the others, and writes the tables of all. If they are one video, it begins that video again, because only finished files are skipped.</details>
+# 1. Why does a tile begin at a multiple of 16?
+#    <details><summary>Answer</summary>The network halves the image four times. A tile that begins elsewhere would be pooled in other blocks of pixels than the whole frame, and its probabilities would differ.</details>
+# 2. A threshold of 0.1 gives three detections in the scene above, and one of 0.5 gives two. Can a lower threshold also give <em>fewer</em> detections?
+#    <details><summary>Answer</summary>Yes. Every detection grows, and two that touch become one. Their common centroid may then be too far from both targets.</details>
+# 3. A prediction was killed after 600 of 1,000 frames. What does the same command do?
+#    <details><summary>Answer</summary>If the frames are files, it skips the 600 whose record is complete, predicts the others, and writes the tables of all. If they are one video, it begins that video again, because only finished files are skipped.</details>

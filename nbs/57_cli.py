@@ -619,8 +619,9 @@ def main(
 # %% [markdown]
 # ## Questions
 #
-# <details><summary><code>mshnet train DIR &amp;&amp; mshnet export --weight-path RUN</code> ran until the hours of the session were over. There is no exported file, and no error. What happened?</summary>The training stopped before its last epoch, so its status is 75, and the shell did not start the export. The same line again resumes the training, and then exports.</details>
-#
-# <details><summary>A run was trained and scored with <code>base_size</code> 256. You call <code>mshnet test --weight-path RUN --base-size 512</code>. Which settings are used, and may you compare both scores?</summary>Those of the run, except for the size, because a flag overrides what the run has recorded. The protocol has the size, and <code>mshnet compare</code> refuses to compare the two.</details>
-#
-# <details><summary>You call <code>mshnet train --preset tpu --batch-size 8</code>, and the preset has batches of 16. Which size is used? And if <code>--config FILE</code> is added, whose size is 32?</summary>8 in both cases. A flag overrides the file, the file overrides the preset, and the preset overrides the defaults.</details>
+# 1. <code>mshnet train DIR &amp;&amp; mshnet export --weight-path RUN</code> ran until the hours of the session were over. There is no exported file, and no error. What happened?
+#    <details><summary>Answer</summary>The training stopped before its last epoch, so its status is 75, and the shell did not start the export. The same line again resumes the training, and then exports.</details>
+# 2. A run was trained and scored with <code>base_size</code> 256. You call <code>mshnet test --weight-path RUN --base-size 512</code>. Which settings are used, and may you compare both scores?
+#    <details><summary>Answer</summary>Those of the run, except for the size, because a flag overrides what the run has recorded. The protocol has the size, and <code>mshnet compare</code> refuses to compare the two.</details>
+# 3. You call <code>mshnet train --preset tpu --batch-size 8</code>, and the preset has batches of 16. Which size is used? And if <code>--config FILE</code> is added, whose size is 32?
+#    <details><summary>Answer</summary>8 in both cases. A flag overrides the file, the file overrides the preset, and the preset overrides the defaults.</details>

@@ -90,4 +90,5 @@ if __name__ == "__main__":
 # %% [markdown]
 # ## Questions
 #
-# <details><summary><code>mshnet train</code> ends with status 130. Which key was pressed? And what does 143 mean?</summary>130 is 128 + 2: Ctrl-C sends SIGINT, number 2. 143 is 128 + 15: another program, such as <code>kill</code> or a scheduler, sent SIGTERM.</details>
+# 1. <code>mshnet train</code> ends with status 130. Which key was pressed? And what does 143 mean?
+#    <details><summary>Answer</summary>130 is 128 + 2: Ctrl-C sends SIGINT, number 2. 143 is 128 + 15: another program, such as <code>kill</code> or a scheduler, sent SIGTERM.</details>

@@ -388,14 +388,8 @@ def simulate(
 # ## Questions
 #
 # 1. Each of 16 pairs is driven, and 15 other pairs are left. Why are there 208 voltages, and not 240?
-#    <details><summary>Answer</summary>
-#
-#    Two of the 15 share an electrode with the driven pair. The current through this electrode adds an unknown contact voltage, so these pairs are left out: 16 times 13.</details>
+#    <details><summary>Answer</summary>Two of the 15 share an electrode with the driven pair. The current through this electrode adds an unknown contact voltage, so these pairs are left out: 16 times 13.</details>
 # 2. How many of the 208 voltages are independent, without noise? What are the others good for?
-#    <details><summary>Answer</summary>
-#
-#    Half of them, 104: exchanging the driven and the sensed pair gives the same voltage. The other half shows the errors of the instrument.</details>
+#    <details><summary>Answer</summary>Half of them, 104: exchanging the driven and the sensed pair gives the same voltage. The other half shows the errors of the instrument.</details>
 # 3. Two tanks have nearly the same voltages. Which inclusion may differ a lot between them?
-#    <details><summary>Answer</summary>
-#
-#    A small one in the middle, where few lines of equal potential pass. The voltages change less than the noise.</details>
+#    <details><summary>Answer</summary>A small one in the middle, where few lines of equal potential pass. The voltages change less than the noise.</details>

@@ -544,14 +544,8 @@ def _is_heading(line: str) -> bool:
 # ## Questions
 #
 # 1. You convert all voltages of a data set from volts to millivolts. With which statistics does the network get the same inputs as before?
-#    <details><summary>Answer</summary>
-#
-#    With those of the converted training voltages: their mean and their deviation grow by the same factor. With the old `mean.pth` and `std.pth` the voltages seem about a thousand times too large, and `check_voltages` stops the run.</details>
+#    <details><summary>Answer</summary>With those of the converted training voltages: their mean and their deviation grow by the same factor. With the old <code>mean.pth</code> and <code>std.pth</code> the voltages seem about a thousand times too large, and <code>check_voltages</code> stops the run.</details>
 # 2. Somebody counted the electrodes in the opposite direction. Why does the symmetry of the map not show it?
-#    <details><summary>Answer</summary>
-#
-#    This is the measurement of the mirrored tank, and its map is as symmetric as any other. Only the true images show the mistake: the voltages fit them best if the tank is mirrored.</details>
+#    <details><summary>Answer</summary>This is the measurement of the mirrored tank, and its map is as symmetric as any other. Only the true images show the mistake: the voltages fit them best if the tank is mirrored.</details>
 # 3. Each of the 208 voltages could have its own mean and deviation. What would go wrong in training?
-#    <details><summary>Answer</summary>
-#
-#    Turning a tank moves each voltage to another pair, with another mean and deviation. So the normalised voltages of a turned tank would not be the turned normalised voltages, and the network would get inputs of another mean and size than those of its training.</details>
+#    <details><summary>Answer</summary>Turning a tank moves each voltage to another pair, with another mean and deviation. So the normalised voltages of a turned tank would not be the turned normalised voltages, and the network would get inputs of another mean and size than those of its training.</details>

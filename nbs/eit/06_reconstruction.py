@@ -320,14 +320,8 @@ def draw_tank(title: str, drawn: Tensor, truth: Tensor | None = None, on: Any = 
 # ## Questions
 #
 # 1. A method returns the true image at half its strength. What are its CC, its RMSE and its Dice?
-#    <details><summary>Answer</summary>
-#
-#    CC is 1. RMSE is half that of an image of zeros. Dice is 0, because no pixel exceeds 0.5.</details>
+#    <details><summary>Answer</summary>CC is 1. RMSE is half that of an image of zeros. Dice is 0, because no pixel exceeds 0.5.</details>
 # 2. In the figure of a prediction the standard deviation is zero everywhere. Which two causes are possible?
-#    <details><summary>Answer</summary>
-#
-#    Only one image was sampled (`--samples 1`). Or the network adds nothing to its first guess, as before training: then all samples are equal.</details>
+#    <details><summary>Answer</summary>Only one image was sampled (<code>--samples 1</code>). Or the network adds nothing to its first guess, as before training: then all samples are equal.</details>
 # 3. `jitter` multiplies the voltages of a training tank by a random factor, and leaves its image as it is. What does the network learn from this?
-#    <details><summary>Answer</summary>
-#
-#    That the strength of the voltages alone says little about the image, because one image has weaker and stronger voltages. So it relies on their pattern, which an instrument with another gain also shows.</details>
+#    <details><summary>Answer</summary>That the strength of the voltages alone says little about the image, because one image has weaker and stronger voltages. So it relies on their pattern, which an instrument with another gain also shows.</details>

@@ -482,14 +482,8 @@ print("[N,T,P,H,W]:", frames_of("train", [disc], [0], how, "disc").counts.shape)
 # ## Questions
 #
 # 1. The disc of the first figure moves the same way at twice the speed. How many events are there, and how many in a bin?
-#    <details><summary>Answer</summary>
-#
-#    The same number in all: each pixel sees the same two edges. They pass in half the time, so a bin of 20 ms has twice as many.</details>
+#    <details><summary>Answer</summary>The same number in all: each pixel sees the same two edges. They pass in half the time, so a bin of 20 ms has twice as many.</details>
 # 2. Why does the middle of the disc report nothing?
-#    <details><summary>Answer</summary>
-#
-#    It is as bright as before. A pixel reports only when an edge of the disc passes.</details>
+#    <details><summary>Answer</summary>It is as bright as before. A pixel reports only when an edge of the disc passes.</details>
 # 3. You shorten the time of the filter from 10 ms to 1 ms. What happens to the noise, and what to a slow edge?
-#    <details><summary>Answer</summary>
-#
-#    Fewer noise events have a neighbour by chance, so less noise is left. But a slow edge needs more than 1 ms from pixel to pixel. The filter removes it, unless several of its pixels report together.</details>
+#    <details><summary>Answer</summary>Fewer noise events have a neighbour by chance, so less noise is left. But a slow edge needs more than 1 ms from pixel to pixel. The filter removes it, unless several of its pixels report together.</details>

@@ -409,6 +409,4 @@ for name, sizes in {"N-MNIST": small, "DVS128 Gesture": big}.items():
 #
 #    The new $\beta$ is the square root of the old one, which keeps the time constant: $e^{-\mathrm{bin}/2\tau}$. (Our settings have $\tau$ and compute $\beta$.) The window of firing rates needs ten steps instead of five.</details>
 # 3. Why can the scan run in parallel, and the spiking neurons cannot?
-#    <details><summary>Answer</summary>
-#
-#    The scan is linear: a piece can start from zero, and the true start is added later. A spike depends on whether the membrane exceeds the threshold, which needs the true value at each step.</details>
+#    <details><summary>Answer</summary>The scan is linear: a piece can start from zero, and the true start is added later. A spike depends on whether the membrane exceeds the threshold, which needs the true value at each step.</details>

@@ -408,14 +408,10 @@ def _write_answers(
 # ## Questions
 #
 # 1. A mirrored 6 is not a digit, so digits are not mirrored in training. May recordings of DVS128 Gesture be mirrored?
-#    <details><summary>Answer</summary>
-#
-#    Only if their labels change with them: a mirrored right_hand_wave is a left_hand_wave, and clockwise becomes counter-clockwise.</details>
+#    <details><summary>Answer</summary>Only if their labels change with them: a mirrored right_hand_wave is a left_hand_wave, and clockwise becomes counter-clockwise.</details>
 # 2. `A_log` of each channel starts at the logarithms of 1 to 16. What would strong weight decay make of them, and of the rates of decay?
 #    <details><summary>Answer</summary>
 #
 #    All would approach 0, and all rates $A$ = -exp(`A_log`) would approach -1 instead of -1 to -16. The 16 states of a channel would then forget equally fast.</details>
 # 3. On the same 100 recordings one network has 95 right, and a second one 97. Is the second one better?
-#    <details><summary>Answer</summary>
-#
-#    These counts do not show it. Both saw the same recordings, so count those that only one of the two has right. Perhaps they are 3 against 1, which proves nothing.</details>
+#    <details><summary>Answer</summary>These counts do not show it. Both saw the same recordings, so count those that only one of the two has right. Perhaps they are 3 against 1, which proves nothing.</details>

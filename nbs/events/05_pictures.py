@@ -176,14 +176,8 @@ def draw_answers(run: Path, config: EventsConfig) -> None:
 # ## Questions
 #
 # 1. A spike rate of 2% stands above a raster that is half black. How can both be true?
-#    <details><summary>Answer</summary>
-#
-#    The raster shows the 80 neurons that spike most, the rate counts all. In a layer of 4,624 neurons these 80 add only 0.9% to the rate, and the others hardly spike.</details>
+#    <details><summary>Answer</summary>The raster shows the 80 neurons that spike most, the rate counts all. In a layer of 4,624 neurons these 80 add only 0.9% to the rate, and the others hardly spike.</details>
 # 2. Why do the curves of the class probability change quickly at first, and slowly later?
-#    <details><summary>Answer</summary>
-#
-#    The network takes the mean over all bins so far. The second bin has half of the weight in it, the thirtieth a thirtieth.</details>
+#    <details><summary>Answer</summary>The network takes the mean over all bins so far. The second bin has half of the weight in it, the thirtieth a thirtieth.</details>
 # 3. In the confusion matrix above, how many of the recordings that were predicted as 0 are a 0, and how many of the true 7 were found?
-#    <details><summary>Answer</summary>
-#
-#    9 of the 11 in the first column, and 7 of the 10 in the last row. All together 26 of 30 are right.</details>
+#    <details><summary>Answer</summary>9 of the 11 in the first column, and 7 of the 10 in the last row. All together 26 of 30 are right.</details>

@@ -192,8 +192,9 @@ result.protocol
 # %% [markdown]
 # ## Questions
 #
-# <details><summary>The logit of a pixel is 0.1. Is it predicted as target?</summary>Yes. It is above 0, so its probability is above one half.</details>
-#
-# <details><summary>You average the IoU of all images. Is this the IoU of the line?</summary>No, it is the nIoU. The IoU adds up the pixels of all images before it divides.</details>
+# 1. The logit of a pixel is 0.1. Is it predicted as target?
+#    <details><summary>Answer</summary>Yes. It is above 0, so its probability is above one half.</details>
+# 2. You average the IoU of all images. Is this the IoU of the line?
+#    <details><summary>Answer</summary>No, it is the nIoU. The IoU adds up the pixels of all images before it divides.</details>
 #
 # Next: [what the scores mean](scores.ipynb), [how a training step works](../37_train.ipynb), [your own task](task.ipynb).

@@ -260,8 +260,9 @@ print(f"IoU {iou:.2f}  Pd {matched / targets:.2f}  Fa {1e6 * false / truth.numel
 #
 # ## Questions
 #
-# <details><summary>Why is the IoU far below 1 although every target is found?</summary>A target here has about twenty pixels. One more pixel around its edge about doubles its area. So a detection that is one pixel too wide on every side has an IoU of about a half.</details>
-#
-# <details><summary>What would happen with a head bias of 0?</summary>At first each pixel would have a probability of about a half, and the first steps would only learn that most pixels are background. With the paper's loss, training can collapse: see the page on the loss.</details>
-#
-# <details><summary>Why do we shrink the masks for the heads by a maximum, and not by a mean?</summary>At stride 8 a mean would give a target of two pixels a value of 0.03, almost nothing. The maximum keeps it at 1.</details>
+# 1. Why is the IoU far below 1 although every target is found?
+#    <details><summary>Answer</summary>A target here has about twenty pixels. One more pixel around its edge about doubles its area. So a detection that is one pixel too wide on every side has an IoU of about a half.</details>
+# 2. What would happen with a head bias of 0?
+#    <details><summary>Answer</summary>At first each pixel would have a probability of about a half, and the first steps would only learn that most pixels are background. With the paper's loss, training can collapse: see the page on the loss.</details>
+# 3. Why do we shrink the masks for the heads by a maximum, and not by a mean?
+#    <details><summary>Answer</summary>At stride 8 a mean would give a target of two pixels a value of 0.03, almost nothing. The maximum keeps it at 1.</details>
