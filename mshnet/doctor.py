@@ -23,7 +23,7 @@ import torch
 from .core import Settings, UserError, counted, quoted, reason
 from .device import USUAL_THREADS, Device, busy_cores, open_device, own_cores
 from .files import explain_failure, free_memory
-from .places import installed, run_folder, session_hours, site_of, where
+from .places import HERE, installed, run_folder, session_hours, site_of, where
 from .recipe import Config
 from .run import PACKAGES
 from .task import make_task
@@ -94,14 +94,14 @@ def _machine(checkup: _Checkup) -> _Finding:
     cores, taken = len(own_cores()), busy_cores(0.3)
     text = (
         f"{platform.system()} {platform.machine()}, Python {platform.python_version()}, "
-        f"{psutil.virtual_memory().total / 2**30:.0f} GB memory in all; {where().note}; "
+        f"{psutil.virtual_memory().total / 2**30:.0f} GB memory in all; "
+        f"{'' if where() == HERE else f'{where().note}; '}"
         f"other programs keep {taken:.1f} of {counted(cores, 'core')} busy"
     )
     alone = cores - round(taken) >= USUAL_THREADS  # each thread has a core
     if alone or not checkup.device or checkup.device.kind != "cpu":
         return "ok", text
-    slow = "training is slower beside them, and its steps may stall; stop them, or wait"
-    return "warning", f"{text}; {slow}"
+    return "warning", f"{text}, and training is slower: stop them, or wait"
 
 
 def _accelerator(checkup: _Checkup) -> _Finding:

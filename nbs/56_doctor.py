@@ -25,7 +25,7 @@ import torch
 from mshnet.core import Settings, UserError, counted, quoted, reason
 from mshnet.device import USUAL_THREADS, Device, busy_cores, open_device, own_cores
 from mshnet.files import explain_failure, free_memory
-from mshnet.places import installed, run_folder, session_hours, site_of, where
+from mshnet.places import HERE, installed, run_folder, session_hours, site_of, where
 from mshnet.recipe import Config
 from mshnet.run import PACKAGES
 from mshnet.task import make_task
@@ -37,7 +37,7 @@ from mshnet.xla import XLA_PACKAGES, tpu_chips, why_no_xla
 # This is a report of `mshnet doctor` on a CPU of two cores. Other programs use both of them, hence the warning:
 #
 # ```
-# warning machine     Linux x86_64, Python 3.11.7, 24 GB memory in all; this machine: folders begin where you started; other programs keep 2.0 of 2 cores busy; training is slower beside them, and its steps may stall; stop them, or wait
+# warning machine     Linux x86_64, Python 3.11.7, 24 GB memory in all; other programs keep 2.0 of 2 cores busy, and training is slower: stop them, or wait
 # ok      accelerator cpu, bf16: AMD EPYC, 1 thread (torch finds no GPU; a trial run needs none); 20.0 GB of memory free
 # ok      build       mshnet 0.1.0, torch 2.13.0+cpu, numpy 2.4.6, pillow 13.0.0, scikit-image 0.26.0, matplotlib 3.11.2, pydantic 2.14.3, no CUDA; NVIDIA GPUs: none
 # ok      disk        45 GB free for runs/scenes-1a697d3e
@@ -145,14 +145,14 @@ def _machine(checkup: _Checkup) -> _Finding:
     cores, taken = len(own_cores()), busy_cores(0.3)
     text = (
         f"{platform.system()} {platform.machine()}, Python {platform.python_version()}, "
-        f"{psutil.virtual_memory().total / 2**30:.0f} GB memory in all; {where().note}; "
+        f"{psutil.virtual_memory().total / 2**30:.0f} GB memory in all; "
+        f"{'' if where() == HERE else f'{where().note}; '}"
         f"other programs keep {taken:.1f} of {counted(cores, 'core')} busy"
     )
     alone = cores - round(taken) >= USUAL_THREADS  # each thread has a core
     if alone or not checkup.device or checkup.device.kind != "cpu":
         return "ok", text
-    slow = "training is slower beside them, and its steps may stall; stop them, or wait"
-    return "warning", f"{text}; {slow}"
+    return "warning", f"{text}, and training is slower: stop them, or wait"
 
 
 def _accelerator(checkup: _Checkup) -> _Finding:

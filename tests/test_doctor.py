@@ -71,7 +71,7 @@ RUN, BESIDE = {"output_dir": "a/run"}, {"output_dir": "runs/mine", "mirror_dir":
 
 FINDINGS = [  # the machine, the subject, settings, the level, a part of the text
     ({}, "machine", {}, "ok", "of 4 cores busy"),
-    (BUSY, "machine", {}, "warning", "its steps may stall; stop them, or wait"),
+    (BUSY, "machine", {}, "warning", "training is slower: stop them, or wait"),
     (ENOUGH, "machine", {}, "ok", ""),
     (STUCK, "accelerator", {}, "error", "(RuntimeError: no); restart the machine, or use"),
     ({}, "accelerator", {"device": "cuda:99"}, "error", "use"),
