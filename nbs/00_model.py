@@ -217,7 +217,7 @@ class UNet(nn.Module):
 #
 # MSHNet puts a 1x1 head on each scale of the decoder. It upsamples the logits of the four heads to full size, and one 3x3 convolution fuses them.
 #
-# Why four, for a target this small? Only the finest head can place it. But for the head at stride 8 the target is one cell in 1,024, and for the finest head a few dozen pixels in 65,536. The coarse heads give the deep layers a much stronger signal that a target is *somewhere here*.
+# Why four, for a target this small? Only the finest head can place it. But for the head at stride 8 the target is one cell in 1,024, and for the finest head a few dozen pixels in 65,536. The coarse heads give the deep layers a much stronger signal that a target is *somewhere here*. And their features see more of the image: through its 3x3 convolutions a value of encoder 3 sees 124x124 pixels, and one of the middle 260x260.
 #
 # The paper trains in two phases. In the **warm-up** (`deep=False`) it trains and scores the full-size head only. Then (`deep=True`) it trains all four heads and the fused prediction.
 
