@@ -529,6 +529,9 @@ class _Results:
                 self.tracker = Tracker()
             for row, number in zip(rows, self.tracker.update(found.centroid), strict=True):
                 row |= {"track": number, "confirmed": number in self.tracker.confirmed}
+        elif self.request["tracks"] and not frame.error:
+            todo = "join single images to a video or a TIFF stack"
+            warnings.warn(f"tracks link the frames of one file; {todo}", stacklevel=2)
         return rows
 
     def _draw(self, frame: Frame, name: str, found: Detections, rows: list[Any]) -> None:

@@ -105,15 +105,15 @@ def test_the_table_has_a_confirmed_track_from_its_first_detection():
     )
 
 
-def test_a_clip_gets_tracks_and_a_picture_none(tmp_path):
+def test_a_clip_gets_tracks_and_a_picture_none(tmp_path, capsys):
     "A drone of a real clip is one track; its rows in detections.csv have the number."
     pytest.importorskip("av")
     files = Path(mshnet.__file__).parent / "examples"
     words = ["--device", "cpu", "--tracks", "--save", "none", "--output-dir", str(tmp_path)]
-    assert (
-        main(["predict", str(short_clip(tmp_path.parent, 12)), str(files / "drone.png"), *words])
-        == 0
-    )
+    inputs = [str(short_clip(tmp_path.parent, 12)), str(files / "drone.png")]
+    assert main(["predict", *inputs, *words]) == 0
+    line = "warning: tracks link the frames of one file; join single images to a video or"
+    assert capsys.readouterr().err.count(line) == 1
     tracks = read_csv(tmp_path / "tracks.csv")
     assert [(row["file"][-8:], row["first"], row["last"]) for row in tracks] == [
         ("clip.mp4", "0", "11")
