@@ -409,14 +409,19 @@ def _pixels_in(image: Any) -> np.ndarray:  # [H,W] or [H,W,3] uint8
         shape, kind = getattr(image, "shape", ""), getattr(image, "dtype", type(image).__name__)
         raise UserError(
             f"{kind}{shape and f' {shape}'} is no image; give a file's name, [H,W] or [H,W,3] of "
-            "uint8 or of floats from 0 to 1, or [H,W] of uint16 or of any floats"
+            "uint8 or of floats from 0 to 1, or [H,W] of 16 bits or more"
         ) from None
     return pixels_of(picture)
 
 
 def _without_fractions(values: np.ndarray) -> np.ndarray:
-    "Bytes in place of floats that are bytes, or bytes divided by 255; other values as they are."
-    if values.dtype.kind != "f":
+    "Values as Pillow reads them; those that are bytes, or bytes divided by 255, as bytes."
+    kind = values.dtype.kind
+    if kind == "u" and values.itemsize == 4:  # Pillow would read them as signed
+        return (values.astype(np.int64) - 2**31).astype(np.int32)
+    if kind in "iu" and values.itemsize == 8:
+        values = values.astype(float)
+    elif kind != "f":
         return values
     low, high = values.min(), values.max()
     if 0 <= low <= high <= 1:
@@ -449,7 +454,7 @@ def detect(
 ) -> list[dict[str, Any]]:  # of each: centroid [row, col], box, area, peak and mean probability
     """Find small targets in one image of any size.
 
-    An array holds 8 or 16 bits, floats from 0 to 1 (as of `image / 255`), or other floats, such as
+    An array holds 8 or 16 bits, floats from 0 to 1 (as of `image / 255`), or other numbers, such as
     temperatures, which are stretched as 16 bits are. The box is top, left, bottom, right; the last
     two are one past the last pixel. Raises UserError for a value that is not an image, and for a
     threshold outside 0 to 1.

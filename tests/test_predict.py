@@ -233,14 +233,18 @@ def test_the_range_of_a_frame_without_outliers_is_its_own():
 
 
 def test_an_image_divided_by_255_is_that_image():
-    "Grey and colour, in any precision, as a tensor too; and bytes that became floats."
+    "Grey and colour, in any precision, as a tensor too; and bytes that became other numbers."
     image = scene(np.random.default_rng(1), 96)[0]
     want = detect(image, device="cpu")
     assert want
     for same in (image / 255, (image / 255).astype(np.float32), torch.from_numpy(image) / 255):
         assert detect(same, device="cpu") == want
         assert detect(np.dstack([same] * 3), device="cpu") == want
-    assert detect(image.astype(np.float64), device="cpu") == want
+    for kind in (np.float64, np.int64, np.uint64):
+        assert detect(image.astype(kind), device="cpu") == want
+    stretched = detect(image.astype(np.int32), device="cpu")
+    for kind in ("u4", ">u4"):  # beyond the range of int32
+        assert detect((image * np.uint32(2**24)).astype(kind), device="cpu") == stretched
 
 
 @pytest.mark.parametrize(
