@@ -92,7 +92,7 @@ print(report(config)[0])
 #
 # ## What is a target?
 #
-# A mask contains labels. Published masks contain 0 and 255, or 0 and 1. Label tools write the numbers of objects, or colours. An image without a target may contain a few stray pixels of 1. One mask by itself is ambiguous, so all masks of a data set decide together. (Values of 16 bits are divided by 257 first, if any is above 255.)
+# A mask contains labels. Published masks contain 0 and 255, or 0 and 1. Label tools write the numbers of objects, or colours. An image without a target may contain a few stray pixels of 1. One mask by itself is ambiguous, so all masks of a data set that have an image decide together. (Values of 16 bits are divided by 257 first, if any is above 255.)
 #
 # | masks of the data set | target |
 # |---|---|
@@ -521,22 +521,22 @@ def _images_below(top: Path) -> list[Path]:
     return sorted(path for path in below if path.suffix.lower() in SUFFIXES)
 
 
-def _scale_of_folder(masks: Path) -> float:
-    "What is target in the masks of a folder, by all of them or by some hundred, evenly chosen."
+def _scale_of_masks(source: Source) -> float:
+    "What is target in the masks of images, by all of them or by some hundred, evenly chosen."
 
     def values(path: Path) -> tuple[np.ndarray, bool]:
         with contextlib.suppress(Exception):  # it is reported when its image is read
             return mask_values(path)
         return np.zeros((1, 1), np.uint8), False
 
-    found = _images_below(masks)
+    found = [*_masks_by_name(source).values()]
     return _mask_scale(prefetch(values, found[:: 1 + len(found) // 1000], 4))
 
 
 def _read_source(config: Config, source: Source, findings: Findings) -> dict[str, Split]:
     "Read the splits of a data set, as far as they fit into memory."
     lists = _read_lists(source, findings)
-    source = replace(source, scale=_scale_of_folder(source.masks))
+    source = replace(source, scale=_scale_of_masks(source))
     left = {"auto": free_memory() / 2, "stream": 0.0}.get(config.cache, math.inf)
     read: dict[str, Split] = {}
     for part, names in lists.items():
@@ -650,11 +650,17 @@ def write_lists(config: Config, fraction: float) -> str:
     return f"lists written to {train.parent}: {counts}{use}"
 
 
-def _names_with_masks(source: Source) -> list[str]:
-    "The names of images with a mask, sorted; UserError for one that a list cannot hold."
+def _masks_by_name(source: Source) -> dict[str, Path]:
+    "The mask of each image that has one, by the sorted names of the images."
     below = (path.relative_to(source.images) for path in _images_below(source.images))
     names = {p.with_name(unicodedata.normalize("NFC", p.stem)).as_posix() for p in below}
-    found = sorted(name for name in names if find_file(source.masks, name, MASK_ENDINGS))
+    masks = ((name, find_file(source.masks, name, MASK_ENDINGS)) for name in sorted(names))
+    return {name: mask for name, mask in masks if mask}
+
+
+def _names_with_masks(source: Source) -> list[str]:
+    "The names of images with a mask, sorted; UserError for one that a list cannot hold."
+    found = [*_masks_by_name(source)]
     for name in found:
         if [*_names_in(name.encode(errors="ignore").decode())] != [name]:  # as it would be read
             todo = "rename this image and its mask"

@@ -551,8 +551,9 @@ def test_a_mask_of_another_size_is_resized_as_labels_and_warned_of_once(folder):
 
 
 def test_grey_masks_are_cut_at_half(folder):
-    "A mask saved as JPEG or smoothed: half is the only cut that keeps areas."
+    "A mask saved as JPEG or smoothed: half is the only cut that keeps areas; previews have no say."
     put(folder, "masks", "train_1", (GREY // 4).astype(np.uint8))
+    Image.new("RGB", (9, 9), "red").save(folder / "masks" / "preview.png")
     np.testing.assert_array_equal(warned(folder)[0]["train"].pairs[1][1], GREY // 4 >= 128)
 
 
