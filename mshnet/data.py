@@ -725,6 +725,8 @@ def read_mask(
         notes.add(_NOTES[scale])
     elif values.any() and not truth.any():
         notes.add(_TOO_DARK)
+    elif np.count_nonzero(values == 1) > 3 and {*np.unique(values)} == {0, 1, 255}:
+        notes.add("mask of 1 and 255, in which only 255 is target (if it means ignore, make it 0)")
     if truth.shape == size[::-1] != size:  # its image is turned by an orientation tag
         raise UserError("width and height of its image swapped: turn it by 90 degrees")
     if truth.shape != size:

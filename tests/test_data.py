@@ -554,7 +554,12 @@ def test_grey_masks_are_cut_at_half(folder):
     "A mask saved as JPEG or smoothed: half is the only cut that keeps areas; previews have no say."
     put(folder, "masks", "train_1", (GREY // 4).astype(np.uint8))
     Image.new("RGB", (9, 9), "red").save(folder / "masks" / "preview.png")
-    np.testing.assert_array_equal(warned(folder)[0]["train"].pairs[1][1], GREY // 4 >= 128)
+    put(folder, "masks", "train_2", np.pad(np.uint8([[1, 255]] * 4), ((14,), (15,))))
+    parts, lines = warned(folder)
+    np.testing.assert_array_equal(parts["train"].pairs[1][1], GREY // 4 >= 128)
+    assert lines[-1].startswith(
+        "mask of 1 and 255, in which only 255 is target (if it means ignore"
+    )
 
 
 def rewrite(folder, change, suffix=".png"):
