@@ -340,11 +340,13 @@ BATCH = torch.ones(1, 1, 8, 8)
         ((BATCH.reshape(1, 2, 8, 4),) * 2, "or not"),
         ((BATCH / 2, BATCH), "these are probabilities"),
         ((BATCH * np.nan, BATCH), "NaN"),
+        ((BATCH, BATCH * np.nan), "mask has NaN or fractions"),
+        ((BATCH, BATCH / 5), "mask has NaN or fractions"),
         ((BATCH, BATCH, "nearest"), "rule='nearest': use exact or reference"),
     ],
 )
 def test_what_cannot_be_scored_is_refused(asked, said):
-    assert score(BATCH.numpy(), BATCH.bool()).iou == 1  # zeros and ones can
+    assert score(BATCH.numpy(), BATCH.bool()).iou == score(BATCH, 255 * BATCH).iou == 1  # can be
     assert score(0 * BATCH, BATCH).pd == 0  # an untrained head may output exactly 0
     with pytest.raises(ValueError, match=said):
         score(*asked)
