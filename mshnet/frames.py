@@ -8,6 +8,7 @@ __all__ = ['VIDEOS', 'READABLE', 'Frame', 'frames_of', 'read_frames']
 # %% ../nbs/23_frames.ipynb #c-import-importlib-util
 import importlib.util
 import itertools
+import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -79,9 +80,14 @@ def _pictures(file: Path) -> Iterator[tuple[np.ndarray, int]]:  # pixels; number
     if not importlib.util.find_spec("av"):
         raise UserError("videos need the package av; run: pip install av")
     import av
+    from av.stream import Disposition
 
     with av.open(str(file)) as video:
         stream: Any = video.streams.video[0]
+        cover, more = Disposition.attached_pic, video.streams.video[1:]
+        if count := sum(not each.disposition & cover for each in more):
+            todo = "the first is read; `ffmpeg -i A -map 0:v:1 -c copy B` extracts the second"
+            warnings.warn(f"{file}: {1 + count} picture tracks, {todo}", stacklevel=2)
         whole = (video.duration or 0) / av.time_base
         seconds = float((stream.duration or 0) * stream.time_base) or whole
         rate, ends = float(stream.average_rate or 0), [0.0, 0.0]  # of the stream, of any

@@ -21,6 +21,7 @@ from mshnet.scenes import scene
 #| export
 import importlib.util
 import itertools
+import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -79,7 +80,7 @@ for frame in read_frames(sorted(here.iterdir()), 1):
 #
 # An image of more than 160 million pixels is rejected, because a file of a few kilobytes can claim them. A frame is passed on when the next one has been read, because only then we know whether it is the last.
 #
-# Videos in colour become 8-bit. A grey video of more bits, such as a thermal camera's, also one with three equal channels of 16 bits, is stretched frame by frame, as in training: one range for the whole clip would hide a dim target as soon as another frame is hot. Its overlays may flicker. A video that was taken with the camera turned says so in its header, and we turn or mirror each frame as a player does.
+# Videos in colour become 8-bit. A grey video of more bits, such as a thermal camera's, also one with three equal channels of 16 bits, is stretched frame by frame, as in training: one range for the whole clip would hide a dim target as soon as another frame is hot. Its overlays may flicker. Of several picture tracks the first is read, with a warning. A video that was taken with the camera turned says so in its header, and we turn or mirror each frame as a player does.
 #
 # A decoder does not report that a video breaks off, so we compare where its packets end with the duration in the header. The packets of all streams count, because sound may last longer than the picture. In an AVI we compare with the number of frames in the header instead, because the duration there is then the duration of the rest. In an MP4 this number includes frames that an edit has hidden.
 
@@ -143,9 +144,14 @@ def _pictures(file: Path) -> Iterator[tuple[np.ndarray, int]]:  # pixels; number
     if not importlib.util.find_spec("av"):
         raise UserError("videos need the package av; run: pip install av")
     import av
+    from av.stream import Disposition
 
     with av.open(str(file)) as video:
         stream: Any = video.streams.video[0]
+        cover, more = Disposition.attached_pic, video.streams.video[1:]
+        if count := sum(not each.disposition & cover for each in more):
+            todo = "the first is read; `ffmpeg -i A -map 0:v:1 -c copy B` extracts the second"
+            warnings.warn(f"{file}: {1 + count} picture tracks, {todo}", stacklevel=2)
         whole = (video.duration or 0) / av.time_base
         seconds = float((stream.duration or 0) * stream.time_base) or whole
         rate, ends = float(stream.average_rate or 0), [0.0, 0.0]  # of the stream, of any

@@ -338,13 +338,13 @@ def test_the_pages_before_a_break_count(tmp_path):
     assert [frame.pixels.shape for frame in frames_of(tmp_path / "a.tif")] == [(64, 64)]
 
 
-def cut_mp4(path, to):
+def cut_mp4(path, to, tracks=1):
     "The second half of a video, without encoding it again: an edit list hides pictures."
     import av
 
     with av.open(str(path)) as whole, av.open(str(to), "w") as made:
         old = whole.streams.video[0]
-        new = made.add_stream_from_template(old)
+        new, *_ = [made.add_stream_from_template(old) for _ in range(tracks)]
         for packet in (p for p in whole.demux(old) if p.dts is not None):
             packet.pts -= int(1.5 / old.time_base)
             packet.dts -= int(1.5 / old.time_base)
@@ -361,6 +361,9 @@ def test_whole_videos_are_not_called_broken(tmp_path):
     film(tmp_path / "long.mp4", clip, "libx264", "yuv420p", bf="0", g="30", movflags="faststart")
     cut_mp4(tmp_path / "long.mp4", tmp_path / "cut.mp4")
     assert [f.error for f in frames_of(tmp_path / "cut.mp4")] == [""] * 15
+    cut_mp4(tmp_path / "long.mp4", tmp_path / "two.mkv", tracks=2)
+    with pytest.warns(match="two.mkv: 2 picture tracks, the first is read"):
+        next(frames_of(tmp_path / "two.mkv"))
     data = (tmp_path / "sound.mkv").read_bytes()  # and a break is still found beside sound
     (tmp_path / "half.mkv").write_bytes(data[: len(data) // 2])
     data = (tmp_path / "long.mp4").read_bytes()  # its index comes first, and counts 30
