@@ -920,11 +920,13 @@ def opened(path: Path, most: int = MOST_PIXELS) -> Iterator[Image.Image]:
 
 
 def refuse_size(file: Image.Image, most: int = MOST_PIXELS) -> None:
-    "Raise an error if an image, or a page of one, is too large or empty."
+    "Raise an error if an image, or a page of one, is too large or empty, or is a volume."
     if file.width * file.height > most:
         raise UserError(f"more than {most:,} pixels")
     if not file.width * file.height:
         raise OSError("an image without pixels")
+    if getattr(file, "tag_v2", {}).get(32997, 1) > 1:  # ImageDepth; Pillow reads the first slice
+        raise UserError("a volume of several slices: save them as pages of a TIFF, or as files")
 
 # %% [markdown]
 # ## Questions

@@ -322,7 +322,7 @@ def test_a_video_is_read_picture_by_picture(tmp_path, suffix):
 
 
 def test_the_pages_before_a_break_count(tmp_path):
-    "Of a TIFF file whose list ends in the middle. No thumbnail does, and no page that is a stack."
+    "Of a TIFF file whose list ends in the middle. No thumbnail does, no stack or volume in a page."
     first, *rest = (Image.fromarray(noise(40, 50, seed=i)) for i in range(6))
     first.save(tmp_path / "pages.tif", save_all=True, append_images=rest)
     whole = (tmp_path / "pages.tif").read_bytes()
@@ -333,6 +333,8 @@ def test_the_pages_before_a_break_count(tmp_path):
     tifffile = pytest.importorskip("tifffile")
     tifffile.imwrite(tmp_path / "a.tif", np.zeros((5, 64, 64), "u2"), imagej=True, truncate=True)
     assert "a stack of ImageJ in one page" in next(frames_of(tmp_path / "a.tif")).error
+    tifffile.imwrite(tmp_path / "a.tif", np.zeros((16, 16, 16), "u1"), volumetric=True)
+    assert "a volume of several slices" in next(frames_of(tmp_path / "a.tif")).error
     tifffile.imwrite(tmp_path / "a.tif", noise(64, 64), metadata=None)
     tifffile.imwrite(tmp_path / "a.tif", noise(9, 9), append=True, subfiletype=1)
     assert [frame.pixels.shape for frame in frames_of(tmp_path / "a.tif")] == [(64, 64)]
