@@ -387,7 +387,9 @@ def _read_lists(source: Source, findings: Findings) -> dict[str, list[str]]:
             findings.warnings[f"name more than once in {file.name}, kept once"] += twice
         lists[part] = list(names)
     if both := [name for name in lists.get("train", ()) if name in set(lists.get("test", ()))]:
-        raise UserError(Findings.lines({"name in both lists, remove it from one": both})[0])
+        files = " and ".join(file.name for file in source.lists.values())
+        kind = f"name in both {files}, remove it from one or use another --train-list"
+        raise UserError(Findings.lines({kind: both})[0])
     return lists
 
 

@@ -576,7 +576,7 @@ def test_one_name_is_one_split(here, repository, tmp_path, monkeypatch, capsys):
         monkeypatch.setattr(fetch, "KNOWN", (set_at(server.url),))
         assert names() == {"train": "abc", "test": "d"}
     assert main(["data", "set", "--train-list", "set-authors-trainval"]) == 2
-    assert "name in both lists, remove it from one: 1 (d)" in capsys.readouterr().err
+    assert "in both set-authors-trainval.txt and set-test.txt, remove" in capsys.readouterr().err
     assert main(["data", "set", "--train-list", "set-author"]) == 2  # as after a failed download
     line = capsys.readouterr().err
     assert "train_list=set-author: there is no such file in" in line and len(line.splitlines()) == 1

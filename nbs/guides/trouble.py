@@ -58,7 +58,7 @@ status
 # | message | what to do |
 # |---|---|
 # | `unreadable ...: ...`, `name without ...: ...` | `mshnet data DIR` lists all of them; `--on-bad-image skip` leaves them out |
-# | `name in both lists, remove it from one: ...` | an image must not be in both lists: the scores would be too high. Use two lists of the same source |
+# | `name in both ... and ..., remove it from one or use another --train-list: ...` | an image must not be in both lists: the scores would be too high. Use two lists of the same source, such as `train.txt` and `val.txt` |
 # | `targets cover more than a fifth of the image (is the mask inverted?): ...` | targets must be white on black. Inverted masks train to a high IoU that means nothing |
 # | `list of grey masks without a target (save targets as 255): ...` | these masks use smaller values for targets than the other masks. Save targets as 255 in all masks |
 # | `mask with the numbers of objects, in which all above 0 is target: ...`, `coloured mask, in which every colour but black is target: ...` | nothing to do, if your masks are made this way |
