@@ -145,6 +145,8 @@ def find_source(config: Config, parts: Sequence[str] = ("train", "test")) -> Sou
         known = " or ".join(f"{i}/ and {m}/" for i, m in FOLDERS)
         near = [path for path in (root.parent, *sorted(root.glob("*/"))) if _pair_in(path)]
         hint = f"; did you mean {near[0]}?" if near else ""
+        if len({"train", "val", "valid", "test"} & {path.name for path in near}) > 1:
+            hint = "; move its parts (train/images to images/train ...) and list their files"
         raise UserError(f"dataset_dir={root}: has no {known}{hint}")
     lists = {p: _find_list(root, pair[0], p, getattr(config, f"{p}_list")) for p in parts}
     return Source(root, *pair, lists)
@@ -191,6 +193,8 @@ def _find_list(root: Path, images: Path, part: str, asked: str) -> Path:
     names = ", ".join(path.relative_to(root).as_posix() for path in found)
     what = f"several lists ({names})" if found else f"no list of {part} names such as {part}.txt"
     hint = "" if _lists_in(root, *LISTS) else ", or `mshnet data DIR --split 0.5` writes both"
+    if (images / part).is_dir():
+        hint = f", or list the files of {images.name}/{part} in {part}.txt, as {part}/NAME"
     raise UserError(f"dataset_dir={root}: {what}; name one with --{part}-list{hint}")
 
 

@@ -87,6 +87,12 @@ def test_an_unknown_layout_is_refused_with_the_way_out(folder, tmp_path):
     assert line.endswith("has no images/ and masks/ or IRSTD1k_Img/ and IRSTD1k_Label/")
     for near in (folder / "images", folder.parent):
         assert refusal(near).endswith(f"did you mean {folder}?")
+    for part in ("train/images", "train/masks", "val/images", "val/masks"):
+        (tmp_path / "parts" / part).mkdir(parents=True)
+    assert "move its parts (train/images to images/train ...)" in refusal(tmp_path / "parts")
+    for part in ("images/train", "masks/train"):
+        (tmp_path / "parts" / part).mkdir(parents=True)
+    assert "list the files of images/train in train.txt, as train/N" in refusal(tmp_path / "parts")
 
 
 LAYOUTS = {
