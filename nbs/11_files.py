@@ -39,7 +39,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
-from mshnet.core import UserError, counted, read_record, reason, shown
+from mshnet.core import UserError, counted, quoted, read_record, reason, shown
 
 # %% [markdown]
 # ## A disk that is full
@@ -339,7 +339,11 @@ def find_inputs(
     endings = ", ".join(suffixes)
     if not found:
         what = ", ".join(shown(text) for text in texts[:3]) or "no input"
-        raise UserError(f"{what}: name files that end in {endings}, or their folders")
+        todo = f"name files that end in {endings}, or their folders"
+        for top in filter(os.path.isdir, texts):
+            if any(path.suffix.lower() in suffixes for path in _inside(Path(top), "**/*")):
+                todo += f"; for folders below {shown(top)}: {quoted(f'{top}/**')}"
+        raise UserError(f"{what}: {todo}")
     if others:
         text = f"{counted(others, 'input')} left out: use files that end in {endings}"
         warnings.warn(text, stacklevel=2)

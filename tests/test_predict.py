@@ -733,7 +733,7 @@ MISTAKES = {
     "missing": (["{dir}/none.png"], "there is no such file"),
     "empty name": ([""], "an input is empty"),
     "no name": (["a\0b.png"], "there is no such file"),
-    "no images": (["{dir}/texts"], "name files that end in .png"),
+    "only below": (["{dir}/texts"], "name files that end in .png"),
     "not an image": (["{dir}/texts/a.txt"], "name files that end in .png"),
     "no hits": (["{dir}/*.bmp"], "nothing fits this pattern"),
     "format": (["{dir}/a.png", "--save", "masks,gif"], "use masks, overlays or none"),
@@ -760,8 +760,7 @@ MISTAKES = {
 @pytest.mark.parametrize("kind", MISTAKES)
 def test_a_mistake_is_one_line_and_leaves_no_trace(tmp_path, weights, capsys, kind, monkeypatch):
     "Status 2, and no folder of results."
-    monkeypatch.chdir(put(tmp_path, ["a.png"]))
-    (tmp_path / "texts").mkdir()
+    monkeypatch.chdir(put(tmp_path, ["a.png", "texts/below/a.png"]))
     (tmp_path / "texts" / "a.txt").touch()
     (tmp_path / "x.onnx").touch()
     (tmp_path / "gone.png").symlink_to("nowhere.png")
@@ -770,7 +769,7 @@ def test_a_mistake_is_one_line_and_leaves_no_trace(tmp_path, weights, capsys, ki
     words = [word.format(dir=tmp_path) for word in words]
     status, _, err = command(capsys, "--weight-path", weights, *words)
     assert (status, len(err)) == (2, 1)
-    assert reason in err[0]
+    assert reason in err[0] and ("/texts/**" in err[0]) == (kind == "only below")
     assert sorted(tmp_path.rglob("*")) == before
 
 
