@@ -17,6 +17,7 @@ from mshnet.scenes import scene
 # %%
 #| export
 import copy
+import inspect
 import os
 import warnings
 from dataclasses import replace
@@ -120,6 +121,11 @@ class Detector:
         self.device = open_device(device, precision)
         self.why = self.device.description  # the device and its precision, in words
         if isinstance(weights, nn.Module):
+            try:
+                inspect.signature(weights.forward).bind(None, deep=True)
+            except TypeError:
+                what = f"weights of type {type(weights).__name__} are not possible"
+                raise UserError(f"{what}: use a run, its folder, a file or an MSHNet") from None
             model = use_cpu_passes(copy.deepcopy(weights))
             trained = Trained(model, "full", Origin("a model in memory"))
         else:

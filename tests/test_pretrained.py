@@ -232,6 +232,8 @@ def test_predict_gives_the_probabilities_of_files_arrays_and_tensors(picture, tm
     for wrong, said in (({"a": 1}, "dict is"), (batch.float(), "float32"), (3.5, "no image")):
         with pytest.raises(UserError, match=said):
             mshnet.predict("pretrained", wrong, device="cpu")
+    with pytest.raises(UserError, match="weights of type Linear are not possible: use a run"):
+        mshnet.predict(torch.nn.Linear(1, 1), picture, device="cpu")
 
 
 def test_predict_needs_no_weights(picture, tmp_path, capsys):
