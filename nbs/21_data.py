@@ -33,7 +33,7 @@ from pathlib import Path, PureWindowsPath
 from typing import Any
 
 import numpy as np
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageOps, TiffImagePlugin, UnidentifiedImageError
 from scipy.ndimage import maximum_filter, median_filter
 
 from mshnet.core import UserError, counted, did_you_mean, one_line, quoted, read_text, shown
@@ -905,6 +905,8 @@ def read_mask(
 KINDS = ("PNG", "BMP", "JPEG", "TIFF", "WEBP", "GIF")  # as Pillow calls them
 MOST_PIXELS = 8192 * 8192
 warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)  # this limit decides
+for _order in (b"II", b"MM"):  # the mask of a GeoTIFF, at which Pillow cannot count the pages
+    TiffImagePlugin.OPEN_INFO.setdefault((_order, 4, (1,), 1, (1,), ()), ("1", "1"))
 
 
 @contextlib.contextmanager

@@ -116,7 +116,7 @@ def _pages(file: Path) -> Iterator[tuple[np.ndarray, int]]:  # pixels; number of
             raise UserError("a stack of ImageJ in one page: save its images as single files")
         for page in range(count) if count else itertools.count():
             image.seek(page)
-            if page and getattr(image, "tag_v2", {}).get(254, 0) & 1:  # the same image, reduced
+            if page and getattr(image, "tag_v2", {}).get(254, 0) & 5:  # reduced, or a mask
                 continue
             refuse_size(image, _MOST)
             yield pixels_of(image), count
@@ -144,11 +144,10 @@ def _pictures(file: Path) -> Iterator[tuple[np.ndarray, int]]:  # pixels; number
     if not importlib.util.find_spec("av"):
         raise UserError("videos need the package av; run: pip install av")
     import av
-    from av.stream import Disposition
 
     with av.open(str(file)) as video:
         stream: Any = video.streams.video[0]
-        cover, more = Disposition.attached_pic, video.streams.video[1:]
+        cover, more = av.stream.Disposition.attached_pic, video.streams.video[1:]
         if count := sum(not each.disposition & cover for each in more):
             todo = "the first is read; `ffmpeg -i A -map 0:v:1 -c copy B` extracts the second"
             warnings.warn(f"{file}: {1 + count} picture tracks, {todo}", stacklevel=2)

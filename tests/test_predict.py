@@ -337,6 +337,8 @@ def test_the_pages_before_a_break_count(tmp_path):
     assert "a volume of several slices" in next(frames_of(tmp_path / "a.tif")).error
     tifffile.imwrite(tmp_path / "a.tif", noise(64, 64), metadata=None)
     tifffile.imwrite(tmp_path / "a.tif", noise(9, 9), append=True, subfiletype=1)
+    page = {"append": True, "subfiletype": 4, "photometric": "mask"}
+    tifffile.imwrite(tmp_path / "a.tif", noise(64, 64) > 9, **page)
     assert [frame.pixels.shape for frame in frames_of(tmp_path / "a.tif")] == [(64, 64)]
 
 
