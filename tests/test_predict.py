@@ -742,10 +742,7 @@ MISTAKES = {
     "retired": (["{dir}/a.png", "--save", "yolo"], "coco.json has the boxes"),
     "folders below": (["{dir}", "--recursive"], "name a pattern, such as 'DIR/**'"),
     "a video": (["{dir}/a.png", "--save", "videos"], "ffmpeg joins overlays to a video"),
-    "tile": (
-        ["{dir}/a.png", "--tile", "1000"],
-        "tile=1000 is not possible: use a multiple of 16",
-    ),
+    "tile": (["{dir}/a.png", "--tile", "1000"], "tile=1000 is not possible: use a multiple of 16"),
     "base size": (["{dir}/a.png", "--base-size", "256"], "has no option --base-size"),
     "threshold": (["{dir}/a.png", "--threshold", "50"], "use a number from 0 to 1"),
     "not a threshold": (["{dir}/a.png", "--threshold", "nan"], "use a number from 0 to 1"),

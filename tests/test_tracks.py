@@ -100,9 +100,8 @@ def test_the_table_has_a_confirmed_track_from_its_first_detection():
     assert list(confirmed_tracks(lines)) == [
         [file, 0, 0, 5, 6, 0, 1.0, 5, 1.0, 1.0] for file in ("a.mp4", "b.mp4")
     ]
-    assert (
-        list(confirmed_tracks([{"stamp": ["a.png"], "frame": 0, "objects": [{"peak": 1}]}])) == []
-    )
+    image = {"stamp": ["a.png"], "frame": 0, "objects": [{"peak": 1}]}
+    assert list(confirmed_tracks([image])) == []
 
 
 def test_a_clip_gets_tracks_and_a_picture_none(tmp_path, capsys):
@@ -114,13 +113,11 @@ def test_a_clip_gets_tracks_and_a_picture_none(tmp_path, capsys):
     assert main(["predict", *inputs, *words]) == 0
     line = "warning: tracks link the frames of one file; join single images to a video or"
     assert capsys.readouterr().err.count(line) == 1
-    tracks = read_csv(tmp_path / "tracks.csv")
-    assert [(row["file"][-8:], row["first"], row["last"]) for row in tracks] == [
-        ("clip.mp4", "0", "11")
-    ]
+    [track] = read_csv(tmp_path / "tracks.csv")
+    assert (track["file"][-8:], track["first"], track["last"]) == ("clip.mp4", "0", "11")
     rows = read_csv(tmp_path / "detections.csv")
     numbers = {row["track"] for row in rows if row["file"].endswith(".png")}
-    assert numbers == {""} and tracks[0]["track"] in {row["track"] for row in rows}
+    assert numbers == {""} and track["track"] in {row["track"] for row in rows}
     assert json.loads((tmp_path / "summary.json").read_text())["tracks"] == 1
 
 
@@ -130,16 +127,7 @@ def test_a_clip_whose_picture_is_wanted_shows_the_tracks(tmp_path):
     clip, pictures = short_clip(tmp_path, 8), []
     for flag in ([], ["--tracks"]):
         out = tmp_path / f"out{len(flag)}"
-        words = [
-            "predict",
-            str(clip),
-            "--device",
-            "cpu",
-            "--save",
-            "overlays",
-            "--output-dir",
-            str(out),
-        ]
-        assert main([*words, *flag]) == 0
+        words = ["predict", str(clip), "--device", "cpu", "--save", "overlays", *flag]
+        assert main([*words, "--output-dir", str(out)]) == 0
         pictures.append((out / "overlays" / "clip_00007.png").read_bytes())
     assert pictures[0] != pictures[1]
