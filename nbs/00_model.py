@@ -5,7 +5,7 @@
 #
 # An infrared small target covers a few dozen pixels of an image. It has no texture and no parts, and stands out only because it is brighter than *this* sky or *this* sea. A network must see two things at once: **detail**, to place the target, and **context**, to learn what is ordinary here.
 #
-# MSHNet (Liu et al., CVPR 2024, arXiv:2403.19366) does this with a U-Net, attention in every block and a prediction at each of four scales. We look at a scene and at the whole network, build its parts, and end with what the trained network sees in the scene. [MSHNet in one page](guides/one_page.ipynb) has the same network in 60 lines. The version here can also load the published weights, starts training well, and runs on TPUs.
+# MSHNet (Liu et al., CVPR 2024, arXiv:2403.19366) does this with a U-Net, attention in every block and a prediction at each of four scales. We look at a scene and at the whole network, build its parts, and end with what the trained network sees in the scene. [MSHNet in one page](guides/one_page.ipynb) has the same network in 60 lines. The version here can also load the published weights, starts training well, and compiles with XLA.
 
 # %%
 #| hide
@@ -217,7 +217,7 @@ class UNet(nn.Module):
 #
 # MSHNet puts a 1x1 head on each scale of the decoder. It upsamples the logits of the four heads to full size, and one 3x3 convolution fuses them.
 #
-# Why four, for a target this small? Only the finest head can place it. But for the head at stride 8 the target is one cell in 1,024, and for the finest head a few dozen pixels in 65,536. The coarse heads give the deep layers a much stronger signal that a target is *somewhere here*. And their features see more of the image: through its 3x3 convolutions a value of encoder 3 sees 124x124 pixels, and one of the middle 260x260.
+# Why four, for a target this small? Only the finest head can place it. But its gradient reaches the deep layers through all blocks between. The head at stride 8 is next to them: at the start of a training with soft IoU, the gradient that the deepest block gets from it is several times as large as that from the finest. So the coarse heads train the deep layers to see that a target is *somewhere here*.
 #
 # The paper trains in two phases. In the **warm-up** (`deep=False`) it trains and scores the full-size head only. Then (`deep=True`) it trains all four heads and the fused prediction.
 
