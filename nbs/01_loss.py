@@ -254,17 +254,17 @@ print({loss.__name__: f"{pull(loss, 0.0):.1e}" for loss in (sls_loss, soft_iou_l
 
 
 # %% [markdown]
-# Plain IoU pulls upwards everywhere, but by 1e-4 at most. The SLS loss pulls downwards with 0.8 where the area is right, and with less than 0.0004 on a prediction of 0.5 everywhere.
+# Plain IoU pulls upwards everywhere, but by 1e-4 at most. The SLS loss pulls towards the right area with 0.8 from just beside it, and with less than 0.0004 from a prediction of 0.5 everywhere.
 #
-# On an empty prediction only the location term acts. The centre of an empty prediction is so near the corner that the 1e-8 in the denominator decides its angle: the angle goes to 0, the upper edge. If the target is near that edge (red), this pulls *downwards* near -16; if it is further down (light red), upwards. What happens to an empty prediction thus depends on where the target is.
+# On an empty prediction only the location term acts. In `y / (x + 1e-8)` the x of an empty prediction is hardly larger than 1e-8. The emptier it is, the nearer to 0 is its angle, as if it moved to the upper edge. If the target is near that edge (red), this pulls *downwards* near -16; if it is further down (light red), upwards. What happens to an empty prediction thus depends on where the target is.
 #
 # Adagrad divides by the root of all squared gradients so far, and after a gradient of 0.8 its steps are far too small to come back. "Everything" and "nothing" are both traps, and the paper's recipe [collapses](41_detection.ipynb) into one of them for some seeds.
 #
-# Cross-entropy pulls with 0.5 to 1 on a full prediction, and with 3e-4 on an empty one. But it counts pixels, and a target has few. Soft IoU counts a target's pixels and false pixels alike, whatever the size of the image, but its gradient vanishes on both sides, and it pulls downwards everywhere, even where too little is predicted. The sum of the two has neither weakness: it pulls with at least 0.0067 on every prediction that is too large, and upwards on an empty one. Near -13 both balance: one number for all pixels cannot do better, and the network has to tell pixels apart.
+# Cross-entropy pulls with 0.5 to 1 on a full prediction, and with 3e-4 on an empty one. But it counts pixels, and a target has few. Soft IoU counts a target's pixels and false pixels alike, whatever the size of the image, but its gradient vanishes on both sides, and it pulls downwards everywhere, even where too little is predicted. The sum of the two keeps what is good in each: it pulls with at least 0.0067 on every prediction that is too large, and upwards on an empty one. Near -13 both balance: one number for all pixels cannot do better, and the network has to tell pixels apart.
 #
 # ## The machinery: all outputs at once
 #
-# The network predicts at four scales and fuses them. Each of the five outputs is compared with the truth at its own size. A target must not vanish when the truth is halved, so each 2x2 patch keeps its maximum. (By the mean, a target of one pixel would be 1/64 after three halvings.) The loss is the mean of the five. In the paper's warm-up only the full-size head is trained, by plain IoU. Below, the "good" prediction is right at full size. Its coarse heads are averages of it and miss the small target: that is what is left of its loss.
+# The network predicts at four scales and fuses them. Each of the five outputs is compared with the truth at its own size. A target must not vanish when the truth is halved, so each 2x2 patch keeps its maximum. (By the mean, a target of one pixel would be 1/64 after three halvings.) The loss is the mean of the five. In the paper's warm-up only the full-size head is trained, by plain IoU. Below, the "good" prediction is right at full size. Its coarse heads are averages of it, and those at strides 4 and 8 miss the small target: that is what is left of its loss.
 
 # %%
 #| export
