@@ -155,20 +155,20 @@ class Published(NamedTuple):
     archives: tuple[str, ...]  # addresses of .tar.gz, tried in this order
 
 
-_AT = "https://codeload.github.com/{}/tar.gz/{}".format  # the files of a repository at a commit
-_SIRST = "84302ab351af09dde227aa13ee9887f081bc3d4f", "2f9bc6e315ee325b2762b7efc74d20b0a7554444"
-_ALL_THREE = _AT("Cavalry5245/Grounding-DINO-IRSTD", "e1555ef9110a5757db3d4f6de09a3bd81b3b6153")
+_url = "https://codeload.github.com/{}/tar.gz/{}".format  # the files of a repository at a commit
+_COMMITS = "84302ab351af09dde227aa13ee9887f081bc3d4f", "2f9bc6e315ee325b2762b7efc74d20b0a7554444"
+_ALL_THREE = _url("Cavalry5245/Grounding-DINO-IRSTD", "e1555ef9110a5757db3d4f6de09a3bd81b3b6153")
 _NUDT = "15730845297/Infrared-Small-Target-Detection", "0d42d23649920d9d10865bb751ccf82358f4e16a"
 KNOWN = (
     Published(
         "NUAA-SIRST",
         "https://github.com/YimianDai/sirst",
-        (*(_AT("YimianDai/sirst", commit) for commit in _SIRST), _ALL_THREE),
+        (*(_url("YimianDai/sirst", commit) for commit in _COMMITS), _ALL_THREE),
     ),
     Published(
         "NUDT-SIRST",
         "https://github.com/YeRen123455/Infrared-Small-Target-Detection",
-        (_ALL_THREE, _AT(*_NUDT)),
+        (_ALL_THREE, _url(*_NUDT)),
     ),
     Published("IRSTD-1k", "https://github.com/RuiZhang97/ISNet", (_ALL_THREE,)),
 )

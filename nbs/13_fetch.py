@@ -45,7 +45,7 @@ from mshnet.places import Place, heartbeat, is_mounted, megabytes, mount_drive, 
 # %% [markdown]
 # ## The lists that come with the library
 #
-# Three data sets can be named without a path, and their lists come with the library (`mshnet/lists`). The default lists are those that most papers use, as in the toolbox XinyiYing/BasicIRSTD (95650c3). The authors of NUAA-SIRST published two different splits, of 427 and of 320 images; their names contain `-authors427` and `-authors320`. A training list shares images with the test lists of a different origin. Score weights only on the test list that belongs to their training list. Each training list, its number of images, and how many of them are in a test list:
+# Three data sets can be named without a path, and their lists come with the library (`mshnet/lists`). The default lists are those that most papers use, as in the toolbox XinyiYing/BasicIRSTD (95650c3). The authors of NUAA-SIRST published two different splits, of 427 and of 320 images; their names contain `-authors427` and `-authors320`. A training list of one split shares images with the test lists of the other two, so score weights only on the test list of their own split. Each training list, its number of images, and how many of them are in which test list:
 
 # %%
 lists = {name: set(file.read_text().split()) for name, file in shipped_lists().items()}
@@ -127,7 +127,7 @@ with tempfile.TemporaryDirectory() as tmp:
 
 
 # %% [markdown]
-# Names in a `.zip` may be in any encoding. A flag marks UTF-8. Without it, macOS writes UTF-8 all the same, Chinese Windows writes GBK (we decode its common part, GB 2312), and other systems write code page 437. We take the first of the three that decodes the name, and print one of the guessed names, because Big5 and others cannot be told apart. An accented letter is two code points on macOS and one in most lists. We store one.
+# Names in a `.zip` may be in any encoding. A flag marks UTF-8. Without it, macOS writes UTF-8 all the same, Chinese Windows writes GBK (we decode its common part, GB 2312), and other systems write code page 437. Without the flag we try GB 2312, UTF-8 and code page 437, in this order. Other encodings, such as Big5, may look like one of them, so we print one guessed name for you to check. An accented letter is two code points on macOS and one in most lists. We store one.
 
 # %%
 #| export
@@ -212,7 +212,7 @@ def _innermost(folder: Path) -> Path:
 #
 # We download archives of public repositories at a fixed commit, as GitHub packs them. (Pages of Google Drive and Baidu move, and ask for an account.) An archive may hold much more than one data set, in folders that its owner chose. We read it while it arrives, keep nothing but the images and masks of the data set, and stop after the last one.
 #
-# A file is recognised by its pixels. `tools/pixels.py` made the digests from the sets that our results were computed with. A file belongs to the data set if its name and its pixels do, whatever its folder. The format, the compression and repeated grey channels make no difference. Of a mask we compare only which pixels are zero. So a changed or damaged image cannot slip in: it is missing at the end, and the error names it. What one address lacks, the next may have. Nothing appears under the data set's name before it is complete.
+# A file is recognised by its pixels. `tools/pixels.py` made the digests from the sets that our results were computed with. A file belongs to the data set if its name and its pixels do, whatever its folder. The format, lossless compression and repeated grey channels make no difference. Of a mask we compare only which pixels are zero. So a changed or damaged image cannot slip in: it is missing at the end, and the error names it. What one address lacks, the next may have. Nothing appears under the data set's name before it is complete.
 #
 # **None of the addresses was tried.** Commits and file names are those in an index of public repositories; the tests use a local server.
 
@@ -226,20 +226,20 @@ class Published(NamedTuple):
     archives: tuple[str, ...]  # addresses of .tar.gz, tried in this order
 
 
-_AT = "https://codeload.github.com/{}/tar.gz/{}".format  # the files of a repository at a commit
-_SIRST = "84302ab351af09dde227aa13ee9887f081bc3d4f", "2f9bc6e315ee325b2762b7efc74d20b0a7554444"
-_ALL_THREE = _AT("Cavalry5245/Grounding-DINO-IRSTD", "e1555ef9110a5757db3d4f6de09a3bd81b3b6153")
+_url = "https://codeload.github.com/{}/tar.gz/{}".format  # the files of a repository at a commit
+_COMMITS = "84302ab351af09dde227aa13ee9887f081bc3d4f", "2f9bc6e315ee325b2762b7efc74d20b0a7554444"
+_ALL_THREE = _url("Cavalry5245/Grounding-DINO-IRSTD", "e1555ef9110a5757db3d4f6de09a3bd81b3b6153")
 _NUDT = "15730845297/Infrared-Small-Target-Detection", "0d42d23649920d9d10865bb751ccf82358f4e16a"
 KNOWN = (
     Published(
         "NUAA-SIRST",
         "https://github.com/YimianDai/sirst",
-        (*(_AT("YimianDai/sirst", commit) for commit in _SIRST), _ALL_THREE),
+        (*(_url("YimianDai/sirst", commit) for commit in _COMMITS), _ALL_THREE),
     ),
     Published(
         "NUDT-SIRST",
         "https://github.com/YeRen123455/Infrared-Small-Target-Detection",
-        (_ALL_THREE, _AT(*_NUDT)),
+        (_ALL_THREE, _url(*_NUDT)),
     ),
     Published("IRSTD-1k", "https://github.com/RuiZhang97/ISNet", (_ALL_THREE,)),
 )
