@@ -5,8 +5,10 @@
 #
 # A loop with `if cuda:` in every second line is hard to read, and one machine runs only some of its branches. So the differences between chips are in one class, `Device`, and the training loop reads the same on all of them. It is complete for the CPU; `Cuda`, `Mps` and `Xla` override the few methods in which they differ. Two rules keep the loop fast and portable:
 #
-# - **No hidden synchronisation.** Only `read` copies from the device to the host. It counts its calls, and a test asserts one read per log line and one per epoch. (float16 is the exception: torch's `GradScaler` reads a flag in every step.)
+# - **No hidden synchronisation.** In a step or an evaluation only `read` copies from the device to the host. It counts its calls, and a test asserts one read per log line and one per epoch. (float16 is the exception: torch's `GradScaler` reads a flag in every step.)
 # - **No float64 on a device.** MPS has none. Constants and sums are float32.
+#
+# The page ends with a surprise: one busy program beside it makes a CPU more than 50 times slower.
 
 # %%
 #| hide
@@ -44,7 +46,7 @@ from mshnet.core import Settings, UserError, counted, reason, resolve
 device = open_device("cpu", "fp32")
 model = device.to_device(nn.Linear(8, 1))
 optimizer, total = optim.SGD(model.parameters(), lr=0.1), torch.zeros(())
-forward = device.begin("full", model, optimizer)  # the name of this phase of a training
+forward = device.begin("full", model, optimizer)  # "full" names this phase of a training
 for step in range(10):
     image = device.transfer(torch.ones(4, 8))
     with device.autocast():
@@ -81,7 +83,7 @@ axes[1].set_xlabel("time, in units");
 #
 # A training calls these methods in this order: `to_device` for the model, `begin` for each epoch and each evaluation, `transfer_batch` and `autocast` for each batch (the loop above has a single tensor, so it calls `transfer`), `end_step` inside of `update`, and `read` at log lines and at the end.
 #
-# bfloat16 is faster than float32 where the chip has instructions for it, and slower where they are emulated. So `precision=auto` uses bfloat16 only if the processor has instructions for it. The loss is float32 in every case. Older GPUs have float16. Its smallest number is 6e-8, and many gradients are smaller. So the loss is multiplied before the backward pass and the gradients divided after it, by a factor that `GradScaler` finds and a checkpoint keeps.
+# bfloat16 is faster than float32 where the chip has instructions for it, and slower where they are emulated, so `precision=auto` checks for them. The loss is float32 in every case. Older GPUs have float16. Its smallest number is 6e-8, and many gradients are smaller. So the loss is multiplied before the backward pass and the gradients divided after it, by a factor that `GradScaler` finds and a checkpoint keeps.
 
 # %%
 #| export
