@@ -3,7 +3,7 @@
 #
 # > A backup of a run on a second disk, copied while it trains, and restored where the first disk is gone.
 #
-# Colab deletes its disk with the session, and a run of ten hours with it. Copying the checkpoint to Google Drive inside the loop is the usual remedy, and a Drive that hangs then stops the training. Here a thread copies the run while it trains, to a second folder, its **backup**: on Google Drive (`mirror_dir=drive`), a network disk or a USB stick. A new session restores the run from there.
+# Colab deletes its disk with the session, and a run of ten hours with it. Copying the checkpoint to Google Drive inside the loop is the usual remedy, and a Drive that hangs then stops the training. Here a thread copies the run while it trains, to a second folder, its **backup** (`mirror` in settings and messages): on Google Drive (`mirror_dir=drive`), a network disk or a USB stick. A new session restores the run from there.
 #
 # ```
 # /content/runs/NAME  --copied in the background, verified-->  MyDrive/mshnet/NAME
@@ -60,7 +60,7 @@ with tempfile.TemporaryDirectory() as tmp:
 #
 # The backup gets every file but temporary ones and `previous.pt`, which it makes for itself. The small records come first, because they are copied in a moment. `status.json` comes last: copies are compared by it, and it must not promise an epoch that is missing.
 #
-# A backup never replaces another run of the same name, and never a copy with more epochs: if a run cannot be restored and begins anew, its old copy survives until the new run is as far.
+# A backup never replaces another run of the same name, and never a copy with more epochs: if a run cannot be restored and begins anew, its old copy survives until the new run has as many epochs.
 
 # %%
 #| export
@@ -99,11 +99,11 @@ def _worth_more(target: Path, source: Path) -> str:
 #
 # The first round writes a marker file into the backup, and nothing is written where this marker is missing. If a Drive is unmounted, an empty folder of the local disk is left in its place: it has no marker, so it stays empty. The marker differs from session to session: of two sessions that copy the same run, the later one continues; the earlier one stops copying and reports it. A new session has no list of what the backup contains; a file of the same size and digest counts as copied.
 #
-# After each write of the run the thread copies the changed files and rests for a minute; after failures it rests longer, up to five minutes. It is a daemon: a disk that hangs blocks neither the training nor the end of the process. It raises no error. It reports a problem once, and once more when the problem is over. An error with one file does not stop the others, because a disk may be too full for a checkpoint but not for the log.
+# After each write of the run the thread copies the changed files and rests for a minute; after failures it rests longer, up to five minutes. As a daemon it blocks neither the training nor the end of the process if a disk hangs. It raises no error, but reports when a problem begins and when it is over. An error with one file does not stop the others, because a disk may be too full for a checkpoint but not for the log.
 #
 # At the end `flush` copies the rest without pauses, waits a limited time, and returns a line that reports where every file is, because the user may have to copy some files before the session is deleted.
 #
-# A backup whose disk has vanished, and is there again:
+# Three rounds of copying; the disk of the backup is gone in the second, and back in the third:
 
 # %%
 with tempfile.TemporaryDirectory() as tmp:
