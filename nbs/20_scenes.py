@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Synthetic scenes
 #
-# > Cloud, sea and ground, warm objects that are not targets, and one to three small targets.
+# > Infrared images made by a formula, with known targets that are hard to find.
 #
-# Everything in this library can be tried on these scenes, without a download. They are difficult for the reasons that make real ones difficult:
+# All of detection can be tried on these scenes, without a download. They are difficult for the reasons that make real images difficult:
 #
 # - clouds, sea and ground have 1/f spectra of different slopes, so brightness varies at all scales;
 # - horizons and cloud edges are sharp, and often half as strong as a target;
@@ -18,6 +18,7 @@
 #| hide
 #| default_exp scenes
 import matplotlib.pyplot as plt
+from scipy.ndimage import white_tophat
 
 
 def panels(views):
@@ -73,7 +74,7 @@ panels({"slope 1": rough, "slope 2": smooth, "spot": _blob(128, 64, 64, (20, 10)
 # %% [markdown]
 # ## The background
 #
-# A background is one to three such fields: a sky, perhaps with broken cloud, perhaps with sea or ground below a horizon.
+# A background is one to three such fields: a sky, perhaps with broken cloud, perhaps with sea or ground below a horizon. Below, seed 2 has all three, and seed 3 only a sky with cloud:
 
 # %%
 #| export
@@ -97,7 +98,7 @@ panels({f"seed {n}": background(np.random.default_rng(n), 128) for n in range(4)
 # %% [markdown]
 # ## Warm, but not a target
 #
-# A detector must reject large spots, thin streaks, and defective pixels of the sensor that are always bright. A top-hat filter, which looks for small bright objects, takes the last two for targets.
+# A detector must reject large spots, thin streaks, and defective pixels of the sensor that are always bright. A top-hat filter keeps what is bright and narrower than a few pixels. In the last panel the spots of seed 0 are gone, but a streak and the points stay, as a target would:
 
 # %%
 #| export
@@ -118,7 +119,8 @@ def warm(rng: np.random.Generator, size: int) -> np.ndarray:  # [size,size] grey
 
 
 # %%
-panels({f"seed {n}": warm(np.random.default_rng(n), 128) for n in range(4)})
+views = {f"seed {n}": warm(np.random.default_rng(n), 128) for n in range(3)}
+panels({**views, "top-hat of seed 0": white_tophat(views["seed 0"], 7)})
 
 
 # %% [markdown]
