@@ -11,7 +11,7 @@
 # 3  rename  to last.pt             last.pt is the new file
 # ```
 #
-# A rename happens or does not happen, so a file is the old one or the new one, never half of one. (Where the old one is kept as `previous.pt`, `last.pt` is absent for a moment.) All pages of the library write, copy and lock files with the functions of this one.
+# A rename happens or does not happen, so a file is the old one or the new one, never half of one. (Where the old one is kept as `previous.pt`, `last.pt` is absent for a moment.) All pages write, copy, find and lock files with the functions of this one. It ends with reading ahead.
 
 # %%
 #| hide
@@ -61,7 +61,7 @@ with tempfile.TemporaryDirectory() as tmp:
 # %% [markdown]
 # ## The machinery: writing, and its errors
 #
-# A disk that is full, read-only or gone raises an `OSError` with a number. Everything else comes from damaged bytes or from a library, which may raise any exception. One function turns both into a `UserError` of one line, with the reason and the next step. With `damaged=True` it turns all errors but those of the disk: downloading an archive again does not help against a full disk.
+# A disk that is full, read-only or gone raises an `OSError` with a number. Everything else comes from damaged bytes or from a library, which may raise any exception. `explain_failure` turns the first kind into a `UserError` of one line, with the reason and the next step. With `damaged=True` it turns the second kind instead: downloading an archive again does not help against a full disk.
 
 # %%
 #| export
@@ -251,7 +251,7 @@ with tempfile.TemporaryDirectory() as tmp:
 # %% [markdown]
 # ### Files that a user names
 #
-# An input is a file, a folder or a pattern such as `"day/*.npz"`, or `"day/**"` for all folders below, behind links too. Of a folder we take the files whose suffix fits, in capitals or not. Hidden files are left out, and so are results of `mshnet predict` in folders below the named one: they would be predicted again. A file that is named twice is returned once. The order is that of the inputs.
+# An input is a file, a folder or a pattern such as `"day/*.npz"`, or `"day/**"` for all folders below, behind links too. Of a folder we take the files whose suffix fits, in capitals or not. Hidden files are left out, and so are results of `mshnet predict` in folders below the named one: they would be predicted again (`out` below). A file that is named twice is returned once. The order is that of the inputs.
 #
 # Existing folders at the beginning of a pattern are taken literally, so `set[1]/*.png` finds the files in a folder of this name. A named file of a different kind is left out with a warning, because a shell expands `*` to whatever is there.
 
@@ -352,17 +352,19 @@ def find_inputs(
 
 # %%
 with tempfile.TemporaryDirectory() as tmp:
-    for name in ("b.npz", "a.NPZ", ".c.npz", "notes.txt", "set[1]/d.npz"):
+    results = ("out/summary.json", "out/frames.csv", "out/e.npz")
+    for name in ("b.npz", "a.NPZ", ".c.npz", "notes.txt", "set[1]/d.npz", *results):
         (Path(tmp) / name).parent.mkdir(exist_ok=True)
         (Path(tmp) / name).touch()
-    for inputs in (tmp, f"{tmp}/set[1]/*"):
-        print([path.name for path in find_inputs(inputs, (".npz",))])
+    for inputs in ("", "/**", "/set[1]/*"):
+        found = find_inputs(tmp + inputs, (".npz",))
+        print(f"folder{inputs}:", *(path.name for path in found))
 
 
 # %% [markdown]
 # ### Locks, memory, reading ahead
 #
-# Two processes that must not do the same thing at the same time queue at a lock, or give up at once. The lock belongs to the operating system: it ends with the process, even if that is killed, where a file as a mark would stay. The free memory decides where pixels are kept. A container may have less than its machine.
+# Two processes that must not do the same thing at the same time queue at a lock, or give up at once. The lock belongs to the operating system: it ends with the process, even with a killed one; a file as a mark would stay. `free_memory` decides whether pixels are kept in memory. It also reads the limit of a container, which may have less than its machine.
 #
 # An accelerator should not wait for its next batch, so a few threads read files and make batches ahead. Results come in order, and the number of threads changes nothing but the time. At most two results per thread are made ahead, which bounds the memory. We use threads and not processes because Pillow and numpy release Python's lock, nothing has to be pickled, and a notebook cell can be interrupted.
 
