@@ -3,7 +3,7 @@
 #
 # > Where the notebook runs, and what that means: folders, the length of a session, Google Drive.
 #
-# Colab and Kaggle have other folders than your machine, and they delete the disk with the session. Colab deletes all of it: a run of ten hours is lost unless it was copied to Google Drive. Kaggle keeps one folder, and only if you save a version. Everything that depends on this is on this page.
+# On Colab a run of ten hours is gone with the session, unless it was copied to Google Drive. Kaggle keeps one folder, and only if you save a version. Folders and time limits differ, too. This page has everything that depends on the service:
 #
 # | | data sets by name are searched in | run folders | kept after the session |
 # |---|---|---|---|
@@ -51,7 +51,7 @@ for environ in ({"COLAB_RELEASE_TAG": "x"}, kaggle, {}):
 # %% [markdown]
 # ## The machinery: where does the notebook run?
 #
-# Colab is always interactive. Kaggle reports whether a session is interactive or runs a saved version. On other machines Jupyter and Voila (which shows a notebook as a page) each set a variable in their kernels; a headless papermill sets neither. torchrun numbers its processes, and only the first one writes and prints.
+# A progress bar is drawn only where a person watches. Colab is always interactive. Kaggle reports whether a session is interactive or runs a saved version. On other machines Jupyter and Voila each set a variable in their kernels; a headless papermill sets neither. torchrun numbers its processes, and only the first one writes and prints (`say`). Later pages use the other helpers: `installed` for optional packages, `heartbeat` for lines during a long wait, `megabytes` for sizes.
 
 # %%
 #| export
@@ -259,7 +259,7 @@ def mount_drive(place: Place | None = None, timeout: float = 120.0) -> str:
 # %% [markdown]
 # ### The folders of a run
 #
-# Where a run lies, where it is copied to and how long it may take follow from the settings and the machine. We determine it once, when a command begins.
+# Where a run lies, where it is copied to and how long it may take follow from the settings and the machine. We determine it once, when a command begins. Below the code are a run with a backup on a USB stick, and one in Colab whose user closed the window of the Drive.
 #
 # Colab deletes its disk with the session. With `mirror_dir` a run is copied to a second folder, its backup ([backup](15_mirror.ipynb)). If the Drive is not mounted, we copy nothing and report that, because a folder made in its place would lie on the disk that is deleted. In Colab a notebook starts in `/content`, where the Drive is mounted, so `drive/MyDrive/copies` lies on the Drive. On Kaggle a copy may also lie in an earlier output that is attached as input.
 
@@ -335,9 +335,12 @@ def _attached(place: Place, folder: Path) -> list[Path]:
 # %%
 stick = Config(mirror_dir="/media/stick", output_dir="runs/mine", max_hours=2)
 ask_for_drive(stick)  # asks nothing: neither the data nor the backup are on the Drive
-for name, value in site_of(stick)._asdict().items():
-    print(f"{name:9}{value}")
-assert session_seconds() > 0
+site = site_of(stick)
+print(f"{site.folder} is copied to {site.mirror}, and stops after {site.hours} hours")
+drive = Config(mirror_dir="drive", output_dir="/content/runs/mine")
+colab = site_of(drive, COLAB, mount=False)
+hours = (colab.seconds + session_seconds()) / 3600
+print(f"Colab, {hours:.1f} hours from the start:", colab.note.replace("/content/", ""))
 
 
 # %% [markdown]
