@@ -74,7 +74,7 @@ config.optimizer, config.lr, config.epochs
 #
 # ## Recipe and runtime settings
 #
-# A **recipe** setting changes the result: model, optimizer, batch, seed, sizes, precision. A **runtime** setting changes where and how it is computed: device, folders, threads, limits. The result stays the same, up to rounding. A resumed run may change runtime settings only.
+# A **recipe** setting changes the result: model, optimizer, batch, seed, sizes, precision. A **runtime** setting changes where and how it is computed: device, folders, threads, limits. Nearly all leave the result the same, up to rounding. A resumed run may change these, and `epochs` if its learning rate is constant.
 #
 # A few settings change the result and still count as runtime settings: `micro_batch` (batch norm averages over fewer images), `on_bad_image` (a skipped image is missing), and what a run starts from (`preset`, data, weights). Paths are among them because folders move. Hashes check that the data are the same.
 #
@@ -192,7 +192,7 @@ class PlaceFields(Fields):
 
 
 # %% [markdown]
-# `Settings` joins them, on top of the preset. A task's class adds the rest. `Settings` is frozen and rejects unknown names. Python accepts `True` as the number 1, and most string settings are paths. Truth values in place of numbers and impossible file names are therefore rejected here, once. `recipe` returns only the settings that change the result:
+# `Settings` joins them, on top of the preset. A task's class adds the rest. `Settings` is frozen and rejects unknown names. It also rejects `True` for a number, which Python would take as 1, and texts that no file can have as its name, because most texts here are paths. `recipe` returns only the settings that change the result:
 
 # %%
 config = Config(preset="paper", lr=0.1, device="cpu")
@@ -347,7 +347,7 @@ def task_of(written: Mapping[str, Any], of_run: Mapping[str, Any]) -> Any:
 # %% [markdown]
 # ### From all sources to one `Config`
 #
-# `configure` collects the settings of all sources and hands them to the class of the task, which validates them once. A setting that will have no effect is reported, because whoever passed it probably expected one. Some names known from guides, such as `data_path`, keep working:
+# `configure` collects the settings of all sources and hands them to the class of the task, which validates them once. A setting that will have no effect is reported, because whoever passed it probably expected one. With the record of a run as its file a preset that is passed has no effect either, because the record holds all settings. Some names known from guides, such as `data_path`, work, too:
 
 # %%
 with warnings.catch_warnings(record=True, action="always") as caught:
