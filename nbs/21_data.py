@@ -102,12 +102,12 @@ print(report(config)[0])
 # | a colour in any of them | every colour but black; in a JPEG, which blurs colours, above half of the brightest value nearby |
 # | one colour everywhere, and the shape in the alpha channel | above half of its opacity |
 #
-# The same mask of 0, 1 and 3 by itself, and in a data set whose largest value is 255:
+# The same mask of 0, 1 and 3 by itself, and in a data set with masks of 255, where all above 127.5 is target:
 
 # %%
 Image.fromarray(np.array([[0, 1, 3, 0]], np.uint8)).save(masks / "0.png")
-for scale in (None, 255 / 2):
-    truth, notes = read_mask(masks / "0.png", (1, 4), scale)
+for above in (None, 255 / 2):
+    truth, notes = read_mask(masks / "0.png", (1, 4), above)
     print(truth[0].tolist(), *notes)
 
 # %% [markdown]
@@ -125,7 +125,7 @@ for choose in ("last", "val"):
 #
 # A split contains one list of pairs in order. Its 8-bit pixels are read once and stay in memory if they fit. A larger data set stays in its files, and each pair is read when a batch needs it. Both look like one sequence of pairs.
 #
-# The hash of a split covers names and pixels. It shows whether two runs are comparable, which names do not: folders are renamed and lists are edited. `hash_of_all` covers all splits, so it is the same whichever images the seed holds out. Each image has a digest too. The same images in a different order have a different hash, and the same digests:
+# The hash of a split covers names and pixels. Equal hashes mean comparable runs. Equal names do not, because lists are edited. (`hash_of_all` covers all splits, whichever images the seed holds out.) Each image also has a digest. The same images in a different order have a different hash, and the same digests:
 
 # %%
 turned = train.part("train", [2, 1, 0])
@@ -709,9 +709,9 @@ def report(config: Config) -> tuple[str, bool]:
 
 
 # %% [markdown]
-# ### One file
+# ### One file, and its many surprises
 #
-# Published sets hold grey, RGB, RGBA and palette files, sometimes mixed in one folder. Pillow converts all of them to RGB, as in the official code. Where the three channels agree, one is kept. Pillow would clip a frame of 16 bits or floats at 255. We stretch it to 8 bits, with a warning ([frames](23_frames.ipynb) shows how, and what happens to lines and borders). The JPEG of a FLIR camera shows colours, a logo and a scale, but also stores the temperatures. We read these, with the package flyr; without it the file is an error. Image viewers turn an image by its EXIF orientation, so we turn it, too; a mask whose width and height are then swapped is an error.
+# Published sets hold grey, RGB, RGBA and palette files, sometimes mixed in one folder. Pillow converts all of them to RGB, as in the official code. Pillow would clip a frame of 16 bits or floats at 255. We stretch it to 8 bits, with a warning ([frames](23_frames.ipynb) shows how, and what happens to lines and borders). From the JPEG of a FLIR camera we read the temperatures, with the package flyr; without it the file is an error. Image viewers turn an image by its EXIF orientation, so we turn it, too; a mask whose width and height are then swapped is an error.
 
 # %%
 #| export
@@ -943,3 +943,5 @@ def refuse_size(file: Image.Image, most: int = MOST_PIXELS) -> None:
 #    <details><summary>Answer</summary>Names, pixels or the order of the test list changed, in a way that did not change the counts. Only <code>image_digests</code> shows whether the images are the same.</details>
 # 2. The report above counts a target of 16,323 pixels. Where does it come from, and what would happen to a training?
 #    <details><summary>Answer</summary>From the inverted mask: its background is one large object. The network would learn to mark the sky in one image and to leave it alone in the others.</details>
+# 3. A data set has masks of 0, 1 and 2. A colleague adds one mask of 0 and 255. What is a target before and after?
+#    <details><summary>Answer</summary>Before, all above 0, because 1 and 2 are numbers of objects. After, all above half of 255, so the old masks have no target left. The old images would teach that nothing is there, and the report warns of their masks.</details>
