@@ -37,15 +37,16 @@ from mshnet.files import prefetch
 # %% [markdown]
 # ## Which values become black and white?
 #
-# If the 256 grey levels reach from the minimum to the maximum of a frame, one dead or hot pixel takes most of them, and a target vanishes in the few that are left. The usual percentile stretch clips the brightest hundredth of the pixels, and a target of 20 pixels is smaller than that, so it gets the value of the brightest clouds. `grey_range` combines both. Its range goes from minimum to maximum, but not far beyond the percentiles 2 and 99.5: at most twice the distance between these two, on either side. A target within that reach keeps its contrast, and a brighter one becomes white, far above the background. Frames without such outliers are stretched from minimum to maximum.
+# If the 256 grey levels reach from the minimum to the maximum of a frame, one dead or hot pixel takes most of them, and a target vanishes in the few that are left. The usual percentile stretch clips the brightest hundredth of the pixels, and a target of 20 pixels is smaller than that, so it gets the value of the brightest clouds.
 #
-# Below is a frame of 14 bits with one hot pixel (square) and three targets (circles), stretched in three ways. On the left the hot pixel takes nearly all grey levels. In the middle the targets are as white as the warm cloud and the upper corners. On the right they are brighter than everything around them:
+# Below is a frame of 14 bits with one hot pixel (square) and three targets (circles), stretched in three ways; the third is ours, `grey_range`. Above each panel are the grey levels of the dimmest target and of the warm spot below it, which is no target. On the left the hot pixel takes nearly all levels, and two separate target and spot. In the middle the targets shine, but the spot and the upper corners are as white. On the right all is dimmer to the eye, but more than 20 levels separate target and spot:
 
 # %%
 grey, mask = scene(np.random.default_rng(1), 160)
 deep = grey.astype(np.uint16) * 4 + 7000
 deep[20, 30] = 2**14 - 1
 rows, cols = objects(mask > 0).centroid.T
+peaks = {"target": deep[54:63, 120:129].max(), "warm spot": deep[80:105, 120:155].max()}
 ranges = {
     "minimum to maximum": (deep.min(), deep.max()),
     "percentiles 1 to 99": np.percentile(deep, (1, 99)),
@@ -54,11 +55,15 @@ ranges = {
 figure = plt.figure(figsize=(10, 3.6), layout="constrained")
 for axes, (title, (black, white)) in zip(figure.subplots(1, 3), ranges.items(), strict=True):
     axes.imshow(deep, cmap="gray", vmin=black, vmax=white)
-    axes.scatter(cols, rows, 300, "none", "o", edgecolors="orange")
-    axes.scatter(30, 20, 200, "none", "s", edgecolors="orange")
-    axes.set(xticks=[], yticks=[], title=title)
+    axes.scatter(cols, rows, 300, "none", marker="o", edgecolors="orange")
+    axes.scatter(30, 20, 200, "none", marker="s", edgecolors="orange")
+    grey_of = {name: 255 * min((v - black) / (white - black), 1) for name, v in peaks.items()}
+    levels = ", ".join(f"{name} {level:.0f}" for name, level in grey_of.items())
+    axes.set(xticks=[], yticks=[], title=f"{title}\n{levels}")
 
 # %% [markdown]
+# The range of `grey_range` goes from minimum to maximum, but not far beyond the percentiles 2 and 99.5: at most twice the distance between these two, on either side. A target within that reach keeps its contrast, and a brighter one becomes white, far above the background. Frames without such outliers are stretched from minimum to maximum.
+#
 # Hot lines, a few telemetry rows or an empty border cover more than half a percent of a frame, so they move the percentiles. `grey_range` therefore also looks at the frame without its two extreme values, and without up to four rows or columns at an edge (eight elsewhere) that are far from those beside them. If most pixels remain, and their percentiles 2 and 99.5 are less than half as far apart, these decide the range. (In 1,065 real images without such lines, this distance changes by an eighth at most.) If most of a frame still gets fewer than 16 levels, a warning says so.
 #
 # ## A folder with a damaged file
@@ -80,9 +85,9 @@ for frame in read_frames(sorted(here.iterdir()), 1):
 #
 # An image of more than 160 million pixels is rejected, because a file of a few kilobytes can claim them. A frame is passed on when the next one has been read, because only then we know whether it is the last.
 #
-# Videos in colour become 8-bit. A grey video of more bits, such as a thermal camera's, also one with three equal channels of 16 bits, is stretched frame by frame, as in training: one range for the whole clip would hide a dim target as soon as another frame is hot. Its overlays may flicker. Of several picture tracks the first is read, with a warning. A video that was taken with the camera turned says so in its header, and we turn or mirror each frame as a player does.
+# Videos in colour become 8-bit. A grey video of more bits (or of three equal channels of 16) is stretched frame by frame, as in training: with one range for the whole clip, a hot frame would hide the dim targets of all others. The price is overlays that may flicker. Of several picture tracks the first is read, with a warning. A video that was taken with the camera turned says so in its header, and we turn or mirror each frame as a player does.
 #
-# A decoder does not report that a video breaks off, so we compare where its packets end with the duration in the header. The packets of all streams count, because sound may last longer than the picture. In an AVI we compare with the number of frames in the header instead, because the duration there is then the duration of the rest. In an MP4 this number includes frames that an edit has hidden.
+# A decoder does not report that a video breaks off, so we compare where its packets end with the duration in the header. The packets of all streams count, because sound may last longer than the picture. A broken AVI has the duration of what is left, so there we compare with the number of frames in the header. (For an MP4 that would be wrong: it counts frames that an edit has hidden.)
 
 # %%
 #| export
