@@ -75,7 +75,7 @@ for content in ({"net": {"module.a": torch.ones(1)}}, {"net": _Trap()}):
 # %% [markdown]
 # ## The machinery: loading a file
 #
-# `load_weights` calls three functions in turn: `read_file` reads, `find_weights` searches the content for a state dict, and `fit_weights` removes a prefix that all names share and puts the weights into a model. All tensors are copied before the first is put into the model, so a file fits or changes no weight. (Only `resize` may have given a network a new last layer before.)
+# `load_weights` calls three functions in turn: `read_file` reads, `find_weights` searches the content for a state dict, and `fit_weights` removes a prefix that all names share and puts the weights into a model. All tensors are copied before the first is put into the model, so a file fits or changes no weight. (One exception: a model's own `resize` may have replaced its last layer by then.)
 
 # %%
 #| export
@@ -219,7 +219,7 @@ def load_weights(model: nn.Module, path: str | Path, content: Any = None) -> Any
 
 
 # %% [markdown]
-# A run folder stands for the weights it kept. One file of weights comes with the library, under the name `pretrained`; the card beside it, `pretrained.md`, has its training data and its scores. If this file is missing or damaged, the installation is damaged, and the error ends with the remedy below. For a user's own file there is no such remedy.
+# A run folder stands for the weights it kept. One file of weights comes with the library, under the name `pretrained`; the card beside it, `pretrained.md`, has its training data and its scores. If a file of the library is missing or damaged, `reinstall` gives the error its remedy; for a user's own file it is empty. These files come with the library:
 
 # %%
 #| export
@@ -262,7 +262,9 @@ def reinstall(path: str | Path) -> str:
 
 
 # %%
-print(weights_file("pretrained").name + reinstall(weights_file("pretrained")))
+shipped = weights_file("pretrained")
+print(*sorted(file.name for file in shipped.parent.glob("pretrained*")))
+print("remedy for mine.pt:", reinstall("mine.pt") or "none")
 
 
 # %% [markdown]
@@ -270,7 +272,7 @@ print(weights_file("pretrained").name + reinstall(weights_file("pretrained")))
 #
 # Only tensors, plain values and numpy's numbers are let through. A safetensors file contains tensors and a few texts, and nothing that could run. In our own, one of these texts records where the weights come from.
 #
-# A bit that flips on a disk turns a weight of 0.1 into 3e37, and torch does not check. A checkpoint of ours contains a checksum of its content, which is compared wherever the file is read. The checksum reads numbers in their usual order, and convolution weights lie channels-last in memory. NumPy makes the copy that this needs: torch would start a second team of OpenMP threads, and every later step would take a third longer ([measured](../experiments/speed.md)).
+# A bit that flips on a disk turns a weight of 0.1 into 3e37, and torch does not check. A checkpoint of ours contains a checksum of its content, which is compared wherever the file is read. Convolution weights lie channels-last in memory, and the checksum needs a copy in the usual order. NumPy makes it, because torch would start a second team of OpenMP threads, and every later step would take a third longer ([measured](../experiments/speed.md)).
 
 # %%
 #| export
@@ -356,3 +358,5 @@ def settings_of_weights(weights: str) -> dict[str, Any]:  # without those of fol
 #    <details><summary>Answer</summary>Whether a zip file unpacks to more than itself: the list at its end shows that, and nothing is unpacked. A pickle could run when torch reads the file, which comes next. With <code>weights_only</code> torch refuses all functions that are not on its list. Names and shapes are compared last.</details>
 # 2. A checkpoint contains a checksum of its content. Does it protect against a malicious file?
 #    <details><summary>Answer</summary>No. Whoever writes the file computes the checksum, too, and it is compared after the file is read. It finds damage by accident, such as a flipped bit.</details>
+# 3. In the file of several GPUs above, one name lacks `module.`. Does it load?
+#    <details><summary>Answer</summary>No. A prefix is removed only if all names share it, so the model's names are not found. The error shows the first differences, and no weight changes.</details>
