@@ -67,7 +67,7 @@ with tempfile.TemporaryDirectory() as folder:
     file = Path(folder, "mine.json")
     file.write_text('{"epochs": 30, "lr": 0.01}')
     config = configure({"preset": "paper", "epochs": 60}, str(file))
-config.optimizer, config.lr, config.epochs
+print("optimizer", config.optimizer, " lr", config.lr, " epochs", config.epochs)
 
 # %% [markdown]
 # Without a data set and without a preset, the preset is `quick`, a trial run on synthetic scenes.
@@ -87,7 +87,7 @@ for change in ({}, {"device": "cpu", "num_workers": 0}, {"epochs": 3}, {"seed": 
 # %% [markdown]
 # ## The machinery: the settings of every task
 #
-# Training and optimizer settings are the recipe that all tasks share. The runtime settings (`PlaceFields`) decide which device is used and where files are. They also decide what happens when a session ends, memory runs out or an image is damaged, because nobody may be there to ask.
+# Training and optimizer settings are the recipe that all tasks share. The runtime settings (`PlaceFields`) decide which device is used and where files are. They also decide what happens when a session ends, memory runs out or an image is damaged, because nobody may be there to ask. Whoever only uses settings can stop here; the rest is for adding one, or a task.
 
 # %%
 #| export
@@ -347,12 +347,16 @@ def task_of(written: Mapping[str, Any], of_run: Mapping[str, Any]) -> Any:
 # %% [markdown]
 # ### From all sources to one `Config`
 #
-# `configure` collects the settings of all sources and hands them to the class of the task, which validates them once. A setting that will have no effect is reported, because whoever passed it probably expected one. With the record of a run as its file a preset that is passed has no effect either, because the record holds all settings. Some names known from guides, such as `data_path`, work, too:
+# `configure` collects the settings of all sources and hands them to the class of the task, which validates them once. A setting that will have no effect is reported, because whoever passed it probably expected one. If the file is the record of a run, it holds all settings, so a preset beside it has no effect either. Some names known from guides, such as `data_path`, work, too. Here both happen:
 
 # %%
-with warnings.catch_warnings(record=True, action="always") as caught:
+catch = warnings.catch_warnings(record=True, action="always")
+with catch as caught, tempfile.TemporaryDirectory() as folder:
     config = from_notebook({"preset": "paper", "val_fraction": 0.1, "data_path": "sirst"})
-print(config.dataset_dir, run_name(config), *(warning.message for warning in caught), sep="\n")
+    Path(folder, "config.json").write_text(config.model_dump_json())  # the record of a run
+    same = configure({"preset": "quick"}, f"{folder}/config.json") == config
+print("data set:", config.dataset_dir, "  from its record the same settings:", same)
+print(*(warning.message for warning in caught), sep="\n")
 
 
 # %%
