@@ -129,7 +129,8 @@ for choose in ("last", "val"):
 
 # %%
 turned = train.part("train", [2, 1, 0])
-print(train.hash, turned.hash, data.image_digests([train]) == data.image_digests([turned]))
+same = data.image_digests([train]) == data.image_digests([turned])
+print(f"hash {train.hash}, in another order {turned.hash}; equal digests: {same}")
 
 # %%
 #| export
@@ -220,11 +221,11 @@ def scenes(name: str, count: int, size: int) -> Split:
 #
 # The layouts in use differ in the names of folders and lists. A data set is recognised by the content of its folder. If that is ambiguous, the error names the setting that decides. An output folder inside a data set is rejected, because `mshnet predict` also writes a folder `masks/` and could overwrite the ground truth.
 #
-# We look for lists in this order: the list that the user names, the usual names in the folder, the lists that come with the library for published data sets. A mask has the name of its image; in the first release of SIRST it ends in `_pixels0`. Suffixes may differ (of two files of one name the first in `SUFFIXES` is read), and hidden files do not count. A Mac may write an accented letter as two signs; the file is found all the same. The lists of our folder, and an image that is found by its name only, with its kind (`I;16` is Pillow's name for 16 bits) and its number of pages:
+# We look for lists in this order: the list that the user names, the usual names in the folder, the lists that come with the library for published data sets. A mask has the name of its image; in the first release of SIRST it ends in `_pixels0`. Suffixes may differ; of two files of one name the first in `SUFFIXES` is read. Hidden files do not count. A Mac may write an accented letter as two signs; the file is found all the same. Below are the lists of our folder. Then we find an image by the name `3` alone, and read its kind (`I;16` is Pillow's name for 16 bits) and its number of pages:
 
 # %%
 source: data.Source = data.find_source(config)
-print([path.name for path in source.lists.values()])
+print("lists:", *(path.name for path in source.lists.values()))
 print("kind and pages:", *data.read_image(data.find_file(source.images, "3"))[1:])
 
 # %%
@@ -404,7 +405,7 @@ def _read_lists(source: Source, findings: Findings) -> dict[str, list[str]]:
 
 # %%
 for row in ([0, 1, 0, 0], [0, 0, 1, 0]):
-    print(data.scored_mask(np.diag(np.uint8(row)), 2).tolist())
+    print(f"target at {row.index(1)}: {data.scored_mask(np.diag(np.uint8(row)), 2).tolist()}")
 
 # %%
 #| export
@@ -711,7 +712,12 @@ def report(config: Config) -> tuple[str, bool]:
 # %% [markdown]
 # ### One file, and its many surprises
 #
-# Published sets hold grey, RGB, RGBA and palette files, sometimes mixed in one folder. Pillow converts all of them to RGB, as in the official code. Pillow would clip a frame of 16 bits or floats at 255. We stretch it to 8 bits, with a warning ([frames](23_frames.ipynb) shows how, and what happens to lines and borders). From the JPEG of a FLIR camera we read the temperatures, with the package flyr; without it the file is an error. Image viewers turn an image by its EXIF orientation, so we turn it, too; a mask whose width and height are then swapped is an error.
+# Published sets hold files of different kinds, sometimes mixed in one folder:
+#
+# - Grey, RGB, RGBA and palettes: Pillow converts all of them to RGB, as in the official code. Three equal channels become one.
+# - 16 bits or floats: Pillow would clip them at 255. We stretch them to 8 bits, with a warning ([frames](23_frames.ipynb) shows how).
+# - The JPEG of a FLIR camera: we read its temperatures, with the package flyr; without it the file is an error.
+# - An EXIF orientation: we turn the image, as viewers do. A mask whose width and height are then swapped is an error.
 
 # %%
 #| export
