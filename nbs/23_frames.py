@@ -46,7 +46,7 @@ grey, mask = scene(np.random.default_rng(1), 160)
 deep = grey.astype(np.uint16) * 4 + 7000
 deep[20, 30] = 2**14 - 1
 rows, cols = objects(mask > 0).centroid.T
-peaks = {"target": deep[54:63, 120:129].max(), "warm spot": deep[80:105, 120:155].max()}
+peaks = deep[54:63, 120:129].max(), deep[80:105, 120:155].max()  # a target, a warm spot
 ranges = {
     "minimum to maximum": (deep.min(), deep.max()),
     "percentiles 1 to 99": np.percentile(deep, (1, 99)),
@@ -57,9 +57,8 @@ for axes, (title, (black, white)) in zip(figure.subplots(1, 3), ranges.items(), 
     axes.imshow(deep, cmap="gray", vmin=black, vmax=white)
     axes.scatter(cols, rows, 300, "none", marker="o", edgecolors="orange")
     axes.scatter(30, 20, 200, "none", marker="s", edgecolors="orange")
-    grey_of = {name: 255 * min((v - black) / (white - black), 1) for name, v in peaks.items()}
-    levels = ", ".join(f"{name} {level:.0f}" for name, level in grey_of.items())
-    axes.set(xticks=[], yticks=[], title=f"{title}\n{levels}")
+    target, spot = (255 * min((v - black) / (white - black), 1) for v in peaks)
+    axes.set(xticks=[], yticks=[], title=f"{title}\ntarget {target:.0f}, warm spot {spot:.0f}")
 
 # %% [markdown]
 # The range of `grey_range` goes from minimum to maximum, but not far beyond the percentiles 2 and 99.5: at most twice the distance between these two, on either side. A target within that reach keeps its contrast, and a brighter one becomes white, far above the background. Frames without such outliers are stretched from minimum to maximum.
