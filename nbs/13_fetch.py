@@ -45,7 +45,7 @@ from mshnet.places import Place, heartbeat, is_mounted, megabytes, mount_drive, 
 # %% [markdown]
 # ## The lists that come with the library
 #
-# Three data sets can be named without a path, and their lists come with the library (`mshnet/lists`). The default lists are those that most papers use, as in the toolbox XinyiYing/BasicIRSTD (95650c3). The authors of NUAA-SIRST published two different splits, of 427 and of 320 images; their names contain `-authors427` and `-authors320`. A training list of one split shares images with the test lists of the other two, so score weights only on the test list of their own split. Each training list, its number of images, and how many of them are in which test list:
+# Three data sets can be named without a path, and their lists come with the library (`mshnet/lists`). The default lists are those that most papers use, as in the toolbox XinyiYing/BasicIRSTD (95650c3). The authors of NUAA-SIRST published two different splits, of 427 and of 320 images; their names contain `-authors427` and `-authors320`. Of these three splits of NUAA-SIRST each training list shares images with the test lists of the other two, so score weights only on the test list of their own split. Each training list, its number of images, and how many of them are in which test list:
 
 # %%
 lists = {name: set(file.read_text().split()) for name, file in shipped_lists().items()}
