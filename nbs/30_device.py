@@ -3,12 +3,10 @@
 #
 # > One class hides what differs between CPU, NVIDIA GPU and Apple GPU, so the training loop is the same on all.
 #
-# A loop with `if cuda:` in every second line is hard to read, and one machine runs only some of its branches. So the differences between chips are in one class, `Device`, and the training loop reads the same on all of them. It is complete for the CPU; `Cuda`, `Mps` and `Xla` override the few methods in which they differ. Two rules keep the loop fast and portable:
+# A loop with `if cuda:` in every second line is hard to read, and one machine runs only some of its branches. So the differences between chips are in one class, `Device`, and the training loop reads the same on all of them. It is complete for the CPU; `Cuda`, `Mps` and `Xla` override the few methods in which they differ. The page ends with a surprise: one busy program beside a run makes a CPU more than 50 times slower. Two rules keep the loop fast and portable:
 #
 # - **No hidden synchronisation.** In a step or an evaluation only `read` copies from the device to the host. It counts its calls, and a test asserts one read per log line and one per epoch. (float16 is the exception: torch's `GradScaler` reads a flag in every step.)
 # - **No float64 on a device.** MPS has none. Constants and sums are float32.
-#
-# The page ends with a surprise: one busy program beside it makes a CPU more than 50 times slower.
 
 # %%
 #| hide

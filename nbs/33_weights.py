@@ -262,8 +262,7 @@ def reinstall(path: str | Path) -> str:
 
 
 # %%
-shipped = weights_file("pretrained")
-print(*sorted(file.name for file in shipped.parent.glob("pretrained*")))
+print(*sorted(file.name for file in weights_file("pretrained").parent.glob("pretrained*")))
 print("remedy for mine.pt:", reinstall("mine.pt") or "none")
 
 
