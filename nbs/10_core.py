@@ -347,7 +347,7 @@ def task_of(written: Mapping[str, Any], of_run: Mapping[str, Any]) -> Any:
 # %% [markdown]
 # ### From all sources to one `Config`
 #
-# `configure` collects the settings of all sources and hands them to the class of the task, which validates them once. A setting that will have no effect is reported, because whoever passed it probably expected one. If the file is the record of a run, it holds all settings, so a preset beside it has no effect either. Some names known from guides, such as `data_path`, work, too. Here both happen:
+# `configure` collects the settings of all sources and hands them to the class of the task, which validates them once. In the code `of_run` are the settings of the run to resume, `read` those of the file, and `flags` those that the user wrote. A setting that will have no effect is reported, because whoever passed it probably expected one. If the file is the record of a run, it holds all settings, so a preset beside it has no effect either. Some names known from guides, such as `data_path`, work, too. Here both happen:
 
 # %%
 catch = warnings.catch_warnings(record=True, action="always")
