@@ -206,6 +206,10 @@ def trade_offs(folder: str | Path, *others: str | Path) -> Picture | str:
         if len(threshold):
             at = int(np.argmin(np.abs(threshold - 0.5)))
             axes.plot(fa, pd, linewidth=1.4, markersize=8, markevery=[at], label=name)
+            for t in () if others else (0.01, 0.1):  # numbers beside several curves would overlap
+                i = int(np.argmin(np.abs(threshold - t)))
+                axes.plot(fa[i], pd[i], "k.")
+                axes.annotate(f" {threshold[i]:g}", (fa[i], pd[i] - 0.02), va="top")
             most = max(most, np.nanmax(fa))
     axes.set_xscale("symlog", linthresh=1)
     axes.set(xlim=(0, 3 * most), xlabel="Fa, false pixels per million")

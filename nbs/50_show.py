@@ -59,7 +59,7 @@ samples(config, run.folder)
 # %% [markdown]
 # ## Learning curves
 #
-# The loss is above, the scores are below; the warm-up, here epoch 0, has a grey background. In this run the loss falls, and Pd rises from 0.12 to 0.75. (With the paper's recipe the loss jumps at the end of the warm-up, because its location terms and four more outputs join it.)
+# The loss is above, the scores are below; the warm-up, here epoch 0, has a grey background. In this run the loss falls until epoch 2, and Pd rises from 0.12 to 0.75. (With the paper's recipe the loss jumps at the end of the warm-up, because its location terms and four more outputs join it.)
 
 # %%
 curves: Picture = learning_curves(run.folder)
@@ -68,10 +68,10 @@ curves
 # %% [markdown]
 # ## What a threshold trades
 #
-# A score belongs to one threshold. The curve shows the others, and the marker stands at probability 0.5, the threshold of the scores. A lower threshold finds more targets, and usually gives more false alarms. Here 0.5 finds three quarters of the targets without a false alarm. The curve reaches the last quarter only at about 3,000 false pixels per million, so no threshold repairs this detector.
+# A score belongs to one threshold. The curve shows the others: the marker stands at probability 0.5, the threshold of the scores, and numbers name two lower ones. A lower threshold usually finds more targets and gives more false alarms. Here 0.5 finds three quarters of the targets without a false alarm. At 0.1 no more are found, and there are false alarms. The last quarter is found at 0.01, with more than 3,000 false pixels per million. So no threshold repairs this detector.
 
 # %%
-trade_offs(run.folder)
+trade_offs(run)
 
 # %% [markdown]
 # ## Best and worst images
@@ -283,6 +283,10 @@ def trade_offs(folder: str | Path, *others: str | Path) -> Picture | str:
         if len(threshold):
             at = int(np.argmin(np.abs(threshold - 0.5)))
             axes.plot(fa, pd, linewidth=1.4, markersize=8, markevery=[at], label=name)
+            for t in () if others else (0.01, 0.1):  # numbers beside several curves would overlap
+                i = int(np.argmin(np.abs(threshold - t)))
+                axes.plot(fa[i], pd[i], "k.")
+                axes.annotate(f" {threshold[i]:g}", (fa[i], pd[i] - 0.02), va="top")
             most = max(most, np.nanmax(fa))
     axes.set_xscale("symlog", linthresh=1)
     axes.set(xlim=(0, 3 * most), xlabel="Fa, false pixels per million")
@@ -436,5 +440,7 @@ place.cleanup()
 #
 # 1. The loss of a run falls for 200 epochs, and its IoU stays at 0. Which figure do you draw first?
 #    <details><summary>Answer</summary><code>samples</code>. If the masks belong to other images, the network learns something that the test list does not reward.</details>
-# 2. The curve of thresholds is almost flat from 0.1 to 0.9. What follows for the probabilities?
-#    <details><summary>Answer</summary>Nearly all of them are close to 0 or 1, so no threshold between 0.1 and 0.9 changes a decision. A different threshold would not repair this detector.</details>
+# 2. In a different run all thresholds from 0.1 to 0.9 lie at one point of the curve. What follows for the probabilities?
+#    <details><summary>Answer</summary>Nearly all of them are below 0.1 or above 0.9, so no threshold in between changes a decision. A different one would not repair this detector.</details>
+# 3. The five images of a gallery have the IoUs 0, 0.4, 0.6, 0.8 and 1. Is their mean, 0.56, the IoU of the run?
+#    <details><summary>Answer</summary>No. They are a selection at even steps. And the IoU of the run divides the sum of all intersections by the sum of all unions, so an image with large targets counts more. The mean over all images is nIoU, which leaves out images without targets and predictions.</details>
