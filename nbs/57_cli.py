@@ -3,7 +3,7 @@
 #
 # > `mshnet train | test | predict | data | doctor | bench | compare | export`: the settings as flags, and every mistake in one line with its remedy.
 #
-# A command line, a file and a notebook should accept the same settings under the same names, and report the same errors. Therefore the code does not define the flags of `mshnet`: their names, types and most texts come from the settings of the task. A command only lists which of them it takes. Values stay text until `configure` checks all of them at once.
+# A command line, a file and a notebook should accept the same settings under the same names, and report the same errors. So the flags are not written down here: their names, types and most texts are those of `Config`, or of the settings of a different task. `--batch-size 8` is `Config(batch_size=8)`. A command only lists which settings it takes.
 
 # %%
 #| hide
@@ -45,6 +45,17 @@ from mshnet.core import (
 )
 from mshnet.places import first_process, megabytes
 from mshnet.recipe import Config
+
+# %% [markdown]
+# ## From words to settings
+#
+# `parse` finds the command and its settings, still as text. `configure` checks them all at once, in the same way as those of a file, and adds the other settings. A flag overrides the preset, and the preset overrides the defaults:
+
+# %%
+print(*parse(["train", "sirst", "--batch-size", "8"])[:2])
+for words in ("train", "train --preset tpu", "train --preset tpu --batch-size 8"):
+    config = configure(parse(words.split())[1])
+    print(f"{words:35} batch_size {config.batch_size:2}, lr {config.lr}")
 
 # %% [markdown]
 # ## Help and mistakes
@@ -142,11 +153,7 @@ status:
 """
 
 # %% [markdown]
-# argparse accepts abbreviations, but `--warm` works only until a second flag begins with it. Our parser accepts none, and raises a `UserError` for a mistake. Names of older guides are accepted and not listed:
-
-# %%
-print(*parse(["train", "sirst", "--lr", "0.1", "--epochs=3"])[:2])
-print(*parse(["train", "--data-path=sirst"])[:2])
+# argparse accepts abbreviations, but `--warm` works only until a second flag begins with it. Our parser accepts none, and raises a `UserError` for a mistake.
 
 # %%
 #| export
@@ -312,7 +319,15 @@ def _presets(settings: type[Settings]) -> str:
 # %% [markdown]
 # The flags depend on the task. We look for the task first: in the flags, in the file of settings, in the run that is resumed, in the weights that are evaluated or used to predict.
 #
-# Names of several words have dashes or, as in a notebook, underscores. For an unknown flag the error names the most similar one, for a flag with one dash the one with two, and for a retired flag its replacement. A flag of a different command has an error of its own. After the code, one mistake of each kind:
+# Names of several words have dashes or, as in a notebook, underscores. For an unknown flag the error names the most similar one, for a flag with one dash the one with two, and for a retired flag its replacement. A flag of a different command has an error of its own. Here is one mistake of each kind; after the code, a name of older guides, which is accepted and not listed:
+
+# %%
+for words in ("train --epoch 3", "train -epochs 3", "compare a --output b", "data --epochs 3"):
+    try:
+        parse(words.split())
+    except UserError as error:
+        print(error)
+
 
 # %%
 #| export
@@ -395,26 +410,21 @@ def _data_folder(command: str, folder: str, written: dict[str, Any]) -> str:
 
 
 # %%
-for words in ("train --epoch 3", "train -epochs 3", "compare a --output b", "data --epochs 3"):
-    try:
-        parse(words.split())
-    except UserError as error:
-        print(error)
+print(*parse(["train", "--data-path=sirst"])[:2])
 
 
 # %% [markdown]
 # ### What the commands do
 #
-# Each command calls the function of its name. The table lists what else is special:
+# Each command calls the function of its name; `bench`, `export` and `compare` do no more. The others do more, or have a status besides 0 and 2:
 #
-# | command | beyond its function | status, besides 0 and 2 for an error |
+# | command | beyond its function | status |
 # |---|---|---|
 # | `train` | draws the figures of the run | 75 if the time is over first: `mshnet train && mshnet export` does not continue with half a run |
-# | `test` | checks its output folder before the work; prints the protocol, without which a score cannot be compared | - |
+# | `test` | takes the settings of the training (sizes, data) from the checkpoint as defaults; prints the protocol, without which a score cannot be compared | |
 # | `predict` | asks the task of the weights to read the files | 1 if a file was skipped |
-# | `data` | an image that cannot be used is an error | - |
-# | `doctor` | - | 1 or 2 by the worst line |
-# | `bench`, `export`, `compare` | - | - |
+# | `data` | writes lists or simulated data if asked; an image that cannot be used is an error | |
+# | `doctor` | | 1 or 2 by the worst line |
 #
 # Without weights, `test` and `predict` use those that come with the library, and print that.
 
@@ -562,7 +572,7 @@ _RUN: dict[str, Callable[..., int]] = {work.__name__[1:]: work for work in _WORK
 # %% [markdown]
 # ### One entry
 #
-# Every command runs in `main`, which returns a status for scripts. Warnings and errors are one line each. A warning is printed once, also where several processes read the same data, or training and its figures do. A checkpoint carries the settings that it was trained with, such as sizes and data. `mshnet test` takes them as defaults, also if the file was copied out of its run.
+# Every command runs in `main`, which returns a status for scripts. Warnings and errors are one line each, and a warning is printed once, even if training and its figures both raise it.
 
 # %%
 #| export
@@ -623,5 +633,5 @@ def main(
 #    <details><summary>Answer</summary>The training stopped before its last epoch, so its status is 75, and the shell did not start the export. The same line again resumes the training, and then exports.</details>
 # 2. A run was trained and scored with <code>base_size</code> 256. You call <code>mshnet test --weight-path RUN --base-size 512</code>. Which settings are used, and may you compare both scores?
 #    <details><summary>Answer</summary>Those of the run, except for the size, because a flag overrides what the run has recorded. The protocol has the size, and <code>mshnet compare</code> refuses to compare the two.</details>
-# 3. You call <code>mshnet train --preset tpu --batch-size 8</code>, and the preset has batches of 16. Which size is used? And if <code>--config FILE</code> is added, whose size is 32?
-#    <details><summary>Answer</summary>8 in both cases. A flag overrides the file, the file overrides the preset, and the preset overrides the defaults.</details>
+# 3. You call <code>mshnet train --preset tpu --config FILE</code>. The preset has batches of 16, the file has 32. Which size is used? And with <code>--batch-size 8</code>?
+#    <details><summary>Answer</summary>32, then 8. The file overrides the preset, and a flag overrides the file.</details>
