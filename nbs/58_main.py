@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Start as a module
 #
-# > `python -m mshnet` is `mshnet`. And Ctrl-C in the first second, while torch is imported, is one line instead of a traceback.
+# > `python -m mshnet` is `mshnet`. And Ctrl-C during the first imports is one line instead of a traceback.
 #
 # The module is for environments whose scripts are not on the path, and for launchers that start modules. A shell script or a scheduler sees only how a command ends: its last line, and its status. So both have to be right from the first moment until the last.
 
@@ -16,6 +16,7 @@ import sys
 #| hide
 import contextlib
 import io
+from unittest.mock import patch
 
 from mshnet import cli
 from mshnet.__main__ import start
@@ -23,13 +24,14 @@ from mshnet.__main__ import start
 # %% [markdown]
 # ## The last line and the status
 #
-# The status of the command is the status of the process. A mistake has status 2, and one line with the remedy. A command that is ended by a signal has 128 plus the number of the signal, as usual in a shell. Here SIGTERM, number 15, arrives while `train` is at work:
+# The status of the command is the status of the process. A mistake has status 2, and one line with the remedy. A command that is ended by a signal has 128 plus the number of the signal, as usual in a shell. Here are a mistake, Ctrl-C (SIGINT, number 2) during the first imports, and SIGTERM (number 15) while the command is at work:
 
 # %%
-cli._RUN["train"] = lambda config: signal.raise_signal(signal.SIGTERM)  # in place of a training
-for words in ("train --epochz 3", "train --epochs 3"):
-    sys.argv[1:] = words.split()
-    with contextlib.redirect_stderr(io.StringIO()) as printed:
+in_imports = patch.object(cli, "main", lambda: signal.raise_signal(signal.SIGINT))
+at_work = patch.dict(cli._RUN, train=lambda config: signal.raise_signal(signal.SIGTERM))
+for flag, moment in (("--epochz", at_work), ("--epochs", in_imports), ("--epochs", at_work)):
+    sys.argv[1:] = ["train", flag, "3"]
+    with moment, contextlib.redirect_stderr(io.StringIO()) as printed:
         status = start()
     print(printed.getvalue().strip(), "| status", status)
 
@@ -37,9 +39,17 @@ for words in ("train --epochz 3", "train --epochs 3"):
 # %% [markdown]
 # ## The machinery: requests to stop
 #
-# A run handles requests to stop (Ctrl-C, SIGTERM, SIGHUP) while it trains. Before that, the command imports torch and reads its data; after it, the command draws figures. Nothing that matters can be lost there, so a request ends the command at once. Only a request during the import has a line of its own, `stopped before anything was begun`.
+# A request to stop (Ctrl-C, SIGTERM, SIGHUP) may come at any moment of a training:
 #
-# We install the handlers before the first large import, so this module imports nothing else. If a signal was set to be ignored, as `nohup` does, it stays ignored. A closed output (`>&-` in a shell) becomes the null device.
+# | moment | the command | last line |
+# |---|---|---|
+# | the settings are imported, before `main` begins | ends at once | `stopped before anything was begun` |
+# | torch is imported, or later the figures are drawn | ends at once | `stopped; run the same command again to resume` |
+# | the run trains | finishes its step, writes a checkpoint, evaluates | the same |
+#
+# What is lost when it ends at once, the same command makes again. The page on the [run](34_run.ipynb) has the last row; the others are below.
+#
+# We install the handlers before the first import that takes time, so this module imports only the standard library. If a signal was set to be ignored, as `nohup` does, it stays ignored. A closed output (`>&-` in a shell) becomes the null device.
 
 # %%
 #| export
@@ -75,7 +85,7 @@ def start() -> int:  # the status of the process
         except OSError:  # nobody reads it: Python flushes once more at its end
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
         return status
-    except _StopRequest as stop:  # within the import: `main` reports those that come later
+    except _StopRequest as stop:  # before `main`, which reports those that come later
         if os.environ.get("RANK", "0") == "0":  # of several processes the first one reports
             print("mshnet: stopped before anything was begun", file=sys.stderr)
         return 128 + stop.number
@@ -92,3 +102,7 @@ if __name__ == "__main__":
 #
 # 1. <code>mshnet train</code> ends with status 130. Which key was pressed? And what does 143 mean?
 #    <details><summary>Answer</summary>130 is 128 + 2: Ctrl-C sends SIGINT, number 2. 143 is 128 + 15: another program, such as <code>kill</code> or a scheduler, sent SIGTERM.</details>
+# 2. You start <code>nohup mshnet train &amp;</code> and close the terminal, which sends SIGHUP. Why does the training continue?
+#    <details><summary>Answer</summary><code>nohup</code> sets SIGHUP to be ignored before it starts the command. <code>start</code> installs its handler only for a signal with the usual effect, so SIGHUP stays ignored.</details>
+# 3. Why is <code>mshnet.cli</code> imported within <code>start</code>, and not at the top of the module as usual?
+#    <details><summary>Answer</summary>At the top it would be imported before the handlers are installed, and Ctrl-C in this moment would be a traceback.</details>
