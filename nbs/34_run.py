@@ -3,7 +3,7 @@
 #
 # > A run is a folder: its settings, its machine, its log, and a checkpoint from which it resumes exactly (on a GPU with `--deterministic`).
 #
-# Sessions end without notice. So a run keeps in one folder all that its next step depends on. The same command resumes it from its checkpoint, on a new machine too. A run that is killed repeats one epoch, at most two. Only the checkpoint is needed for that. The other files are for reading, and a damaged one counts as missing.
+# Sessions end without notice. So a run keeps in one folder all that its next step depends on. The same command resumes it from its checkpoint, on a new machine too. A run that is killed repeats one epoch, at most two. Only the checkpoint is needed to resume; the other files are for reading, and a damaged one counts as missing.
 #
 # | file | content |
 # |---|---|
@@ -64,7 +64,7 @@ from mshnet.xla import XLA_PACKAGES
 # %% [markdown]
 # ## What the next step depends on
 #
-# The weights are not enough: an optimizer has a memory. We train a small model for four steps. A second one makes two, is stored, and a restored copy makes two more. It ends at the same weights to the last bit. A copy of only the weights ends elsewhere, because Adagrad divides by the root of a sum over all earlier steps, and the copy begins this sum anew:
+# The weights are not enough: an optimizer has a memory. We train a small model for four steps. A second one makes two, is stored, and a restored copy makes two more. It ends at the same weights to the last bit. A copy of only the weights ends elsewhere, because Adagrad divides by the root of the sum of all squared gradients so far, and the copy begins this sum anew:
 
 # %%
 def train(steps, state=None):
@@ -90,13 +90,13 @@ for name, state in {"restored": restored, "weights alone": weights_alone}.items(
     print(f"{name}: {apart.abs().max():.3g} from four steps at once")
 
 # %% [markdown]
-# A checkpoint contains everything that the next step depends on, with the configuration and the data's hashes, so that it cannot resume something else. It consists of tensors and plain values only: it loads without running code. Tensors are stored from the CPU, so a run can be resumed on a different device.
+# A checkpoint contains everything that the next step depends on, with the configuration and the data's hashes, so that no other run can resume from it. It consists of tensors and plain values only: it loads without running code. Tensors are stored from the CPU, so a run can be resumed on a different device.
 #
-# With averaged weights (`ema`) a checkpoint has two sets: `model`, the averaged ones, which are evaluated and exported, and `trained`, from which training continues. The order and the crops of an epoch follow from the seed, the epoch and the image's number, and the random numbers of a step from the seed, the step and the process, so there is no sampler and no random state to store. A run that is stopped within an epoch stores how many of its steps are done and the sum of their losses too, and resumes with the next step.
+# With averaged weights (`ema`) a checkpoint has two sets: `model`, the averaged ones, which are evaluated and exported, and `trained`, from which training continues. No random state is stored, and no sampler. The order and the crops of an epoch follow from the seed, the epoch and the image's number, and the random numbers of a step from the seed, the step and the process. A run that is stopped within an epoch also stores how many of its steps are done, and the sum of their losses. It resumes with the next step.
 #
 # ## Resuming
 #
-# The same command resumes the run. We compare every recipe setting and the hashes of the data, because half of another run would be a result that nobody can repeat. With a constant rate `epochs` may grow; a cosine ends where its run ends. For `precision` we compare the type that the run computes in, not the setting: "auto" means bfloat16 on one chip and float32 on another. A run that moves to a different machine keeps the precision it began with.
+# The same command resumes the run. We compare every recipe setting and the hashes of the data, because half of another run would be a result that nobody can repeat. With a constant rate `epochs` may grow; a cosine ends where its run ends. For `precision` we compare the type that the run computes in, not the setting: "auto" means bfloat16 on one chip and float32 on another. With `auto` a run that moves to a different machine keeps the precision it began with.
 #
 # For a damaged `last.pt` the previous one is taken. If that is damaged too, the run cannot resume, but the weights in `best.pt` may start a new one. Here is a run that is resumed with a different rate, then with different data:
 
