@@ -58,7 +58,7 @@ with tempfile.TemporaryDirectory() as tmp:
     print("train.log:", folder.file("train.log").read_text())
 
 # %% [markdown]
-# A terminal or a notebook gets a bar with the rate and the time left. In a log file a bar would be megabytes of carriage returns. There a training prints its usual lines, and another long loop prints one every five seconds. Work that cannot be counted shows how long it has taken. Here is a short loop, with a line for each of its states:
+# A terminal or a notebook gets a bar with the rate and the time left. In a log file a bar would be megabytes of carriage returns. So any long loop prints a line every five seconds there, except the training, which has lines of its own. Work that cannot be counted shows how long it has taken. Here a loop prints a line for each step:
 
 # %%
 session._EVERY = 0.0
@@ -69,13 +69,13 @@ session._EVERY = 5.0
 # %% [markdown]
 # ## Download the run
 #
-# Colab and Kaggle delete most files with the session. There a notebook ends by packing its run into one file, with the files that a [backup](15_mirror.ipynb) has: in Colab the browser offers it for download, and Kaggle shows it in the panel Output. Your own disk keeps the folder, and we pack nothing. Here is what Kaggle gets of a run:
+# Colab and Kaggle delete most files with the session. There a notebook ends by packing its run into one file, with the files that a [backup](15_mirror.ipynb) has: in Colab the browser offers it for download, and Kaggle shows it in the panel Output. Your own disk keeps the folder, and we pack nothing. Here is what Kaggle gets of a run folder with four files:
 
 # %%
 with tempfile.TemporaryDirectory() as tmp:
     run, kaggle = Path(tmp, "mine"), replace(HERE, name="kaggle", runs=Path(tmp, "out"))
     run.mkdir()
-    for name in ("config.json", "last.pt"):
+    for name in ("config.json", "last.pt", "previous.pt", ".lock"):
         (run / name).write_text("{}")
     session.take_along(run, kaggle)
     with tarfile.open(kaggle.runs / "mine.tar.gz") as tar:
@@ -256,4 +256,4 @@ def take_along(
 # 1. A run is killed with `kill -9` and leaves `.lock` behind. Can the next one start?
 #    <details><summary>Answer</summary>Yes. The system releases a lock with its process, and the file alone means nothing.</details>
 # 2. The disk is full. Does the next printed line end the run?
-#    <details><summary>Answer</summary>No. The terminal and <code>train.log</code> are written one after the other, and an error of one is ignored. At the end of the epoch its log entry or its checkpoint cannot be written, and that error ends the run.</details>
+#    <details><summary>Answer</summary>No. An error in writing to the terminal or to <code>train.log</code> is ignored. But at the end of the epoch the log entry or the checkpoint cannot be written either, and that error ends the run.</details>
