@@ -293,7 +293,7 @@ def make_task(config: Settings) -> Any:
 
 
 # %% [markdown]
-# Training drops the remainder of an epoch, because padding samples would distort the statistics of batch norm. An evaluation must not drop a sample and must not change the shape of a batch (a new shape is a new program for a compiler), so its last batch is filled with rows of -1. Two epochs and an evaluation, of five samples in batches of two:
+# All batches have the same shape, because a new shape is a new program for a compiler. So training drops the remainder of an epoch; padding it would distort the statistics of batch norm. An evaluation must not drop a sample, so its last batch is filled with rows of -1. Two epochs and an evaluation, of five samples in batches of two:
 
 # %%
 for epoch in (0, 1, None):
@@ -416,7 +416,7 @@ def _score_text(value: Any) -> str:
 
 
 # %% [markdown]
-# Scores count objects, and a fraction of few objects is uncertain. A 95% interval shows how much: it contains the true fraction in about 95 of 100 cases. Wilson's interval is right for small counts too. The usual one reaches beyond 1 there, and has no width if all were found:
+# Scores count objects, and a fraction of few objects is uncertain. A 95% interval shows how much: it contains the true fraction in about 95 of 100 cases. Wilson's interval is nearly right for small counts too. The usual one reaches beyond 1 there, and has no width if all were found:
 
 # %%
 #| export
@@ -437,7 +437,7 @@ for p in (0.9, 1.0):
     print(f"{10 * p:.0f} of 10: Wilson", "{:.3f} to {:.3f}, usual {:.3f} to {:.3f}".format(*both))
 
 # %% [markdown]
-# A network predicts two images, in batches of four. On a CPU the two rows of padding are left out, because a batch may have any shape there. A TPU computes them, and the tally does not count them. The output is the number of rows of each batch. The [guide](guides/task.ipynb) has a small task with all of its methods.
+# A network predicts two images, in batches of four. On a CPU, where a batch may have any shape, the one batch has two rows, as printed. A TPU computes two rows of padding as well, and the tally does not count them. The [guide](guides/task.ipynb) has a small task with all of its methods.
 
 # %%
 task = make_task(Config(scenes=8, base_size=32, crop_size=32, batch_size=4))
