@@ -225,7 +225,7 @@ def processes_to_start(config: Settings) -> bool:
 # %% [markdown]
 # ## The epochs
 #
-# `fit` trains, scores and logs each epoch, writes its checkpoint, and prints one line with the time that is left. All processes record the epoch in their state. The first one writes the files: the log line, then the checkpoint. `fit` returns the request that stopped it. `train` then evaluates the kept epoch. After a signal, or if there are no scores yet, it raises the request, so that the cells below do not run; otherwise it returns the run. The last log line of the run above, without its times:
+# `fit` trains, scores and logs each epoch, writes its checkpoint, and prints one line with the time that is left. All processes record the epoch in their state. The first one writes the files: the log line, then the checkpoint. `fit` returns the request that stopped it, if one did. `train` then evaluates the kept epoch and returns the run. After a signal, or without scores, it raises the request instead, so that the cells below do not run. The last log line of the run above, without its times:
 
 # %%
 for key in ("epoch", "phase", "loss", "lr", "split", "line"):
@@ -376,7 +376,9 @@ def _begin_epoch(job: Job, state: State, epoch: int) -> Compute:
 
 
 # %% [markdown]
-# The losses are summed on the device. The loop waits for it only at log lines and at the end, when it reads the sum (in float16 the gradient scaler of torch waits in every step). Once the sum is NaN it stays NaN. So the number of steps with a finite sum is the index of the first bad step. A run that is asked to stop stores its place in the state: how many steps are done, and the sums of their losses in each process. With a different number of processes it resumes with the mean of the sums. A loss is counted before the update, because a TPU then computes both in one program.
+# To read a loss the host must wait for the device. So the losses are summed on the device, and the sum is read only at log lines and at the end (in float16 the gradient scaler of torch waits in every step). A sum that is NaN stays NaN, so the number of steps with a finite sum is the index of the first bad step.
+#
+# A run that is asked to stop stores its place in the state: how many steps are done, and the sums of their losses in each process. With a different number of processes it resumes with the mean of the sums. A loss is counted before the update, because a TPU then computes both in one program.
 
 # %%
 #| export
@@ -440,7 +442,7 @@ def train_step(job: Job, state: State, compute: Compute, batch: Any, losses: Los
 
 
 # %% [markdown]
-# Before each step we average the weights that the previous step left, and then set the learning rate. Averaging comes before the step, not after it, so that on a TPU it belongs to the step's program. The decay $d_t$ grows to `ema`, because an average over a thousand steps would contain the random start for a long time:
+# With `ema` a second set of weights, the mean of the trained ones over many steps, is evaluated and kept. Before each step we average the weights that the previous step left, and then set the learning rate: before the step, not after it, so that on a TPU it belongs to the step's program. The decay $d_t$ grows to `ema`, because an average over a thousand steps would contain the random start for a long time:
 #
 # $$\bar w \leftarrow \bar w + (1 - d_t)(w - \bar w), \quad d_t = \min\left(\mathrm{ema}, \frac{1 + t}{10 + t}\right)$$
 #
