@@ -42,14 +42,7 @@ from mshnet.model import (
 # %% [markdown]
 # ## What is slow?
 #
-# Convolutions are fastest if the channels of a pixel lie together in memory (*channels-last*). In this layout a few operations around them are slow in torch 2.13, and we replace each:
-#
-# - **The maximum over all pixels** of few channels. `adaptive_max_pool2d` is faster than `amax`, and it also returns the place of the maximum, which the backward pass needs.
-# - **The gradient of the 7x7 kernel.** torch stores the map of means before the map of maxima. The gradient is much faster if both numbers of a pixel lie together. (In bfloat16 on a CPU that lacks it, it is slower: hence the 1.3.)
-# - **Sums of gradients.** The gradient of a maximum comes in channels-last order, that of a mean does not (ask both for `is_contiguous()`), and a sum of two orders takes about five times as long. We compute all of them in one order.
-# - **In 16 bits**, the maximum over the channels of each pixel, and the product with one number per pixel. We copy the former to the usual order first, and write out the latter for all channels.
-#
-# Each bar is the time of our replacement, as a fraction of torch's ([measured](../results/bench-cpu/README.md)). The shorter it is, the more we gain. The last two operations are replaced only in 16 bits:
+# Convolutions are fastest if the channels of a pixel lie together in memory (*channels-last*). In this layout a few operations around them are slow in torch 2.13, and we replace them. Each bar is the time of our replacement, as a fraction of torch's ([measured](../results/bench-cpu/README.md)). The shorter it is, the more we gain. The last two operations are replaced only in 16 bits:
 
 # %%
 measured = {  # 4 images of 16x128x128, AVX-512, one thread: float32, bfloat16
@@ -70,6 +63,13 @@ axes.invert_yaxis()
 
 
 # %% [markdown]
+# Why they are slow, and what we do, from the top:
+#
+# - **The maximum over all pixels** of few channels. `adaptive_max_pool2d` is faster than `amax`, and it also returns the place of the maximum, which the backward pass needs.
+# - **The gradient of the 7x7 kernel.** torch stores the map of means before the map of maxima. The gradient is much faster if both numbers of a pixel lie together. (In bfloat16 on a CPU that lacks it, it is slower: hence the 1.3.)
+# - **Sums of gradients.** The gradient of a maximum comes in channels-last order, that of a mean does not (ask both for `is_contiguous()`), and a sum of two orders takes about five times as long. We compute all of them in one order.
+# - **In 16 bits**, the maximum over the channels of each pixel, and the product with one number per pixel. We copy the former to the usual order first, and write out the latter for all channels.
+#
 # ## The machinery: both attentions
 
 # %%
@@ -96,7 +96,7 @@ def _expand(weights: Tensor, like: Tensor) -> Tensor:  # [B,HW,1] or [B,1,C] -> 
 
 
 # %% [markdown]
-# **Channel attention**, forward and backward. All pixels share the gradient of a mean. The gradient of a maximum goes to the first pixel that has it, as in the paper's code. (In the lines of the network page PyTorch's `amax` splits it among ties.)
+# **Channel attention**, forward and backward. All pixels share the gradient of a mean. The gradient of a maximum goes to the first of the largest pixels, as in the paper's code. (In the lines of the network page PyTorch's `amax` splits it among ties.)
 #
 # **Spatial attention.** Where several channels have the same maximum, which is common in 16 bits, they share its gradient, as in torch. A channel minus the maximum is 0 there and negative elsewhere, so `threshold_backward`, the gradient of a ReLU, finds them in one pass.
 
@@ -166,7 +166,7 @@ def _pixel_gradients(
 
 
 # %% [markdown]
-# Both together, with the shortcut. To save memory, cheap intermediate results are computed again in the backward pass.
+# Both together, with the shortcut. Let $z = \mathrm{ca} \cdot y$, and $g$ the gradient behind the ReLU. By the product rule $z$ gets $\mathrm{sa} \cdot g$, plus what flows back through the spatial attention, whose weight $\mathrm{sa}$ has the gradient $\sum_c g z$. Then $y$ gets the same from $z$ and the channel attention, where the sum is over the pixels. To save memory, cheap intermediate results are computed again in the backward pass.
 
 # %%
 #| export
