@@ -55,7 +55,7 @@ from mshnet.show import (
 from mshnet.weights import folder_beside, settings_of_weights, weights_file
 
 # %% [markdown]
-# Where nobody can move a slider, as on this page, `explore` returns a still figure. It begins with the image of the lowest IoU, here of a tiny run that begins with the pretrained weights. At the threshold of the scores, 0.5, both targets of the image are missed. Their probabilities are so low that the map looks black. At 0.02 both are found without a false alarm, but in the zoom half of target 1 is still missed (yellow):
+# Where nobody can move a slider, as on this page, `explore` returns a still figure. It begins with the image of the lowest IoU, here of a tiny run that begins with the pretrained weights. At 0.5, the threshold of the scores, both of its targets are missed, because their probabilities are low: their map, the third panel, looks black. At 0.02, below, both are found without a false alarm, but in the zoom half of target 1 is still missed (yellow):
 
 # %%
 #| output: false
