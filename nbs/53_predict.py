@@ -137,7 +137,7 @@ for axes, ((rows, columns), fade) in zip(figure.subplots(2, 2).flat, tiles, stri
 
 
 # %% [markdown]
-# Is the result the same as in one piece? Nearly. The channel attention of the network takes the mean and the maximum of its whole input, so the channels get different attention weights in a tile than in the frame. Large tiles change little, and so does padding: on synthetic frames of 1500x1500 pixels, tiles of 1,024 add one to 61 detections, and tiles of 512 change none. Small tiles do matter: on 182 frames of NUAA-SIRST, which fit into one piece, tiles of 256 add 54 detections to 246 and lose 5 ([script and results](../results/predict-tiles)). A tile should be as large as the memory allows. `--tile 2048` takes four times the memory of the default.
+# Is the result the same as in one piece? Nearly. The channel attention of the network takes the mean and the maximum of its whole input, so the channels get different attention weights in a tile than in the frame. Large tiles change little, and so does padding: on synthetic frames of 1500x1500 pixels, tiles of 1,024 add one to 61 detections, and tiles of 512 change none; padding alone loses 3 of 287 detections on NUAA-SIRST and adds 2. Small tiles do matter: on 182 frames of NUAA-SIRST, which fit into one piece, tiles of 256 add 54 detections to 246 and lose 5 ([script and results](../results/predict-tiles)). A tile should be as large as the memory allows. `--tile 2048` takes four times the memory of the default.
 #
 # A frame of 10,000x10,000 pixels with 668 synthetic targets, in 144 tiles, took 76 seconds on two otherwise idle cores and 1.6 GB of memory at most, with weights that predict at one size ([folder](../results/predict-large)).
 #
@@ -145,7 +145,7 @@ for axes, ((rows, columns), fade) in zip(figure.subplots(2, 2).flat, tiles, stri
 #
 # On a new camera a target may be larger than any in the training images. At half its size it looks familiar. So the pretrained weights predict each frame twice, at its own size and at half of it. The logit of a pixel is 0.3 times the first, plus 0.3 times the second, plus 3. The file of weights contains these three numbers as `multiscale`.
 #
-# On two cameras that the weights never saw, this finds more targets: Pd rises from 0.773 to 0.874 and from 0.839 to 0.861. On the first of them IoU rises from 0.420 to 0.565, and so does Fa, from 27.9 to 39.2 ([numbers](../results/pretrained/two-sizes)). The gain is a little optimistic, because the three numbers were chosen on some of these images. It computes a quarter more pixels. On the data sets of the training it costs accuracy (IoU 0.698 to 0.651, Fa 12.8 to 27.0). Your own weights therefore predict at one size, and `mshnet test` always does.
+# On two cameras that the weights never saw, this finds more targets: Pd rises from 0.773 to 0.874 and from 0.839 to 0.861. On the first of them IoU rises from 0.420 to 0.565, and so does Fa, from 27.9 to 39.2 ([numbers](../results/pretrained/two-sizes)). The gain is a little optimistic, because the three numbers were chosen on some of these images. The second size computes a quarter more pixels. On the data sets of the training it costs accuracy (IoU 0.698 to 0.651, Fa 12.8 to 27.0). Your own weights therefore predict at one size, and `mshnet test` always does.
 #
 # One size gives probabilities near 0 or 1, and the threshold hardly matters. With two, the sizes may disagree. If one is sure of a target and the other of none, their logits cancel and the constant 3 remains, a probability of 0.95. So either size may find a target. If that size is less sure the probability is lower, and `--threshold` chooses between more targets and fewer false alarms.
 #
@@ -547,11 +547,7 @@ print(*_names(files).values())
 # %% [markdown]
 # ### Finished files
 #
-# Each file has a record in `records/`, with a line for each frame that is done. The same command skips the files whose record is complete, and predicts the others from their beginning. A record contains the size and the time of change of its file, so a file that was replaced is predicted again. All tables are made of these records, at the end or after an interrupt. `summary.json` records how the results were made, and whether the prediction is running, finished, stopped or failed. Part of a line of the prediction above:
-
-# %%
-line = json.loads((here / "out" / "records" / "one_0.jsonl").read_text())
-print({key: line[key] for key in ("frame", "last", "error", "name", "size")})
+# Each file has a record in `records/`, with a line for each frame that is done. The same command skips the files whose record is complete, and predicts the others from their beginning. A record contains the size and the time of change of its file, so a file that was replaced is predicted again. All tables are made of these records, at the end or after an interrupt. `summary.json` records how the results were made, and whether the prediction is running, finished, stopped or failed.
 
 # %%
 #| export
