@@ -209,7 +209,7 @@ def compare(folders: Sequence[str | Path]) -> Comparison:
 #
 # A single Pd hides where a detector is weak, so we count targets by their area in pixels. But if nine of ten tiny targets were found, is that 90%? [Wilson's interval](36_task.ipynb) contains the rates that are compatible with the count. It assumes independent targets. The targets of one image are not quite independent, so the true intervals are wider.
 #
-# One run is one random draw. If several runs differ only in the seed (settings, training list, precision and versions are equal), their mean and standard deviation predict the next one. Two single runs that differ by less than this deviation prove nothing.
+# One run is one random draw. If several runs differ only in the seed (settings, training list, precision and versions are equal), their mean and standard deviation predict the next one. A difference of two runs varies 1.4 times as much as one run. So two single runs that differ by less than about three of these deviations prove nothing.
 
 # %%
 #| export
