@@ -214,7 +214,8 @@ def _line(checkup: _Checkup, subject: str) -> Line:
     except UserError as error:
         level, text = "error", str(error)
     except Exception as error:
-        level, text = "warning", f"this check failed ({type(error).__name__}: {reason(error)})"
+        why, todo = f"{type(error).__name__}: {reason(error)}", "try a run all the same"
+        level, text = "warning", f"this check failed ({why}); {todo}, and report this line"
     return Line(level, subject, text)
 
 

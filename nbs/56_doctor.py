@@ -34,12 +34,12 @@ from mshnet.xla import XLA_PACKAGES, tpu_chips, why_no_xla
 # %% [markdown]
 # ## A report
 #
-# This is a report of `mshnet doctor` on a CPU of two cores. Other programs use both of them, hence the warning:
+# A report of `mshnet doctor`. The first word of a line is its level. Other programs use both cores, hence the warning:
 #
 # ```
 # warning machine     Linux x86_64, Python 3.11.7, 24 GB memory in all; other programs keep 2.0 of 2 cores busy, and training is slower: stop them, or wait
 # ok      accelerator cpu, bf16: AMD EPYC, 1 thread (torch finds no GPU; a trial run needs none); 20.0 GB of memory free
-# ok      build       mshnet 0.1.0, torch 2.13.0+cpu, numpy 2.4.6, pillow 13.0.0, scikit-image 0.26.0, matplotlib 3.11.2, pydantic 2.14.3, no CUDA; NVIDIA GPUs: none
+# ok      build       mshnet 0.1.0, torch 2.13.0+cpu, ..., no CUDA; NVIDIA GPUs: none
 # ok      disk        45 GB free for runs/scenes-1a697d3e
 # ok      data        scenes (no dataset_dir)
 # ok      session     no limit of time; no backup (--mirror-dir DIR makes one)
@@ -125,9 +125,9 @@ class _Checkup:
 #
 # The batch decides how much memory training needs, and only a trial shows whether it fits: `mshnet bench`. Here we report what is free. On a CPU that is the smaller of the free memory of the system and of its container.
 #
-# A build of torch without CUDA sees no GPU. torch itself warns of a driver that is too old, and of a GPU that it was not compiled for; the line `accelerator` repeats these warnings. If another torch was installed meanwhile, a notebook keeps the old one loaded until its kernel restarts.
+# A build of torch without CUDA sees no GPU. torch itself warns of a driver that is too old, and of a GPU that it was not compiled for; the line `accelerator` repeats these warnings. If another torch was installed meanwhile, a notebook keeps the old one loaded until its kernel restarts. (These machines were not available; we tested with mock objects.)
 #
-# The settings decide how bad a problem is. An example is a GPU that torch cannot use (tested with mock objects):
+# The settings decide how bad a problem is. An example is a GPU that torch cannot use:
 #
 # | setting | line `build` | because the run |
 # |---|---|---|
@@ -274,7 +274,8 @@ def _line(checkup: _Checkup, subject: str) -> Line:
     except UserError as error:
         level, text = "error", str(error)
     except Exception as error:
-        level, text = "warning", f"this check failed ({type(error).__name__}: {reason(error)})"
+        why, todo = f"{type(error).__name__}: {reason(error)}", "try a run all the same"
+        level, text = "warning", f"this check failed ({why}); {todo}, and report this line"
     return Line(level, subject, text)
 
 
