@@ -11,7 +11,6 @@
 import matplotlib.pyplot as plt
 
 from mshnet.run import Folder
-from mshnet.task import make_task
 
 # %%
 #| export
@@ -149,7 +148,7 @@ def fused_for(device: Device, model: nn.Module) -> nn.Module:
 # %% [markdown]
 # ### The task
 #
-# Training has two phases. Up to and including epoch `warm_epoch` the paper trains *and scores* the full-size head only, then all five outputs. A checkpoint records its phase, because a fused head that was never trained predicts noise.
+# Training has two phases. Up to and including epoch `warm_epoch` the paper trains *and scores* the full-size head only, then all five outputs. So the losses of both phases cannot be compared. A checkpoint records its phase, because a fused head that was never trained predicts noise.
 
 # %%
 #| export
@@ -317,16 +316,6 @@ class Detection(Task):
         "The data report."
         return report(self.config)
 
-
-# %% [markdown]
-# Here is the loss of one batch in each phase, with random weights. The phases train different outputs, so their losses cannot be compared:
-
-# %%
-task = make_task(Config(scenes=8, base_size=32, crop_size=32, batch_size=2, warm_epoch=5))
-model, batch = task.model(), task.batch(task.splits(["train"])["train"], [0, 1], epoch=0)
-for epoch in (5, 6):
-    phase = task.phase(epoch)
-    print(f"epoch {epoch}: {phase}, loss {task.loss(model, batch, phase).item():.3f}")
 
 # %% [markdown]
 # ### A run reports its collapse
