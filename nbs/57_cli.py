@@ -416,7 +416,7 @@ print(*parse(["train", "--data-path=sirst"])[:2])
 # %% [markdown]
 # ### What the commands do
 #
-# Each command calls the function of its name; `bench`, `export` and `compare` do no more. The others do more, or have a status besides 0 and 2:
+# Each command calls the function of its name; `bench`, `export` and `compare` do no more. Without weights, `test` and `predict` use those of the library, and print that. What else is special, and each status besides 0 and 2:
 #
 # | command | beyond its function | status |
 # |---|---|---|
@@ -425,8 +425,6 @@ print(*parse(["train", "--data-path=sirst"])[:2])
 # | `predict` | asks the task of the weights to read the files | 1 if a file was skipped |
 # | `data` | writes lists or simulated data if asked; an image that cannot be used is an error | |
 # | `doctor` | | 1 or 2 by the worst line |
-#
-# Without weights, `test` and `predict` use those that come with the library, and print that.
 
 # %%
 #| export
