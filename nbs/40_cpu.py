@@ -166,7 +166,7 @@ def _pixel_gradients(
 
 
 # %% [markdown]
-# Both together, with the shortcut. Let $z = \mathrm{ca} \cdot y$, and $g$ the gradient behind the ReLU. By the product rule $z$ gets $\mathrm{sa} \cdot g$, plus what flows back through the spatial attention, whose weight $\mathrm{sa}$ has the gradient $\sum_c g z$. Then $y$ gets the same from $z$ and the channel attention, where the sum is over the pixels. To save memory, cheap intermediate results are computed again in the backward pass.
+# Both together, with the shortcut. Let $z = \mathrm{ca} \cdot y$, and $g$ the gradient of the sum within the ReLU. The shortcut gets $g$. By the product rule $z$ gets $\mathrm{sa} \cdot g$, plus what flows back through the spatial attention, whose weight $\mathrm{sa}$ has the gradient $\sum_c g z$. Then $y$ gets the same from $z$ and the channel attention, where the sum is over the pixels. To save memory, cheap intermediate results are computed again in the backward pass.
 
 # %%
 #| export

@@ -68,7 +68,7 @@ curves
 # %% [markdown]
 # ## What a threshold trades
 #
-# A score belongs to one threshold. The curve shows the others: the marker stands at probability 0.5, the threshold of the scores, and numbers name two lower ones. A lower threshold usually finds more targets and gives more false alarms. Here 0.5 finds three quarters of the targets without a false alarm. At 0.1 no more are found, and there are false alarms. The last quarter is found at 0.01, with more than 3,000 false pixels per million. So no threshold repairs this detector.
+# A score belongs to one threshold. The curve shows the others: the large marker stands at probability 0.5, the threshold of the scores, and two black dots stand at lower ones. A lower threshold usually finds more targets and gives more false alarms. Here 0.5 finds three quarters of the targets without a false alarm. At 0.1 no more are found, and there are false alarms. The last quarter is found at 0.01, with more than 3,000 false pixels per million. So no threshold repairs this detector.
 
 # %%
 trade_offs(run)
