@@ -25,7 +25,7 @@ class _SignFields(BaseModel):
     augment: Literal["splice", "warp", "none"] = Field(
         default="splice",
         description="change hand tracks in training: moved, rotated, stretched, warped in time "
-        "(warp); also exchange ends of sentences that share a gloss (splice)",
+        "(warp); also give a sentence the end of another that shares a gloss (splice)",
     )
     max_frames: int = Field(default=300, ge=16, le=10_000, description="most frames of a clip")
     buckets: int = Field(default=4, ge=0, le=64, description="number of padded lengths; 0: any")
@@ -37,8 +37,7 @@ class _SignFields(BaseModel):
     dropout: float = Field(default=0.3, ge=0, lt=1, description="dropout of the tracks network")
     scale: float = Field(default=4.0, gt=0, le=1000, description="factor of the logits")
     distil: Literal["detached", "published", "none"] = Field(
-        default="none",
-        description="the BiLSTM teaches the convolutions; published: and learns from them",
+        default="none", description="the BiLSTM teaches the convolutions; published: both learn"
     )
     distil_weight: float = Field(default=25.0, ge=0, le=1000, description="weight of distillation")
     decoder: Literal["greedy", "beam"] = Field(default="beam", description="how glosses are read")

@@ -3,17 +3,16 @@
 #
 # > Hand tracks or videos, which network, which decoder: what you can choose, and three recipes.
 #
-# A run of task `signs` has the settings of every run and those of this page. The contents of a folder decide how it is read: a table of hand tracks, or videos with a table of glosses. The defaults are the recipe for hand tracks. Without a folder we simulate videos of signing, with the preset `quick`. The preset `paper` is the published recipe for videos: TFNet with a hidden size of 1024, for a GPU.
+# Three choices decide a run of task `signs`: hand tracks or videos, the network that reads them, and the decoder that turns its probabilities into glosses. `network` must fit the folder of data: `tracks`, the default, reads a table of hand tracks; `tfnet` and `vac` read videos. If it does not fit, the run stops and names the right flag. Without a folder we simulate videos of signing, and train the small network of the preset `quick`. The preset `paper` is the published recipe for videos: TFNet with a hidden size of 1024, for a GPU.
 #
-# Below are a run without a folder, one with a folder, and the published recipe. The last line names a setting that has no effect, because hand tracks have no pixels to crop:
+# Below are a run without a folder, one with a folder of hand tracks, and the published recipe:
 
 # %%
 from mshnet.core import configure
 
 for given in ({}, {"dataset_dir": "boston104"}, {"preset": "paper"}):
-    c = configure({"task": "signs", **given})
-    print(f"{given or 'nothing'}: {c.network}, LSTM of {c.hidden}, {c.epochs} epochs")
-print(*configure({"task": "signs", "preset": "tracks"}).unused({"crop": 64}))
+    c, name = configure({"task": "signs", **given}), " ".join(given.values()) or "no folder"
+    print(f"{name}: {c.network}, LSTM of {c.hidden}, beam of {c.beam_width}, {c.epochs} epochs")
 
 # %%
 #| export
@@ -37,7 +36,7 @@ class _SignFields(BaseModel):
     augment: Literal["splice", "warp", "none"] = Field(
         default="splice",
         description="change hand tracks in training: moved, rotated, stretched, warped in time "
-        "(warp); also exchange ends of sentences that share a gloss (splice)",
+        "(warp); also give a sentence the end of another that shares a gloss (splice)",
     )
     max_frames: int = Field(default=300, ge=16, le=10_000, description="most frames of a clip")
     buckets: int = Field(default=4, ge=0, le=64, description="number of padded lengths; 0: any")
@@ -49,8 +48,7 @@ class _SignFields(BaseModel):
     dropout: float = Field(default=0.3, ge=0, lt=1, description="dropout of the tracks network")
     scale: float = Field(default=4.0, gt=0, le=1000, description="factor of the logits")
     distil: Literal["detached", "published", "none"] = Field(
-        default="none",
-        description="the BiLSTM teaches the convolutions; published: and learns from them",
+        default="none", description="the BiLSTM teaches the convolutions; published: both learn"
     )
     distil_weight: float = Field(default=25.0, ge=0, le=1000, description="weight of distillation")
     decoder: Literal["greedy", "beam"] = Field(default="beam", description="how glosses are read")
@@ -125,3 +123,11 @@ class SignsConfig(Settings, _SignFields):
         without[f"decoder={self.decoder}"] = of_beam if self.decoder == "greedy" else []
         pairs = [(n, why) for why, names in without.items() for n in names if n in written]
         return super().unused(written) + [f"{name} is not used with {why}" for name, why in pairs]
+
+# %% [markdown]
+# ## Questions
+#
+# 1. You have a folder of videos and set only `--network vac`. Which recipe does the run have, and which should it have?
+#    <details><summary>Answer</summary>That of the defaults, which is for hand tracks: frames of 24x24 pixels, the size of the simulated videos, and an LSTM of 128. Set <code>--preset paper --network vac</code>.</details>
+# 2. You set `--decoder greedy --beam-width 20`. What is printed, and why?
+#    <details><summary>Answer</summary><code>beam_width is not used with decoder=greedy</code>. The greedy decoder keeps the most probable class of each step, so there are no prefixes to count.</details>
