@@ -162,7 +162,7 @@ def _make_network(c: SignsConfig, classes: int) -> Reader:
     frames = Frames(width, blocks, gates=c.network == "tfnet")
     return kind(frames, classes, c.hidden, scale=c.scale)
 
-# %% ../../nbs/signs/05_signing.ipynb #_SignScores
+
 class _SignScores(Values):
     "Scores by name; `pairs` has the sentences by their row, in the end a list with their names."
 

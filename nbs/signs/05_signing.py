@@ -30,7 +30,7 @@ from mshnet.task import Evaluation, Origin, RowTally, Task, Values
 # %% [markdown]
 # ## From a clip to a batch
 #
-# The two convolutions of the network shorten a clip by 12 frames: by 4, and after a pooling by 4 steps of two frames each. So we pad as the published code does: with six copies of the first frame before a clip, and at least six copies of the last frame after it. All clips of a batch then have the length of the longest, rounded up to a multiple of four, plus 12. Below, clips of 7 and of 5 frames become a batch of length 20.
+# The two convolutions of the network shorten a clip by 12 frames: by 4, and after a pooling by 4 steps of two frames each. So we pad as the published code does: with six copies of the first frame before a clip, and at least six copies of the last frame after it. All clips of a batch then have the length of the longest, rounded up to a multiple of four, plus 12. Below, clips of 7 and of 5 frames become a batch of length 20 (7 rounded up to 8, plus 12).
 #
 # The batch also contains the length of each clip, and the network masks everything after it. For each length a compiler makes a program. So batches are padded to one of a few lengths, which are quantiles of the data. In the last line, batches of clips of 40 to 60 frames get one of two lengths.
 
@@ -132,7 +132,7 @@ def _track_features(tracks: np.ndarray) -> np.ndarray:  # [T,6] -> [T,14] float3
 
 
 # %% [markdown]
-# The network soon memorises a few sentences. So we splice 0.6 of the training clips of a data set (simulated sentences need no splicing). Two sentences that share a gloss exchange their ends there: `JOHN BUY BOOK` and `WHO BUY CAR` become `JOHN BUY CAR` and `WHO BUY BOOK`. We cut before or after the shared gloss, so its time must be known. The table of hand tracks has these times. Only training sentences are cut.
+# The network soon memorises a few sentences. So we splice 0.6 of the training clips of a data set (simulated sentences need no splicing). A sentence gets the end of another that shares a gloss: with the end of `WHO BUY CAR`, `JOHN BUY BOOK` becomes `JOHN BUY CAR`. We cut before or after the shared gloss, so its time must be known. The table of hand tracks has these times. Only training sentences are cut.
 
 # %%
 #| export
@@ -166,9 +166,32 @@ def _splice(data: Clips, row: int, places: Places, rng: Generator) -> tuple[Any,
 
 
 # %% [markdown]
-# ## A batch and its network
+# ## Training and scores
 #
-# A batch contains everything that the loss needs. The glosses and the bigram are stored in the network, beside its weights. So a file of weights can read a video without the data set.
+# The main score is the word error rate of all sentences together (corpus WER): substituted, deleted and inserted glosses, divided by the number of true glosses. The final evaluation stores every sentence with its alignment, and adds two scores: the WER of the test sentences that occur word for word in the training list, and of the others. A network that memorises sentences has a good WER only for the first.
+#
+# We train on the 40 simulated sentences of the figure. The first line shows what splicing would make of a sentence: after its first SIGN-AD follows the end of another sentence that has a SIGN-AD. Then follow the WER of the test split and the alignment of one of its sentences (its marks are explained on the page on [glosses](00_glosses.ipynb)), before training and after 30 epochs. Untrained, nearly every gloss is an error, and inserted ones make the WER larger than 1. After a few seconds of training nearly all are right, because simulated signs are easy.
+
+# %%
+_, spliced = _splice(train, 0, _shared_glosses(train.sentences), task.rng(0, 0))
+print(*train.sentences[0], "->", *spliced)
+model: OneBranch = task.model()
+optimizer, cpu = task.optimizer(model), open_device("cpu", "fp32")
+for epoch in range(31):
+    if epoch in (0, 30):
+        found = task.evaluate(model.eval(), test, cpu, "full", Origin("none"))
+        print(f"WER {found.scores['wer']:.2f}:", found.details()["sentences"][0]["alignment"])
+    for rows in task.plan(train, epoch):
+        loss = task.loss(model.train(), task.batch(train, rows, epoch), "full")
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+# %% [markdown]
+# ## The machinery: the task
+#
+# A task has everything that the [training loop](../37_train.ipynb) asks for: data, batches, network, loss and scores. A batch contains everything that the loss needs. The network stores the glosses and the bigram beside its weights, so a file of weights can read a video without the data set. The tally decodes each clip and stores the result beside the true glosses.
 
 # %%
 #| export
@@ -214,36 +237,6 @@ def _make_network(c: SignsConfig, classes: int) -> Reader:
     return kind(frames, classes, c.hidden, scale=c.scale)
 
 
-# %% [markdown]
-# ## Training and scores
-#
-# The main score is the word error rate of all sentences together (corpus WER): substituted, deleted and inserted glosses, divided by the number of true glosses. The final evaluation stores every sentence with its alignment, and adds two scores: the WER of the test sentences that occur word for word in the training list, and of the others. A network that memorises sentences has a good WER only for the first.
-#
-# We train on the 40 simulated sentences of the figure. The first line shows a sentence and what splicing makes of it: another sentence has the same gloss, and its end follows. Then follow the WER of the test split and the alignment of one of its sentences, before training and after 30 epochs. `>` stands between a gloss and what was read instead, `-` marks a deleted gloss and `+` an inserted one. Untrained, nearly every gloss is an error, and inserted ones make the WER larger than 1. After a few seconds of training nearly all are right, because simulated signs are easy.
-
-# %%
-_, spliced = _splice(train, 0, _shared_glosses(train.sentences), task.rng(0, 0))
-print(*train.sentences[0], "->", *spliced)
-model: OneBranch = task.model()
-optimizer, cpu = task.optimizer(model), open_device("cpu", "fp32")
-for epoch in range(31):
-    if epoch in (0, 30):
-        found = task.evaluate(model.eval(), test, cpu, "full", Origin("none"))
-        print(f"WER {found.scores['wer']:.1f}:", found.details()["sentences"][0]["alignment"])
-    for rows in task.plan(train, epoch):
-        loss = task.loss(model.train(), task.batch(train, rows, epoch), "full")
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-
-
-# %% [markdown]
-# ## The machinery: the task
-#
-# A task has everything that the [training loop](../37_train.ipynb) asks for: data, batches, network, loss and scores. The tally decodes each clip and stores the result beside the true glosses.
-
-# %%
-#| export
 class _SignScores(Values):
     "Scores by name; `pairs` has the sentences by their row, in the end a list with their names."
 
