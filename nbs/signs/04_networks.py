@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Networks that read signs
 #
-# > The networks that read signs: TFNet as published, a light baseline, and a small network for hand tracks, all with the same interface.
+# > TFNet as published, a light baseline, and a small network for hand tracks, all with the same interface.
 #
 # Which sign is this? One frame shows the hands. A sign is a movement of about half a second. And which glosses are probable depends on the whole sentence. So the networks of this page have three parts: one reads each frame (with its neighbours), two convolutions read 16 of its outputs, and a recurrent network reads the sentence. A last layer gives each gloss a logit. These are the shapes of the published sizes:
 #
@@ -104,7 +104,7 @@ class BiLSTM(nn.Module):
 
 
 # %% [markdown]
-# The figure shows how much the step in the middle depends on each of 112 input frames, by its derivative. After the convolutions it depends on 16 frames. After the BiLSTM it depends on all of them, on distant ones less. (The network is untrained, so the heights of the two curves cannot be compared.)
+# The figure shows how much the step in the middle depends on each of 112 input frames, by its derivative. After the convolutions it depends on 16 frames. After the BiLSTM it depends on all of them, on distant ones less. (The network is untrained, so the heights of the two curves cannot be compared.) The printed line compares a sequence of 9 steps with the same one padded to 25.
 
 # %%
 import matplotlib.pyplot as plt
@@ -117,7 +117,9 @@ for name, found in {"convolutions": steps, "BiLSTM": far(steps, torch.tensor([25
     (slopes,) = torch.autograd.grad(found[0, 12].sum(), x, retain_graph=True)
     plt.semilogy(slopes[0].abs().sum(0), ".", label=name)
 plt.gca().set(xlabel="frame", ylabel="absolute derivative")
-plt.legend();
+plt.legend()
+short, length = steps[:, :9], torch.tensor([9])
+print("same without padding:", torch.allclose(far(short, length), far(steps, length)[:, :9]))
 
 
 # %% [markdown]
@@ -141,7 +143,7 @@ def spectrum(x: Tensor) -> Tensor:  # [B,C,T] -> [B,C,T] float32
 
 # %%
 x = torch.randn(2, 64, 16).relu()
-print(torch.allclose(spectrum(x), torch.fft.fft(x, dim=1, norm="forward").abs(), atol=1e-5))
+print("same:", torch.allclose(spectrum(x), torch.fft.fft(x, 64, 1, "forward").abs(), atol=1e-5))
 change = spectrum(x[:, torch.randperm(64)]) - spectrum(x)
 print(f"change when the channels are reordered: {change.norm() / spectrum(x).norm():.0%}")
 
@@ -149,7 +151,7 @@ print(f"change when the channels are reordered: {change.norm() / spectrum(x).nor
 # %% [markdown]
 # ## The glosses
 #
-# Weights without their vocabulary are useless: number 17 is a different gloss in a different data set. So a network stores its glosses, and the pairs of its bigram, as integers beside the weights. A network without glosses takes them, and its number of classes, from the weights that are loaded into it. The last layer has one column of length 1 for each gloss. Otherwise the columns of frequent glosses would grow, and these glosses would be preferred. The logits are at most as large as the length of the features. With few channels they are too close together, so `scale` multiplies them.
+# The last layer (`NormLinear`) has one column of length 1 for each gloss. Otherwise the columns of frequent glosses would grow, and these glosses would be preferred. The logits are at most as large as the length of the features. With few channels they are too close together, so `scale` multiplies them. But number 17 is a different gloss in a different data set. So a network (`Reader`) stores its glosses, and the pairs of its bigram, as integers beside the weights. A network without glosses takes them, and its number of classes, from the weights that are loaded into it.
 
 # %%
 #| export
@@ -367,15 +369,14 @@ class Frames(nn.Module):
 
 
 # %% [markdown]
-# Where are the parameters? TFNet has two of each of `convolutions` and `BiLSTM`, 41 of its 73 million. The network for hand tracks, here with the 112 glosses of RWTH-BOSTON-104, is 300 times smaller.
+# Where are the parameters? TFNet has two of each of `convolutions` and `BiLSTM`, 41 of its 73 million. The network for hand tracks, here with the 112 glosses of RWTH-BOSTON-104, is 300 times smaller; the last line is of its last layer.
 
 # %%
 with torch.device("meta"):  # without memory
     made = {"TFNet": TwoBranch(Frames(), 3516), "gate": Gate(64, 64)}
     made |= {"convolutions": TemporalConv(512, 1024), "BiLSTM": BiLSTM(1024, 1024)}
     made["VAC"] = OneBranch(Frames(blocks=(2, 2, 2, 2), gates=False), 3516)
-    made |= {"tracks": OneBranch(Tracks(14, 64), 113, 128, 1)}
-    made["its last layer"] = NormLinear(128, 113)
+    made |= {"tracks": OneBranch(Tracks(14, 64), 113, 128, 1), "last layer": NormLinear(128, 113)}
 for name, network in made.items():
     print(f"{name:15} {sum(weight.numel() for weight in network.parameters()):11,} parameters")
 
