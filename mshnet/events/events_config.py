@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['milliseconds', 'EventsConfig']
 
-# %% ../../nbs/events/01_events_config.ipynb #c-import-math
+# %% ../../nbs/events/01_events_config.ipynb #milliseconds
 import math
 import re
 from collections.abc import Mapping
@@ -16,7 +16,6 @@ from pydantic import BaseModel, Field
 from ..core import Settings, UserError
 from .recordings import SENSORS, Sensor
 
-# %% ../../nbs/events/01_events_config.ipynb #milliseconds
 _TIME = r"^(|\d+(\.\d+)?(us|ms|s))$"
 
 

@@ -3,7 +3,21 @@
 #
 # > Which recordings, how wide the bins, which network: what you can choose, and named recipes.
 #
-# A run of task `events` has the settings of every run and those of this page. Without a data set we simulate N-MNIST: an event camera that looks at digits. Times are texts with a unit, such as `10ms`. The published code has a `--dt` without a unit, and there it is not a time: it divides each recording into `time_window / dt` bins, however long the recording is. So we reject a number without a unit.
+# How wide is a bin, and how long does a neuron remember? These two times decide what a spiking network can see. We count the events of a recording in bins of width `dt`. A neuron forgets with the time constant `tau`: after a bin, the fraction beta = exp(-dt / tau) of its membrane potential is left. The published networks have beta = 0.97, which is 33 ms for bins of 1 ms (blue). Here `tau` is the setting, and beta is computed. So with wider bins there are fewer steps, but the neurons do not change: both kinds of points lie on one curve.
+
+# %%
+import matplotlib.pyplot as plt
+
+from mshnet.core import configure
+
+plt.figure(figsize=(7, 2.4), layout="constrained")
+for given, mark in (({"preset": "paper"}, "-"), ({"dt": "20ms"}, "o"), ({"dt": "60ms"}, "s")):
+    c = configure({"task": "events", **given})
+    bins = range(c.steps + 1)
+    name = f"tau {c.tau}, {c.steps} bins of {c.dt}: beta {c.beta:.3f}"
+    plt.plot([c.bin_ms * i for i in bins], [c.beta**i for i in bins], mark, label=name)
+plt.gca().set(xlabel="ms", ylabel="fraction that is left")
+plt.legend();
 
 # %%
 #| export
@@ -18,11 +32,6 @@ from pydantic import BaseModel, Field
 from mshnet.core import Settings, UserError
 from mshnet.events.recordings import SENSORS, Sensor
 
-# %% [markdown]
-# `--dataset` names the data set and so the sensor, `--dataset-dir` its folder. A neuron forgets with the time constant `tau`: after a bin of width dt, the fraction beta = exp(-dt / tau) of its membrane potential is left. The published networks have beta = 0.97, which is 33 ms for bins of 1 ms. Here beta is computed from `tau` and `dt`, so bins of a different width do not change the neurons. By default they remember longer (60 ms), and the slope of the [surrogate gradient](03_networks.ipynb) is smaller than the published 25.
-
-# %%
-#| export
 _TIME = r"^(|\d+(\.\d+)?(us|ms|s))$"
 
 
@@ -77,11 +86,18 @@ class _NetworkFields(BaseModel):
 
 
 # %% [markdown]
-# The defaults train in minutes on a CPU. Presets:
+# Without a data set we simulate N-MNIST: an event camera that looks at digits. The defaults train in minutes on a CPU, and the preset `quick` is a trial run of half a minute. By default the neurons remember longer than the published ones (60 ms), and the slope of the [surrogate gradient](03_networks.ipynb) is smaller than the published 25. `--dataset` names another data set and so the sensor, `--dataset-dir` its folder. Presets for real recordings:
 #
-# - `quick` is a trial run: half a minute of a CPU, on simulated recordings.
-# - `paper` is the published network and recipe for N-MNIST and N-TIDIGITS, `paper-128` that for sensors of 128x128 pixels. Bins of 1 ms give 300 steps for N-MNIST and 1,000 for N-TIDIGITS; the window is ours.
+# - `paper` is the published network and recipe for N-MNIST and N-TIDIGITS. Bins of 1 ms give 300 steps for N-MNIST and 1,000 for N-TIDIGITS; the window is ours. `paper-128` has the published sizes for 128x128 pixels. In its bins of 10 ms the same `tau` gives beta = 0.737; the published 0.97 needs `--tau 328ms`.
 # - `sensor-128` is for 128x128 pixels and a GPU with 6 GB: 60 steps, and rates on a grid of 4x4. (Without the grid, one linear layer has 16.8 million weights.)
+#
+# `retired` names old presets and the flags that replace them. Times are texts with a unit. The published code has a `--dt` without a unit, and there it is not a time: it divides each recording into `time_window / dt` bins, however long the recording is. So we reject a number without a unit:
+
+# %%
+try:
+    configure({"task": "events", "dt": "10"})
+except UserError as error:
+    print(error)
 
 # %%
 #| export
@@ -166,16 +182,8 @@ class EventsConfig(Settings, _NetworkFields, _RecordingFields):
             lines.append("on_bad_image is not used by task events: a damaged file ends the run")
         return lines
 
-
 # %% [markdown]
-# Bins of 10 ms over 0.3 s are 30 steps. Twice the width gives half the steps, and the neurons forget at the same speed. A number without a unit is rejected:
-
-# %%
-from mshnet.core import configure
-
-for dt in ("10ms", "20ms", "10"):
-    try:
-        c = configure({"task": "events", "dt": dt})
-        print(f"{c.steps} bins: beta {c.beta:.3f}, after 60 ms {c.beta ** (60 / c.bin_ms):.3f}")
-    except UserError as error:
-        print(error)
+# ## Questions
+#
+# 1. With bins of 20 ms beta is 0.717. What is it with bins of 40 ms, and how much is left after 120 ms?
+#    <details><summary>Answer</summary>exp(-40 / 60) = 0.513, the square of 0.717. After 120 ms exp(-120 / 60) = 0.135 is left, with bins of any width.</details>
