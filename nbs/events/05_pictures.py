@@ -3,7 +3,7 @@
 #
 # > The figures of a run: spike rasters, class probability over time, and confusions.
 #
-# An accuracy such as 0.95 does not show when the network decides, or whether its neurons work. The figures of this page do. They are drawn after a run into `figures/`; `mshnet predict` draws the class probabilities of a recording. Here we train the small network of the [page before](04_recognition.ipynb) again, and look at it while it reads the same recording: a 5, in 15 bins of 20 ms (red: brighter, blue: darker).
+# An accuracy such as 0.95 does not show when the network decides, or whether its neurons work. The figures of this page do. They are drawn after a run into `figures/`; `mshnet predict` draws the class probabilities of a recording. Here we train the small network of the [page before](04_recognition.ipynb) again, and look at it while it reads the same recording: a 5, in 15 bins of 20 ms (from left to right, 0 to 300 ms; red: brighter, blue: darker).
 
 # %%
 #| export
@@ -26,7 +26,9 @@ from mshnet.task import trained_task
 import matplotlib.pyplot as plt
 
 from mshnet.core import configure
+from mshnet.device import open_device
 from mshnet.events.recognition import Events
+from mshnet.task import Origin
 
 task = Events(configure({"task": "events", "preset": "quick", "recordings": 300}))
 splits, model = task.splits(), task.model()
@@ -81,7 +83,7 @@ draw_raster(frames, seen, task.config.bin_ms)
 # %% [markdown]
 # ## Class probability over time
 #
-# At each time we draw the probabilities for the recording up to this time. If a curve reaches its final value early, a shorter recording would be enough. If the leading class changes, look at the events at that time. Here the answer is 1 at first, as for every recording; it changes to 5 at 180 ms, in the second of three movements.
+# At each time we draw the probabilities for the recording up to this time. If the curves of most recordings reach their final values early, shorter recordings may be enough. If the leading class changes, look at the events at that time. Here the answer is 1 at first, as for every recording; it changes to 5 at 180 ms, in the second of three movements.
 
 # %%
 #| export
@@ -116,7 +118,7 @@ draw_evidence(seen.evidence[0], task.config.sensor.classes, task.config.bin_ms, 
 # %% [markdown]
 # ## Confusions
 #
-# Rows are the true classes and columns the predicted ones. In this made-up example 2 of the 7 are predicted as 0 and 1 of the 0 as 7: the two look alike to the network. A full column would be a class that the network predicts when it is uncertain.
+# Rows are the true classes and columns the predicted ones. Here, in the test split, three 6 are predicted as 4, and two 8 as 5: these look alike to the network. A full column would be a class that the network predicts when it is uncertain.
 
 # %%
 #| export
@@ -136,7 +138,8 @@ def draw_confusion(confusion: Sequence[Sequence[int]], names: Sequence[str]) -> 
 
 
 # %%
-draw_confusion([[9, 0, 1], [0, 10, 0], [2, 1, 7]], ("0", "1", "7"))
+result = task.evaluate(model, splits["test"], open_device("cpu", "fp32"), "full", Origin("none"))
+draw_confusion(result.details()["confusion"], task.config.sensor.classes)
 
 
 # %% [markdown]
@@ -179,5 +182,5 @@ def draw_answers(run: Path, config: EventsConfig) -> None:
 #    <details><summary>Answer</summary>The raster shows the 80 neurons that spike most, the rate counts all. In a layer of 4,624 neurons these 80 add only 0.9% to the rate, and the others hardly spike.</details>
 # 2. Why do the curves of the class probability change quickly at first, and slowly later?
 #    <details><summary>Answer</summary>The network takes the mean over all bins so far. The second bin has half of the weight in it, the thirtieth a thirtieth.</details>
-# 3. In the confusion matrix above, how many of the recordings that were predicted as 0 are a 0, and how many of the true 7 were found?
-#    <details><summary>Answer</summary>9 of the 11 in the first column, and 7 of the 10 in the last row. All together 26 of 30 are right.</details>
+# 3. In the confusion matrix above, how many of the recordings that were predicted as 4 are a 4, and how many of the true 6 were found?
+#    <details><summary>Answer</summary>20 of the 23 in the column of the 4, and 16 of the 20 in the row of the 6.</details>
