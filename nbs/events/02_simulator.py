@@ -12,14 +12,12 @@ import numpy as np
 from mshnet.events.recordings import bin_events
 from mshnet.events.simulator import simulate
 
-recordings = simulate(20, seed=0)
-frames = bin_events(recordings[5], 10).astype(int)
+frames = bin_events(simulate(20, seed=0)[5], 10).astype(int)
 figure, axes = plt.subplots(1, 3, figsize=(7, 2.4))
 for axis, i in zip(axes, (4, 14, 24), strict=True):
     axis.imshow(frames[i, 1] - frames[i, 0], cmap="RdBu_r", vmin=-3, vmax=3)
     axis.set_title(f"{10 * i} to {10 * i + 10} ms")
     axis.axis("off")
-print("events of the digits 0 to 9:", *(len(recording) for recording in recordings[:10]))
 
 # %% [markdown]
 # ## A pixel
@@ -39,7 +37,7 @@ plt.plot(ms, light, color="0.6", label="logarithm of the brightness")
 plt.step(ms, stored, where="post", color="black", lw=1, label="stored value")
 plt.plot(ms[change > 0], light[change > 0], "^", color="C3", label="ON event")
 plt.plot(ms[change < 0], light[change < 0], "v", color="C0", label="OFF event")
-plt.xlabel("ms")
+plt.gca().set(xlabel="ms", ylabel="logarithm")
 plt.legend(loc="upper left", bbox_to_anchor=(1, 1));
 
 # %% [markdown]

@@ -3,7 +3,7 @@
 #
 # > Spiking neurons see the events, and a Mamba stack follows their rates in time.
 #
-# An event camera reports changes of brightness, pixel by pixel, with the time of each. Counted in bins of some milliseconds, a recording is a sequence of T frames with two channels: brighter and darker. Mamba-Spike (Qin and Liu, CGI 2024, arXiv:2408.11823) classifies the sequence. We write the network for every size, with the layer names of the published weights. Its parts, with the published sizes for N-MNIST:
+# An event camera reports changes of brightness, pixel by pixel, with the time of each, and nothing where nothing happens. A spiking neuron, too, is silent until its input is strong enough. Can a network of such neurons read the recordings? Counted in bins of some milliseconds, a recording is a sequence of T frames with two channels: brighter and darker. Mamba-Spike (Qin and Liu, CGI 2024, arXiv:2408.11823) classifies the sequence. We write the network for every size, with the layer names of the published weights. Its parts, with the published sizes for N-MNIST:
 #
 # ```
 #    frames                        T x 2x34x34
@@ -109,8 +109,7 @@ axes[0].set(xlabel="step", ylabel="membrane")
 u = torch.linspace(0, 2, 201)
 axes[1].plot(u, (u > 1).float(), label="spike")
 for slope in (2, SLOPE):
-    surrogate = (1 + slope * (u - 1).abs()).pow(-2)
-    axes[1].plot(u, surrogate, label=f"surrogate gradient, slope {slope:g}")
+    axes[1].plot(u, (1 + slope * (u - 1).abs()) ** -2, label=f"surrogate gradient, slope {slope:g}")
 axes[1].set(xlabel="membrane")
 for axis in axes:
     axis.legend(loc="lower center", bbox_to_anchor=(0.5, 1))
@@ -401,12 +400,8 @@ for name, sizes in {"N-MNIST": small, "DVS128 Gesture": big}.items():
 # ## Questions
 #
 # 1. A neuron with $\beta = 0.5$ has a constant current $I$. How large must $I$ be for a spike?
-#    <details><summary>Answer</summary>
-#
-#    Without a spike the membrane approaches $I / (1 - \beta) = 2I$, so $I$ must exceed 0.5.</details>
+#    <details><summary>Answer</summary>Without a spike the membrane approaches I / (1 - β) = 2 I, so I must exceed 0.5.</details>
 # 2. You halve the bins. Which settings must change with them?
-#    <details><summary>Answer</summary>
-#
-#    The new $\beta$ is the square root of the old one, which keeps the time constant: $e^{-\mathrm{bin}/2\tau}$. (Our settings have $\tau$ and compute $\beta$.) The window of firing rates needs ten steps instead of five.</details>
+#    <details><summary>Answer</summary>The new β is the square root of the old one, which keeps the time constant: exp(-dt / 2τ). (Our settings have <code>tau</code> and compute β.) The window of firing rates needs ten steps instead of five.</details>
 # 3. Why can the scan run in parallel, and the spiking neurons cannot?
 #    <details><summary>Answer</summary>The scan is linear: a piece can start from zero, and the true start is added later. A spike depends on whether the membrane exceeds the threshold, which needs the true value at each step.</details>
