@@ -1,11 +1,24 @@
 # %% [markdown]
 # # Settings of tomography
 #
-# > Which tanks, which network, how many samples: what you can choose, and two recipes.
+# > Which tanks, which network, how many samples: what you can choose, and four presets.
 #
-# A run of task `eit` has the settings of every run (epochs, learning rate, device ...) and those of this page. Without a data set we simulate tanks: random objects, the voltages that physics gives them, then the errors of a real instrument. `hints` are linear reconstructions that the network gets beside the map of the voltages. (This page needs no torch, so `mshnet train --task eit --help` answers at once.)
+# Without a data set we simulate tanks: random objects, and the voltages that physics gives them. These are too clean, because a real instrument adds noise, and each pair of electrodes has a different gain. So both errors are settings, `noise` and `gains`. Their defaults are as large as in [real tanks](00_tank.ipynb). The other settings of task `eit`, beside those of every run, are of the image, the network and the sampling. `hints`, for example, are linear reconstructions that the network gets beside the map of the voltages.
 #
-# The defaults train in minutes on a CPU. The preset `paper` is the published recipe at the published size; it needs accelerators and its data set. The published training has 200,000 steps: set `--epochs` to 200,000 divided by the number of your batches in an epoch.
+# Below are the errors of the 208 voltages of one tank (all are differences from plain water). Noise is about equally large for all voltages. A gain multiplies, so its error grows with the voltage, and all large errors are due to gains:
+
+# %%
+import matplotlib.pyplot as plt
+
+from mshnet.eit.tank import simulate
+
+clean, _ = simulate(1, seed=0, gains=0, noise=0)
+plt.figure(figsize=(6, 2.4), layout="constrained")
+for gains, noise in ((0.07, 0), (0, 0.02)):
+    found, _ = simulate(1, seed=0, gains=gains, noise=noise)
+    plt.plot(clean[0], found[0] - clean[0], ".", label=f"gains {gains}, noise {noise}")
+plt.gca().set(xlabel="voltage without errors", ylabel="error")
+plt.legend();
 
 # %%
 #| export
@@ -44,7 +57,7 @@ class _EitFields(BaseModel):
 
 
 # %% [markdown]
-# `tpu` is the published recipe with larger batches. `flags` are the settings that each command shows first:
+# The defaults (`small`) train in minutes on a CPU; `quick` is a shorter trial. `paper` is the published recipe at the published size, and needs accelerators and its data set. `tpu` is the published recipe with batches of 64 instead of 16, ten times the learning rate, which falls, and bfloat16. `flags` lists the settings that are shown first (`daily`), and those that other commands than `train` accept. `retired` names an old preset and the flags that replace it, `gone` old settings with the only value that is left. (The library file of this page needs no torch, so `mshnet train --task eit --help` answers at once.)
 
 # %%
 #| export
@@ -94,10 +107,8 @@ class EitConfig(Settings, _EitFields):
             lines.append("on_bad_image is not used by task eit: a damaged file ends the run")
         return lines
 
-
-# %%
-from mshnet.core import configure
-
-for name in ("small", "paper"):
-    c = configure({"task": "eit", "preset": name})
-    print(f"{name}: {c.size}x{c.size} pixels, tokens of {c.patch}x{c.patch}, {c.width} channels")
+# %% [markdown]
+# ## Questions
+#
+# 1. The published training has 200,000 steps. How many epochs of `paper` are this for a folder of 8,000 training tanks?
+#    <details><summary>Answer</summary>A batch has 16 tanks, so an epoch has 500 steps: 400 epochs, not the 200 of the preset. Set <code>--epochs 400</code>.</details>
