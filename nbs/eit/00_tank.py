@@ -45,7 +45,7 @@ plt.legend(title="conductances");
 #
 # Electrode k is at row = cos(2πk/16), column = sin(2πk/16) of the image, whose rows point down: electrode 0 is at the bottom, 4 at the right, 8 at the top. Current is driven between neighbours r and r+1, for one r after the other. Each time we read the voltages between neighbours j and j+1 of which neither carries the current. That leaves 13 of 16 pairs, and 16 times 13 is 208 numbers.
 #
-# A measurement is a map of 16 by 16 entries: row r is the driven pair, column j the sensed pair. Three diagonals stay empty. A network for images can read this map. Turning the tank by one electrode rolls the map by one along both axes.
+# A measurement is a map of 16 by 16 entries: row r is the driven pair, column j the sensed pair. Three diagonals stay empty. A network for images can read this map. Here are its first rows, with the number of each voltage; `pairs` returns the voltages of a map:
 
 # %%
 #| export
@@ -69,8 +69,7 @@ def tank_map(voltages: Tensor) -> Tensor:  # [..., 208] -> [..., 16, 16]
 
 # %%
 numbers = tank_map(torch.arange(208))
-print(torch.equal(pairs(numbers), torch.arange(208)))
-numbers[:3]
+print(numbers[:3], pairs(numbers)[:16], sep="\n")
 
 
 # %% [markdown]
@@ -109,9 +108,7 @@ def ring_mesh(around: int = 64) -> Mesh:
 # %% [markdown]
 # ## The forward problem
 #
-# A triangle of conductivity 1 joins its three corners by conductances that depend only on its angles. (Its entries of K are the integrals of grad φ_i · grad φ_j, where φ_i is the linear function that is 1 at corner i and 0 at the others.) The sum over all triangles is K, as in the chain. Most of K is zero, because a corner has about six neighbours. A sparse factorization solves it for all 16 driven pairs in two to five milliseconds. The potential is determined up to a constant. Adding 1 to K for each pair of electrodes chooses the constant for which the potentials of the electrodes add up to 0.
-#
-# A real electrode has a width and a contact resistance. The *complete electrode model* describes both (Somersalo, Cheney and Isaacson, SIAM J. Appl. Math. 52, 1992, pages 1023 to 1040). Ours is simpler: an electrode is one corner without resistance.
+# A triangle of conductivity 1 joins its three corners by conductances that depend only on its angles. (Its entries of K are the integrals of grad φ_i · grad φ_j, where φ_i is the linear function that is 1 at corner i and 0 at the others.) The sum over all triangles is K, as in the chain. Most of K is zero, because a corner has about six neighbours. A sparse factorization solves it for all 16 driven pairs in one to five milliseconds. The potential is determined up to a constant. Adding 1 to K for each pair of electrodes chooses the constant for which the potentials of the electrodes add up to 0. A real electrode has a width and a contact resistance. The *complete electrode model* describes both (Somersalo, Cheney and Isaacson, SIAM J. Appl. Math. 52, 1992, pages 1023 to 1040). Ours is simpler: an electrode is one corner without resistance.
 
 # %%
 #| export
@@ -159,8 +156,7 @@ level = np.geomspace(0.02, 1.2, 16)  # from line to line the potential grows by 
 levels = [*-level[::-1], 0, *level]
 plt.tricontour(cols, rows, mesh.triangles, u, levels, cmap="coolwarm", vmin=-0.02, vmax=0.02)
 for k, electrode in enumerate(mesh.electrodes):
-    x, y = 1.07 * mesh.nodes[electrode].flip(0)
-    plt.text(x, y, k, ha="center", va="center")
+    plt.text(*1.07 * mesh.nodes[electrode].flip(0), k, ha="center", va="center")
 plt.gca().set(aspect="equal", ylim=(1.15, -1.15), xlim=(-1.15, 1.15));
 
 
@@ -169,7 +165,7 @@ plt.gca().set(aspect="equal", ylim=(1.15, -1.15), xlim=(-1.15, 1.15));
 #
 # ## Inclusions
 #
-# A sample has one to three inclusions: circles, and stretched polygons of three to five corners, that do not touch. They conduct better than water (+1 in the image) or hardly at all (-1). An inclusion is a row of numbers. We render it at any size, in any orientation, and at the points of any mesh, without interpolation.
+# A sample has one to three inclusions: ellipses, and stretched polygons of three to five corners. They do not touch. They conduct better than water (+1 in the image) or hardly at all (-1). An inclusion is a row of numbers. We render it at any size, in any orientation, and at the points of any mesh, without interpolation.
 
 # %%
 #| export
@@ -274,10 +270,10 @@ def measure_images(images: Tensor) -> Tensor:  # [N,H,H], -1 to 1 -> [N,208] flo
 # %%
 voltages = measure(shapes)
 print(f"difference: {(measure_images(images) - voltages).norm() / voltages.norm():.1%}")
-x = conductivity(triangle_means(images[:1].double()))[0]
+x = conductivity(triangle_means(images[:1].double()))[0].log()
 figure, axes = plt.subplots(1, 2, figsize=(7, 3), layout="constrained")
-axes[0].tripcolor(cols, rows, standard_tank()[0].mesh.triangles, x, cmap="RdBu_r", vmin=-1, vmax=3)
-axes[0].set(ylim=(1, -1), aspect="equal", title="conductivity: 0.05, 1 (water) or 3")
+axes[0].tripcolor(cols, rows, standard_tank()[0].mesh.triangles, x, cmap="RdBu_r", vmin=-1, vmax=1)
+axes[0].set(ylim=(1, -1), aspect="equal", title="conductivity: 0.05 (blue), 1, 3 (red)")
 shown = axes[1].imshow(tank_map(voltages)[0], cmap="PuOr", vmin=-0.015, vmax=0.015)
 axes[1].set(xlabel="sensed pair", ylabel="driven pair")
 figure.colorbar(shown);
