@@ -83,7 +83,7 @@ for i, (axis, (name, image)) in enumerate(zip(axes, shown.items(), strict=True))
 # %% [markdown]
 # ## Is the standard deviation right?
 #
-# For normal errors, 68% of the pixels lie within one standard deviation of the mean and 95% within two. We count how many do. Most of a tank is water, which is easy, so we also compute the correlation between standard deviation and error: a useful standard deviation is large *where the errors are*. Below, errors of standard deviation 1 with three claims; only the second is right:
+# For normal errors, 68% of the pixels lie within one standard deviation of the mean and 95% within two. We count how many do. Most of a tank is water, which is easy, so we also compute the correlation between standard deviation and error: a useful standard deviation is large *where the errors are*. Below, the true standard deviation grows from 0.2 at the left to 1.8 at the right. We compare four claims: half of it, the truth, 1 everywhere, and the truth from right to left. The third nearly passes the counts, but has no correlation; the last is large where the errors are small:
 
 # %%
 #| export
@@ -100,10 +100,11 @@ def calibration(
 
 
 # %%
-errors = torch.randn(50, 32, 32, generator=torch.Generator().manual_seed(0))
-for claimed in (0.5, 1, 2):
-    counts = calibration(errors, torch.full_like(errors, claimed), torch.zeros_like(errors))
-    print(claimed, {k: round(v.mean().item(), 2) for k, v in counts.items() if "within" in k})
+sizes = torch.linspace(0.2, 1.8, 32).expand(50, 32, 32)
+errors = sizes * torch.randn(50, 32, 32, generator=torch.Generator().manual_seed(0))
+for claimed in (sizes / 2, sizes, torch.ones_like(sizes), sizes.flip(2)):
+    counts = calibration(errors, claimed, torch.zeros_like(errors))
+    print({k: round(v.mean().item(), 2) for k, v in counts.items()})
 
 # %% [markdown]
 # ## Questions
