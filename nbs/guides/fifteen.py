@@ -51,12 +51,12 @@ print(len(split), "images,", len(findings.errors), "errors; the first is", split
 # %%
 from mshnet.fetch import find_dataset
 
-print(find_dataset(config.dataset_dir) == root)
+print("found:", find_dataset(config.dataset_dir).name)
 
 # %% [markdown]
 # ### 3. `read_image` and 4. `read_mask`: pixels ([data](../21_data.ipynb))
 #
-# Files differ. An image may be grey or in colour, with 8 or 16 bits, or with a palette; `read_image` returns 8-bit grey or colour. A mask file may use any grey level for targets; `read_mask` returns 0 and 1.
+# Files differ. An image may be grey or in colour, with 8 or 16 bits, or with a palette; `read_image` returns 8-bit grey or colour. A mask file may use any grey level for targets; `read_mask` returns 0 and 1. Both also return what they noticed about the file.
 
 # %%
 from mshnet.data import read_image, read_mask
@@ -93,20 +93,21 @@ print({name: (tuple(x.shape), x.dtype) for name, x in batch._asdict().items()})
 # %% [markdown]
 # ### 7. `Device.transfer_batch`: to the device ([device](../30_device.ipynb))
 #
-# We send bytes, which need a quarter of the memory of floats. On a CPU only the memory layout changes.
+# We send bytes, which need a quarter of the memory of floats. On a CPU nothing is sent, and only the memory layout changes.
 
 # %%
 from mshnet.device import open_device
 
 device = open_device(config.device, config.precision)
 sent = device.transfer_batch(batch)
+print(f"{sent.image.nbytes / 1e6:.1f} MB; as floats {sent.image.float().nbytes / 1e6:.1f} MB")
 
 # %% [markdown]
 # ## The prediction
 #
 # ### 8. `infer` ([device](../30_device.ipynb)), which calls 9. `Detection.predict` ([detection](../41_detection.ipynb))
 #
-# `infer` runs a forward pass without gradients in the device's precision, and copies the result back. Only then does the CPU wait for the device. `trained_model` loads the weights of the library. The method `predict` of the task returns the logits that are scored: those of the fused output, or, in the warm-up of a run, those of the full-size head (`phase` says which).
+# `infer` runs a forward pass without gradients in the device's precision, and copies the result back. Only then does the CPU wait for the device. `trained_model` loads the weights of the library, which were trained mostly on real infrared images. The method `predict` of the task returns the logits that are scored: those of the fused output, or, in the warm-up of a run, those of the full-size head (`phase` says which).
 
 # %%
 from mshnet.device import infer
@@ -168,7 +169,7 @@ for row, col in detections.centroid:
 # %% [markdown]
 # ### 15. `Tally.scores`: the line ([metrics](../02_metrics.ipynb))
 #
-# A `Tally` does steps 13 and 14 for every image, adds up the counts, and divides only at the end. IoU and F1 are over all pixels together, nIoU is the mean IoU of the images, Pd is the fraction of targets found, and Fa the number of false pixels per million.
+# A `Tally` does steps 13 and 14 for every image and adds up the counts. IoU and F1 are computed from the pixels of all images together, nIoU is the mean of the IoU of each image, Pd is the fraction of targets found, and Fa the number of false pixels per million.
 
 # %%
 from mshnet.metrics import Tally

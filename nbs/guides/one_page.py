@@ -223,11 +223,15 @@ for axis, image, f, t in zip(axes, test_images, found, truth, strict=False):
     axis.contour(t[0], [0.5], colors="tab:green", linewidths=1)
     axis.contour(f[0].float(), [0.5], colors="tab:red", linewidths=1)
     axis.axis("off")
-axes[0].set_title("green: ground truth, red: detected; third image: streaks cross", loc="left")
+axes[0].set_title(
+    "green: ground truth, red: detected; third image: a false alarm where streaks cross", loc="left"
+)
 assert matched / targets > 0.7
 
 
 # %% [markdown]
+# In the figure every target is found, but the detections are about a pixel too wide (question 1).
+#
 # Was a network needed? A top-hat filter keeps what is brighter than its surroundings and narrower than a window, here of 11 pixels. Its threshold is the one with the highest IoU on the training images:
 
 # %%
