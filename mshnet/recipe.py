@@ -52,7 +52,7 @@ class AugmentFields(Fields):
     """turns: flips, rotations by 90 degrees, and blur; flips: the same, and crops (scored, native)
     are scaled 0.7 to 1.5 times; robust: the same, scaled 0.5 to 1.6 times, and contrast,
     brightness, noise and sensor faults, for images of other cameras; paper: flips left to right,
-    and blur, as in the official code"""
+    and blur; with crop=resize as in the official code, else also scaled as by flips"""
 
 
 class NetworkFields(Fields):
@@ -67,8 +67,8 @@ class NetworkFields(Fields):
     """loss of each output: soft IoU, binary cross-entropy, their sum, or the scale and location
     sensitive loss of the paper"""
     head_bias: Annotated[float, Field(ge=-20, le=20)] = -4.0
-    """added to the starting bias of the four heads; -4: 2% of the pixels, 0: half of them are
-    predicted at first"""
+    """added to the starting bias of the four heads; -4: probabilities near 2% at first, 0: near a
+    half"""
     fusion_start: Literal["full_size", "random"] = "full_size"
     "how the fusing convolution starts: as a copy of the full-size head, or at random"
     join_rate: Annotated[float, Field(gt=0, le=1)] = 1.0

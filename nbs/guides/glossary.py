@@ -53,7 +53,7 @@
 # | augmentation (`--augment`) | random changes of the training crops |
 # | `turns` (the default) | flips, rotations by 90 degrees, and blur |
 # | `flips` | as `turns`, and the crops are also scaled (an older name, kept for scripts) |
-# | `paper` | flips left to right, and blur, as in the official code |
+# | `paper` | flips left to right, and blur; with `--crop resize` as in the official code, else also scaled as by `flips` |
 # | `robust` | as `flips`, with a larger range of scales, and with contrast, brightness, noise and sensor faults, for images of other cameras |
 # | epoch | one pass over the training images; epochs count from 0, so the last of 60 is epoch 59 |
 # | seed | the number that decides initial weights, order and augmentation |
