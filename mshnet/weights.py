@@ -12,8 +12,10 @@ import hashlib
 import json
 import os
 import re
+import warnings
 import zipfile
 from argparse import Namespace
+from collections import Counter
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
@@ -26,6 +28,8 @@ from torch import Tensor, nn
 from .core import OF_ITS_MACHINE, UserError, is_record, of_earlier_release, settings_of, shown
 
 # %% ../nbs/33_weights.ipynb #read_file
+_SUFFIXES = (".pt", ".pth", ".ckpt", ".safetensors")
+_TRACKED = "num_batches_tracked"  # a counter of batch norm, which changes no result
 _COUNTERS = ("total_ops", "total_params", "n_averaged")  # of thop, and of weight averaging
 _OPENED: dict[Any, Any] = {}  # one file that was asked for its settings and will be read next
 
@@ -55,7 +59,9 @@ def read_file(path: str | Path) -> Any:  # what it holds, tensors on the CPU
     except PermissionError:
         raise UserError(f"{path}: you may not read this file") from None
     except IsADirectoryError:
-        raise UserError(f"{path}: is a folder without best.pt; name a file of weights") from None
+        found = [f for at in ("*", "*/*") for f in Path(path).glob(at) if f.suffix in _SUFFIXES]
+        todo = f"name a file of weights, such as {min(found, default='FILE.pt')}"
+        raise UserError(f"{path}: is a folder without best.pt; {todo}") from None
     except ModuleNotFoundError as error:
         raise UserError(f"{path}: needs {error.name}; run: pip install {error.name}") from None
     except Exception as error:  # torch raises many kinds for bytes that make no sense
@@ -65,7 +71,7 @@ def read_file(path: str | Path) -> Any:  # what it holds, tensors on the CPU
                 f"weights alone: model = torch.load({str(path)!r}, weights_only=False), then "
                 "torch.save(model.state_dict(), 'weights.pt')"
             ) from None
-        hint = _looks_like(path) or reinstall(path)
+        hint = _looks_like(path, str(error)) or reinstall(path)
         raise UserError(f"{path}: not a torch file of weights, or a damaged one{hint}") from None
 
 
@@ -81,7 +87,7 @@ def _load_any(path: str | Path) -> Any:
         return torch.load(path, map_location="cpu", weights_only=True)
 
 
-def _looks_like(path: str | Path) -> str:
+def _looks_like(path: str | Path, error: str) -> str:
     "What a file is that is often taken for weights, with the remedy; empty: none of these."
     if Path(path).suffix == ".onnx":
         return "; use onnxruntime: the guide 'Into your own program' has the lines"
@@ -89,6 +95,8 @@ def _looks_like(path: str | Path) -> str:
         start = file.read(200)
     if start.startswith(b"\x1f\x8b"):
         return "; it is an archive: unpack it and name the run folder"
+    if "TorchScript" in error or start[:1] in (b"\x80", b"\x93") or Path(path).suffix == ".npz":
+        return "; write its names and tensors alone: torch.save(state_dict, 'weights.pt')"
     text = start.lstrip().lower().startswith((b"<", b"version https://git-lfs"))
     return "; it is a text, not the file: download it again, or run git lfs pull" if text else ""
 
@@ -103,6 +111,14 @@ def find_weights(content: Any) -> dict[str, Tensor]:
     "The state dict in a file's content, whatever its wrapping; UserError without one."
     for key in ("model", "state_dict", "net", "model_state_dict"):
         if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
+            size, states = (
+                len(content[key]),
+                {k: v for k, v in content.items() if _is_state_dict(v)},
+            )
+            alike = [k for k, v in states.items() if len(v) == size and k not in (key, "trained")]
+            if alike:  # such as averaged weights
+                text = f"the weights under {key} are used; for those under {shown(alike[0])}"
+                warnings.warn(f"{text}, save that state dict alone", stacklevel=2)
             content = content[key]
     if isinstance(content, list | tuple):
         content = dict(enumerate(content))
@@ -120,21 +136,28 @@ def _is_state_dict(content: Any) -> bool:
     return named and all(isinstance(value, Tensor | np.ndarray) for value in content.values())
 
 
+def _without_prefix(weights: Mapping[str, Tensor], names: set[str]) -> dict[str, Tensor]:
+    "The weights whose names are those of a model behind one prefix, such as module. or net."
+    dots = [(name, dot.end()) for name in weights for dot in re.finditer(r"^|\.", name)]
+    found = Counter(name[:at] for name, at in dots if name[at:] in names).most_common()
+    most = [start for start, count in found if count == found[0][1]] or [""]
+    if len(most) > 1:
+        raise UserError(f"weights of several models, {shown(most)}; save one state dict alone")
+    return {k.removeprefix(most[0]): v for k, v in weights.items() if k.startswith(most[0])}
+
+
 def fit_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
     """Put weights into a model; UserError, and no weight is set, unless names and shapes agree.
 
     A model's `foreign` is a regular expression for what published files hold besides its weights;
     its `resize(weights)` makes the parts whose shapes depend on them.
     """
-    while weights and not weights.keys() & model.state_dict().keys():  # such as module. or net.
-        wrapper = next(iter(weights)).partition(".")[0] + "."
-        if not all(name.startswith(wrapper) for name in weights):
-            break
-        weights = {name.removeprefix(wrapper): value for name, value in weights.items()}
+    weights = _without_prefix(weights, {k for k in model.state_dict() if not k.endswith(_TRACKED)})
     if resize := getattr(model, "resize", None):
         resize(weights)
     own, foreign = model.state_dict(), getattr(model, "foreign", r"(?!)")
     weights = {k: v for k, v in weights.items() if not re.search(foreign, k)}
+    weights = {k: v for k, v in own.items() if k.endswith(_TRACKED)} | weights
     want = {k: tuple(v.shape) for k, v in own.items()}
     have = {k: tuple(v.shape) for k, v in weights.items() if not v.is_nested}
     wrong = [k for k in {**want, **have} if want.get(k) != have.get(k)]

@@ -71,7 +71,7 @@ FORMS = {
     "parallel": lambda own: in_net(own, "module.")["net"],
     "parallel net": lambda own: in_net(own, "module."),
     "torch.compile": lambda own: in_net(own, "_orig_mod.")["net"],
-    "Lightning": lambda own: {"state_dict": in_net(own, "model.")["net"]},
+    "Lightning": lambda own: {"state_dict": in_net(own, "model.")["net"] | {"loss.w": np.ones(3)}},
     "both, on GPUs": lambda own: in_net(own, "module._orig_mod.model.")["net"],
     "a part of a larger one": lambda own: in_net(own, "student.net.")["net"],
     "averaged": lambda own: {**in_net(own, "module.")["net"], "n_averaged": torch.tensor(3)},
@@ -80,6 +80,7 @@ FORMS = {
     "any key": lambda own: {"model": None, "ema": own, "scores": {"iou": np.float64(0.67)}},
     "a pair": lambda own: (own, 7),
     "float64 arrays": lambda own: {k: np.asarray(v, "f8") for k, v in own.items()},
+    "converted": lambda own: {k: v for k, v in own.items() if "num_batches_tracked" not in k},
     "float16 beside": lambda own: {"net": own, "iou": np.ones(3, "f2"), "seen": np.ones(3, "u8")},
 }
 
@@ -109,6 +110,9 @@ def test_a_whole_model_is_refused_with_the_lines_that_mend_it(model, tmp_path):
     torch.save(model, tmp_path / "model.pt")
     with pytest.raises(ValueError, match=r"torch.save\(model.state_dict\(\), 'weights.pt'\)"):
         load_weights(model, tmp_path / "model.pt")
+    torch.save({"model": model.state_dict(), "ema": model.state_dict()}, tmp_path / "two.pt")
+    with pytest.warns(UserWarning, match="under model are used; for those under ema, save that"):
+        load_weights(model, tmp_path / "two.pt")
 
 
 class Evil:
@@ -139,15 +143,13 @@ def another(model, change):
     "The model's state dict with one thing changed."
     state = dict(model.state_dict())
     last = list(state)[-1]
-    if change == "missing":
-        del state[last]
-    elif change == "unknown":
-        state["extra.weight"] = torch.ones(1)
-    elif change == "shape":
-        state[last] = torch.ones(7)
-    elif change == "part":
-        state = {f"net.{name}": value for name, value in state.items()} | {"loss.w": torch.ones(1)}
-    return state
+    return {
+        "missing": {name: value for name, value in state.items() if name != last},
+        "unknown": state | {"extra.weight": torch.ones(1)},
+        "shape": state | {last: torch.ones(7)},
+        "part": {f"{name}.part": v for name, v in state.items()} | {"loss.w": torch.ones(1)},
+        "twice": {f"{net}.{name}": v for net in ("a", "b") for name, v in state.items()},
+    }[change]
 
 
 def refused(path, kind, model):
@@ -159,7 +161,7 @@ def refused(path, kind, model):
         path.write_bytes(path.read_bytes()[:-2000])
     elif kind in BYTES:
         path.write_bytes(BYTES[kind])
-    elif kind in ("missing", "unknown", "shape", "part"):
+    elif kind in ("missing", "unknown", "shape", "part", "twice"):
         torch.save(another(model, kind), path)
     elif kind in CONTENT:
         torch.save(CONTENT[kind], path)
@@ -180,6 +182,7 @@ FILES = {
     "truncated": "damaged",
     "truncated old": "damaged",
     **dict.fromkeys(BYTES, "not a torch file"),
+    "pickle": r"not a torch file .*; write its names and tensors alone: torch.save\(state_dict, ",
     "missing": "another model: .* is missing",
     "unknown": "another model: extra.weight is .* in the file, missing",
     "shape": r"another model: .* is \(7,\) in the file, \(",
@@ -187,6 +190,7 @@ FILES = {
     "settings": "holds no weights .*, its keys are .'lr'",
     "two of them": "holds several .* .'student', 'teacher'.; save one",
     "part": r"another model: .*; loss.w is \(1,\) in the file, missing .* and \d+ more",
+    "twice": r"weights of several models, .'a.', 'b.'.; save one state dict alone",
 }
 
 

@@ -419,9 +419,9 @@ def test_a_validation_part_that_was_trained_on_is_named_before_the_training(sirs
 
 def test_a_folder_that_is_called_like_a_file_is_refused_in_one_line(tmp_path, capsys):
     "Of any kind."
-    (tmp_path / "d.safetensors").mkdir()
+    (tmp_path / "d.safetensors" / "w.pt").mkdir(parents=True)
     assert main(["test", "--weight-path", str(tmp_path / "d.safetensors"), "--device", "cpu"]) == 2
-    assert "is a folder without best.pt" in capsys.readouterr().err
+    assert "a folder without best.pt; name a file of weights, such as " in capsys.readouterr().err
 
 
 def test_the_few_names_are_offered_by_tab():
