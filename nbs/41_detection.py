@@ -292,7 +292,7 @@ class Detection(Task):
 
     def report(self, folder: Path) -> None:
         "Curves and the gallery."
-        resolve("mshnet.show:draw_run")(folder)
+        resolve("mshnet.show:draw_run")(folder, self.config)
 
     def advice(self, history: list[dict[str, Any]]) -> str:
         "The remedy in the epoch in which a prediction became everything or nothing; else empty."

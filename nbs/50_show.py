@@ -381,10 +381,10 @@ def view_image(detector: Detector, config: Config, split: Split, index: int) -> 
     return View(split.names[index], image.permute(1, 2, 0).numpy(), prob[0].numpy(), mask)
 
 
-def gallery(folder: Path) -> Picture:
+def gallery(folder: Path, config: Any = None) -> Picture:  # its settings; None: as recorded
     "Test images from worst to best, with hits, misses and false alarms; UserError without scores."
     folder = Path(folder)
-    config, path = _run_config(folder), folder / "figures" / "gallery.png"
+    config, path = config or _run_config(folder), folder / "figures" / "gallery.png"
     if config.task != "detect":
         make_task(config).report(folder)
         return Picture(path)
@@ -408,9 +408,9 @@ def gallery(folder: Path) -> Picture:
     return save_picture(figure, path)
 
 
-def draw_run(folder: Path) -> None:
+def draw_run(folder: Path, config: Any = None) -> None:  # its settings; None: as recorded
     "Draw learning curves, trade-offs and the gallery into the folder of a finished run."
-    for draw in (learning_curves, trade_offs, gallery):
+    for draw in (learning_curves, trade_offs, partial(gallery, config=config)):
         draw(folder)
 
 

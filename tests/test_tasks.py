@@ -402,14 +402,8 @@ def test_a_data_set_is_read_once(tmp_path, monkeypatch):
     monkeypatch.setattr(
         data, "_read_split", lambda *args, **more: read.append(args[1]) or real(*args, **more)
     )
-    config = Config(
-        dataset_dir=str(folder),
-        base_size=32,
-        crop_size=32,
-        epochs=1,
-        device="cpu",
-        output_dir=str(tmp_path / "run"),
-    )
+    settings = {"base_size": 32, "crop_size": 32, "epochs": 1, "device": "cpu"}
+    config = Config(dataset_dir=str(folder), output_dir=str(tmp_path / "run"), **settings)
     samples(config, tmp_path / "run")
     run = train(config)
     draw_run(run.folder)
@@ -420,3 +414,5 @@ def test_a_data_set_is_read_once(tmp_path, monkeypatch):
     os.utime(image, ns=(1, 1))
     samples(config, tmp_path / "run")
     assert len(read) == 4  # a file has changed
+    moved = {"dataset_dir": str(folder.rename(tmp_path / "moved"))}
+    make_task(config.model_copy(update=moved)).report(run.folder)

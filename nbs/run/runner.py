@@ -141,7 +141,7 @@ trade_offs(run.folder)
 # Test images from the worst to the best:
 
 # %%
-gallery(run.folder)
+gallery(run.folder, config)
 
 # %% [markdown]
 # Browse the images, worst first, and move the threshold (executed headless: a figure of the worst):

@@ -84,7 +84,7 @@ learning_curves(run.folder)
 # Samples of the test data, {{gallery}}:
 
 # %%
-gallery(run.folder)
+gallery(run.folder, config)
 
 # %% [markdown]
 # ## 7. Download the run / 下载结果
