@@ -534,11 +534,14 @@ def predictions_folder(
     weights: str | Path,  # a run folder or a file; empty: the pretrained ones
     output_dir: str | Path,  # empty: predictions/NAME, of the run or the file
     task: str,
-    fits: Callable[[Path], bool] = lambda folder: not folder.exists(),
+    fits: Callable[[Path], bool] = lambda folder: not any(folder.glob("[!.]*")),
 ) -> Path:
-    "The folder for results: the given one, or the first of NAME, NAME-2, NAME-3 that fits."
+    "The folder for results: the given one, if it fits, or the first of NAME, NAME-2 that does."
     if output_dir:
-        return Path(os.path.expanduser(output_dir))
+        if fits(folder := Path(os.path.expanduser(output_dir))):
+            return folder
+        text = "holds something else than this prediction; use another --output-dir"
+        raise UserError(f"output_dir={folder}: {text}")
     file = weights_file(weights or PRETRAINED, task)
     in_run = file.stem in ("best", "last", "previous")
     name = file.resolve().parent.name if in_run else file.stem

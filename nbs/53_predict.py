@@ -738,11 +738,7 @@ def _output_folder(weights: Path, output_dir: str | Path, request: dict[str, Any
         return not used or Folder(folder).read_json(SUMMARY).get("asked") == request
 
     outside_of_data(output_dir)
-    folder = predictions_folder(weights, output_dir, "detect", is_usable)
-    if output_dir and not is_usable(folder):
-        text = "holds something else than this prediction; use another --output-dir"
-        raise UserError(f"output_dir={folder}: {text}")
-    return folder
+    return predictions_folder(weights, output_dir, "detect", is_usable)
 
 
 def _predict_part(results: _Results, detector: Detector, tile: int) -> None:

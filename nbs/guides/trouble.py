@@ -133,7 +133,7 @@ status
 # | message | what to do |
 # |---|---|
 # | `...: name files that end in ..., or their folders` | no input has one of these types. A folder means the files directly in it; `"DIR/**"` also means those in its subfolders. Results of an earlier prediction are left out, unless you name their folder itself |
-# | `output_dir=...: holds something else than this prediction; use another --output-dir` | the folder has files of yours, or the images, weights or settings differ. Use another folder, or leave out `--output-dir`: the results then go to `predictions/NAME-2` |
+# | `output_dir=...: holds something else than this prediction; use another --output-dir` | the folder has files of yours, or the images, weights or settings differ (of eit, events and signs: it has any earlier prediction). Use another folder, or leave out `--output-dir`: the results then go to `predictions/NAME-2` |
 # | `no memory for a piece of ...: use a smaller --tile` | `--tile 512` needs a quarter of the memory of the default, 1024 |
 # | `explore` shows a still figure | widgets need a running notebook and `pip install ipywidgets`; then restart the kernel |
 # | status 1, and files are counted as skipped | these files could not be read: `skipped.csv` lists each with its reason; the others are done |

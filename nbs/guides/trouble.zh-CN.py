@@ -133,7 +133,7 @@ status
 # | 提示 | 怎么办 |
 # |---|---|
 # | `...: name files that end in ..., or their folders` | 没有这些类型的输入。文件夹只表示直接在其中的文件；`"DIR/**"` 还包括下级文件夹中的文件。以前的预测结果会被略过，除非直接写出它们的文件夹 |
-# | `output_dir=...: holds something else than this prediction; use another --output-dir` | 图像、权重或设置不同，或有你自己的文件：换一个文件夹，或去掉 `--output-dir`，结果就写到 `predictions/NAME-2` |
+# | `output_dir=...: holds something else than this prediction; use another --output-dir` | 图像、权重或设置不同，或有你自己的文件（eit、events 和 signs：已有以前的预测）：换一个文件夹，或去掉 `--output-dir`，结果就写到 `predictions/NAME-2` |
 # | `no memory for a piece of ...: use a smaller --tile` | `--tile 512` 只需要四分之一的内存 |
 # | `explore` 只显示静止的图 | 交互控件需要实时运行的 notebook 和 `pip install ipywidgets`；然后重启内核 |
 # | 状态 1，并有文件被计为跳过 | 这些文件无法读取：`skipped.csv` 列出每个文件及原因；其余的已完成 |
