@@ -365,6 +365,9 @@ def _result_folder(name: str) -> Path:
     folder = Path(name).expanduser()
     if (folder / "log.jsonl").exists():
         raise UserError(f"output_dir={name}: holds a run, whose scores stay; use another")
+    held = [file for file in ("scores.json", "details.json") if (folder / file).exists()]
+    if held and "protocol" not in resolve("mshnet.run:Folder")(folder).read_json("scores.json"):
+        raise UserError(f"output_dir={name}: holds another {held[0]}, which stays; use another")
     resolve("mshnet.files:make_folder")(folder)
     resolve("mshnet.files:write_atomic")(folder / ".writable", "")
     (folder / ".writable").unlink()

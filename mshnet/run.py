@@ -33,6 +33,7 @@ from mshnet.core import (
     RETIRED_RECIPE,
     Settings,
     UserError,
+    is_record,
     of_earlier_release,
     quoted,
     read_record,
@@ -286,11 +287,14 @@ def find_checkpoint(
 ) -> dict[str, Any] | None:  # the checkpoint to resume from
     "Find the run that this one resumes; UserError if it is another run."
     if not config.resume and not has_checkpoint(folder.path):
-        if folder.file("scores.json").exists():
-            raise UserError(
-                f"{folder.path} holds scores of a run without its checkpoint; use another "
-                "--output-dir"
-            )
+        would_be_lost = ["scores.json"]
+        if not is_record(folder.read_json("config.json")):
+            would_be_lost += ["best.pt", "config.json", "env.json", "log.jsonl", "status.json"]
+        elif len(folder.history()) not in (1, 2):  # killed while the first last.pt was written
+            would_be_lost += ["best.pt"]
+        if held := [name for name in would_be_lost if folder.file(name).exists()]:
+            todo = "without a checkpoint to resume; use another --output-dir"
+            raise UserError(f"{folder.path} holds {', '.join(held)} {todo}")
         return None
     old, file = _last_checkpoint(folder)
     changed = _differences(old["config"], config)
@@ -305,11 +309,9 @@ def find_checkpoint(
     both = sorted((old["data"].keys() & data.keys()) - free)
     changed += [f"{k} {old['data'][k]} -> {data[k]}" for k in both if old["data"][k] != data[k]]
     if changed:
-        takes = f" (--resume {quoted(folder.path)} takes them)"
-        raise UserError(
-            f"{config.resume or folder.path} holds another run ({'; '.join(changed)}); "
-            f"use its settings{'' if config.resume else takes} or another --output-dir"
-        )
+        takes = "" if config.resume else f" (--resume {quoted(folder.path)} takes them)"
+        what = f"{config.resume or folder.path} holds another run ({'; '.join(changed)})"
+        raise UserError(f"{what}; use its settings{takes} or another --output-dir")
     if config.epochs <= old["epoch"]:
         done = old["epoch"] + 1
         raise UserError(f"epochs={config.epochs}: the run has {done} already; use {done} or more")

@@ -216,8 +216,9 @@ def test_a_run_is_not_overwritten_by_a_test_of_it(capsys, finished):
     before = (finished / "run" / "scores.json").read_bytes()
     assert "holds a run" in refused(capsys, f"{line} {finished / 'run'}")
     assert (finished / "run" / "scores.json").read_bytes() == before
-    (finished / "file").write_text("")
-    assert "cannot be written" in refused(capsys, f"{line} {finished / 'file' / 'x'}")
+    (finished / "scores.json").write_text("{}")  # of another program
+    assert "holds another scores.json" in refused(capsys, f"{line} {finished}")
+    assert "cannot be written" in refused(capsys, f"{line} {finished / 'scores.json' / 'x'}")
 
 
 def test_a_file_overrules_the_settings_of_the_run_that_is_tested(capsys, finished, tmp_path):

@@ -478,12 +478,14 @@ def test_another_start_is_another_run(tmp_path):
 
 
 def test_scores_without_a_checkpoint_are_not_taken_for_those_of_a_new_run(tmp_path):
-    "Weights that were deleted to save room."
+    "Weights that were deleted to save room; nor are a user's own files replaced by those of a run."
     run = run_it(tiny(tmp_path / "run", epochs=1))
-    for file in run.folder.glob("*.pt"):
-        file.unlink()
-    with pytest.raises(UserError, match="scores of a run without its checkpoint; use another"):
-        run_it(tiny(run.folder, epochs=1))
+    steps = {"last.pt": "scores", "scores.json log.jsonl": "best", "config.json": "best.*env"}
+    for gone, held in steps.items():
+        for name in gone.split():
+            (run.folder / name).unlink()
+        with pytest.raises(UserError, match=f"holds {held}.* without a checkpoint to resume; use"):
+            run_it(tiny(run.folder, epochs=1))
 
 
 def test_the_status_is_whole_at_any_moment(tmp_path, monkeypatch):
