@@ -225,7 +225,7 @@ def make_parser(settings: type[Settings] = Config, full: bool = True) -> argpars
             sub.add_argument(_flag(name), help=argparse.SUPPRESS if others else hint, **options)
         if names:
             sub.add_argument("--help-all", action="help", help="show all flags")
-            sub.add_argument("--config", default="", metavar="FILE", help="JSON file of settings")
+            sub.add_argument("--config", metavar="FILE", help="JSON file of settings")
             _add_settings(sub, names, settings, full)
     return parser
 
@@ -276,8 +276,13 @@ def _find_task(argv: Sequence[str]) -> tuple[type[Settings], dict[str, Any]]:
     weights, trained = asked.weight_path or str(written.get("weight_path", "")), {}
     if weights and argv[0] in ("test", "predict"):
         trained = resolve("mshnet.weights:settings_of_weights")(weights)
-    task = task_of(written, trained or settings_of(asked.resume))
-    return settings_class(task), trained
+    settings = settings_class(task_of(written, trained or settings_of(asked.resume)))
+    own = [n for n in written if n in _OPTIONS.get(argv[0], {}) and n not in settings.model_fields]
+    if own:
+        raise UserError(
+            f"{asked.config}: {own[0]} is an option, not a setting; use {_flag(own[0])}"
+        )
+    return settings, trained
 
 
 def parse(argv: Sequence[str]) -> tuple[str, dict[str, Any], str, dict[str, Any]]:
@@ -290,17 +295,24 @@ def parse(argv: Sequence[str]) -> tuple[str, dict[str, Any], str, dict[str, Any]
     argv = [re.sub("^--[^=]+", lambda flag: flag[0].replace("_", "-"), word) for word in argv]
     if argv[:1] == ["predict"]:  # a file's name may begin with a dash
         argv = [f"./{w}" if w.startswith("-") and os.path.exists(w) else w for w in argv]
+    if argv and argv[0].startswith("--") and argv[0] not in ("--help", "--version"):
+        raise UserError(f"{argv[0]}: the command comes first: mshnet COMMAND {argv[0]} ...")
     settings, trained = _find_task(argv)
     parsed, rest = make_parser(settings, "--help-all" in argv).parse_known_args(argv)
     written = {k: v for k, v in vars(parsed).items() if v is not None}
-    command, file = written.pop("command"), written.pop("config", "")
+    command = written.pop("command")
     if command == "predict" and settings is not Config:
         written["task"] = settings.model_fields["task"].default  # for `configure`
     if "inputs" in written:  # there may be flags between them
         written["inputs"] += [word for word in rest if not word.startswith("-")]
         rest = [word for word in rest if word.startswith("-")]
+    empty = [n for n in ("folder", "weights", "config", "resume") if written.get(n) == ""]
+    if empty and not rest:  # else it is the value of an unknown flag
+        word = {"folder": "DIR", "weights": "RUN"}.get(empty[0], f"--{empty[0]}")
+        raise UserError(f"{word} is empty, as a variable that is not set; leave it out or set it")
+    file = written.pop("config", "")
     weights = written.pop("weights", "")
-    if weights and (not rest or argv[1] == weights):  # else it is the value of an unknown flag
+    if weights and (not rest or argv[1] == weights):  # as above
         _expect_same(weights, "weight_path", written)
         places = [i for i, word in enumerate(argv) if word == weights]
         at = next((i for i in places if not argv[i - 1].startswith("-")), places[-1])

@@ -74,6 +74,8 @@ def refused(capsys, line):
         ("pack run", "pack is retired: `tar -czf RUN.tar.gz RUN` makes one file"),
         ("export --weights-only", "weights_only is retired: best.pt alone"),
         ("train --config nothing.json", "not a readable JSON file"),
+        ("train --config=", "--config is empty, as a variable that is not set"),
+        ("--task eit train", "--task: the command comes first: mshnet COMMAND --task"),
     ],
 )
 def test_a_mistake_is_one_line_with_its_remedy(capsys, line, said):
@@ -231,6 +233,8 @@ def test_a_file_overrules_the_settings_of_the_run_that_is_tested(capsys, finishe
     record = json.loads((tmp_path / "newer" / "config.json").read_text()) | {"of_tomorrow": 1}
     (tmp_path / "newer" / "config.json").write_text(json.dumps(record))
     assert call(capsys, f"test --weight-path {tmp_path / 'newer'}")[0] == 0
+    file.write_text(json.dumps({"threshold": 0.4}))
+    assert "threshold is an option, not" in refused(capsys, f"predict a.png --config {file}")
     file.write_text(json.dumps({"rule": "reference", "base_size": 64}))
     _, out, _ = call(capsys, f"test --weight-path {weights} --config {file} --base-size 48")
     assert re.search("rule +reference", out) and re.search("size +48", out)
