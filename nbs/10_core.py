@@ -26,6 +26,7 @@ import reprlib
 import shlex
 import warnings
 from collections.abc import Iterator, Mapping
+from numbers import Number
 from pathlib import Path
 from pkgutil import resolve_name as resolve
 from typing import Annotated, Any, ClassVar, Literal
@@ -249,8 +250,9 @@ class Settings(PlaceFields, OptimizerFields, TrainingFields):
     @field_validator("*", mode="before")
     @classmethod
     def reject_impossible_values(cls, value: Any, info: ValidationInfo) -> Any:
-        "Reject True as a number, and a text that no file can have as its name."
+        "Reject True as a number, and a text that no file can have as its name; take a Path."
         field = cls.model_fields[str(info.field_name)]
+        value = os.fspath(value) if isinstance(value, os.PathLike) else value
         if isinstance(value, bool) and field.annotation is not bool:
             raise ValueError("a value other than true and false")
         if isinstance(value, str) and field.annotation is str and not _is_possible_path(value):
@@ -301,7 +303,7 @@ class Settings(PlaceFields, OptimizerFields, TrainingFields):
 
 def _is_possible_path(text: str) -> bool:
     "Whether a file or a folder can have this name, on any of our systems."
-    longest = max((len(part.encode()) for part in Path(text).parts), default=0)
+    longest = max((len(os.fsencode(part)) for part in Path(text).parts), default=0)
     known_user = not os.path.expanduser(text).startswith("~")
     return len(text) <= 1000 and longest <= 255 and min(text, default=" ") >= " " and known_user
 
@@ -438,7 +440,7 @@ def read_settings(file: str) -> dict[str, Any]:
 
 def settings_of(path: Any) -> dict[str, Any]:  # a run folder or checkpoint; other types: none
     "The settings of a run, without those of its folder and its machine; empty: none are there."
-    start = os.path.expanduser(path) if isinstance(path, str) else ""
+    start = os.path.expanduser(path) if isinstance(path, str | os.PathLike) else ""
     folder = start if os.path.isdir(start) else os.path.dirname(start)
     file = os.path.join(folder, "config.json")
     word = not (folder or os.path.isfile(start))  # such as pretrained, and no file here
@@ -479,14 +481,16 @@ def from_notebook(variables: Mapping[str, Any]) -> Any:  # as `configure` return
     given = {
         name: value
         for name, value in variables.items()
-        if isinstance(value, plain) and not (name.startswith("_") or name in shell or value == "")
+        if isinstance(value, (*plain, bytes, os.PathLike, Number))  # numbers: of numpy, too
+        and not (name.startswith("_") or name in shell or value == "")
     }
     task = task_of(given, settings_of(given.get("resume")))
     known = [*settings_class(task).model_fields, *ALIASES]
     own = "; if it is a variable of your own, `del` it or begin its name with _"
-    if strangers := [unknown(name, known, own) for name in given if name not in known]:
-        raise UserError("; ".join(strangers))
-    return configure(given)
+    strangers = [name for name in given if name not in known and isinstance(given[name], plain)]
+    if strangers:
+        raise UserError("; ".join(unknown(name, known, own) for name in strangers))
+    return configure({name: value for name, value in given.items() if name in known})
 
 
 def run_name(config: Settings) -> str:  # such as "nuaa-sirst-1f0c2a9b"

@@ -8,6 +8,7 @@
 # %%
 #| export
 #| default_exp __main__
+import io
 import os
 import signal
 import sys
@@ -15,8 +16,6 @@ import sys
 # %%
 #| hide
 import contextlib
-import io
-from unittest.mock import patch
 
 from mshnet import cli
 from mshnet.__main__ import start
@@ -41,13 +40,7 @@ for flag, moment in (("--epochz", at_work), ("--epochs", in_imports), ("--epochs
 #
 # A request to stop (Ctrl-C, SIGTERM, SIGHUP) may come at any moment of a training:
 #
-# | moment | the command | last line |
-# |---|---|---|
-# | the settings are imported, before `main` begins | ends at once | `stopped before anything was begun` |
-# | torch is imported, or later the figures are drawn | ends at once | `stopped; run the same command again to resume` |
-# | the run trains | finishes its step, writes a checkpoint, evaluates | the same |
-#
-# Where it ends at once, the same command makes again what is missing. The page on the [run](34_run.ipynb) has the last row. For the others we install handlers before the first import that takes time, so this module imports only the standard library. If a signal was set to be ignored, as `nohup` does, it stays ignored. A closed output (`>&-` in a shell) becomes the null device.
+# We install the handlers before the first large import, so this module imports nothing else. If a signal was set to be ignored, as `nohup` does, it stays ignored. A closed output (`>&-` in a shell) becomes the null device. Letters that the output cannot have, such as those of a file name in another encoding, are printed as `\udcba` or the like.
 
 # %%
 #| export
@@ -70,6 +63,8 @@ def start() -> int:  # the status of the process
         if getattr(sys, name) is None:  # closed, and a file of ours would get its number
             null = os.open(os.devnull, os.O_RDWR)
             setattr(sys, name, os.fdopen(null, "r" if name == "stdin" else "w"))
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")  # such as a name that is not UTF-8
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         number = getattr(signal, name, None)  # Windows lacks the last
         if number and signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):

@@ -52,6 +52,7 @@ def same(a, b):
         ("deterministic", "maybe", "true or false"),
         ("crop_size", 250, "a multiple of 16"),
         ("dataset_dir", 2024, "a valid string (papermill: -r)"),
+        ("epochs", True, "a value other than true and false"),
     ],
 )
 def test_a_value_out_of_range_is_one_line(name, value, line):

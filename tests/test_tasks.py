@@ -4,6 +4,7 @@ import copy
 import json
 import os
 
+import numpy as np
 import pytest
 import torch
 import toys
@@ -201,7 +202,8 @@ def test_every_door_reads_the_task_first(runs, tmp_path):
     assert configure({"task": "ring", "preset": "tiny"}).width == 4
     assert configure({"task": "sentences"}).preset == ""
     assert configure({"resume": str(runs["ring"].folder)}).task == "ring"
-    assert from_notebook({"task": "sentences", "words": 5, "epochs": None}).words == 5
+    cell = {"task": "sentences", "words": np.int64(5), "epochs": None, "dataset_dir": tmp_path}
+    assert from_notebook(cell) == configure({**cell, "words": 5, "dataset_dir": str(tmp_path)})
     with pytest.raises(UserError, match=r"preset=quick is not known \(there are tiny\)"):
         configure({"task": "ring", "preset": "quick"})
     with pytest.raises(UserError, match="unknown setting 'words'"):
