@@ -393,6 +393,9 @@ def read_measurements(path: Path) -> _Measurements:
     level, rows = squares.mean().sqrt(), squares.mean(1).sqrt()
     if part := next((part for part, name in PARTS.items() if name == folder.name), ""):
         voltages, stats = voltages / SCALES.get(folder.name, 1.0), _stats_of(folder.parent, part)
+        if level > 0:
+            where = f"{path} (folder {folder.name} means a data set; else rename it)"
+            check_voltages(voltages, where, stats)
     elif level > 0 and not 0.2 < level < 5:
         if (ratio := rows.max() / rows[rows > 0].median()) > _LEVELS:
             why = f"{ratio:.3g} times as large as in most rows; correct it, or save it separately"

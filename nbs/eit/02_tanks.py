@@ -462,7 +462,7 @@ with TemporaryDirectory() as tmp:
 # %% [markdown]
 # ## Measurements alone
 #
-# To predict, voltages are enough: an npz file with `ys`, of one or of many measurements, or a table as text, one measurement in each row. Its first line may be names or numbers of the columns. A file in a data set has the scale and the statistics of its set. The unit of any other file is unknown: if its voltages are far from the usual size, we divide them by one factor and report it. One much larger row would spoil this factor, so a file with such a row is refused.
+# To predict, voltages are enough: an npz file with `ys`, of one or of many measurements, or a table as text, one measurement in each row. Its first line may be names or numbers of the columns. A file in a data set (in a folder of a name above, such as `test`) has the scale and the statistics of its set, and is refused if they do not fit. The unit of any other file is unknown: if its voltages are far from the usual size, we divide them by one factor and report it. One much larger row would spoil this factor, so a file with such a row is refused.
 
 # %%
 #| export
@@ -502,6 +502,9 @@ def read_measurements(path: Path) -> _Measurements:
     level, rows = squares.mean().sqrt(), squares.mean(1).sqrt()
     if part := next((part for part, name in PARTS.items() if name == folder.name), ""):
         voltages, stats = voltages / SCALES.get(folder.name, 1.0), _stats_of(folder.parent, part)
+        if level > 0:
+            where = f"{path} (folder {folder.name} means a data set; else rename it)"
+            check_voltages(voltages, where, stats)
     elif level > 0 and not 0.2 < level < 5:
         if (ratio := rows.max() / rows[rows > 0].median()) > _LEVELS:
             why = f"{ratio:.3g} times as large as in most rows; correct it, or save it separately"

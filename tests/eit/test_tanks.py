@@ -288,6 +288,9 @@ def test_a_file_of_a_set_has_the_statistics_of_its_set(written, tmp_path):
     here = open_folder(tmp_path, "test", 32).stats
     assert torch.equal(read_measurements(tmp_path / "test" / file.name).stats.std, here.std)
     (tmp_path / "alone.npz").write_bytes(file.read_bytes())
+    np.savetxt(tmp_path / "test/mine.csv", 1000 * simulate(2, 4, 8)[0], delimiter=",")
+    with pytest.raises(UserError, match=r"mine.csv \(folder test means a data set; else rename it"):
+        read_measurements(tmp_path / "test/mine.csv")
     assert torch.equal(read_measurements(tmp_path / "alone.npz").stats.mean, known.mean)
 
 
