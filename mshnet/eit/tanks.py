@@ -137,7 +137,7 @@ _LEVELS = 30.0  # times that voltages may be larger or smaller than promised
 
 
 def check_voltages(voltages: Tensor, where: object, stats: Stats | None = None) -> None:
-    "Raise UserError if voltages [N,208] are in another order, or not of the size of `stats`."
+    "Raise UserError if voltages [N,208] are in another order, whole, or of another size than `stats`."
     shown = tank.tank_map(voltages.double())
     symmetry = tank.correlation(shown.flatten(1), shown.mT.flatten(1)).nanmedian()
     if symmetry < _SYMMETRY:
@@ -146,6 +146,9 @@ def check_voltages(voltages: Tensor, where: object, stats: Stats | None = None) 
             f"changes them: correlation {symmetry:.2f}); write those of driven pair 0 first, and "
             "of each driven pair the sensed pairs 0 to 15 without the three that carry current"
         )
+    if ((voltages > 0).all(1) | (voltages < 0).all(1)).any():
+        why = "all voltages of a tank have one sign, so they are no differences from plain water"
+        raise UserError(f"{where}: {why}; subtract the voltages of plain water")
     if stats is None:
         return
     both = torch.stack([voltages / stats.size(), stats.normalise(voltages)])

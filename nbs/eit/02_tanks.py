@@ -194,6 +194,7 @@ plt.title("orientations 0, 4, 8, 12, 16, 20, 24 and 28", size=9);
 # Some mistakes give images without an error message, and physics finds them:
 #
 # - *A different order of the 208 numbers.* Driving at r and sensing at j gives the same voltage as driving at j and sensing at r. A map that is clearly not symmetric (correlation below 0.8) has its numbers in a different order.
+# - *Whole voltages.* If plain water was not subtracted, all 208 voltages have the same sign. Of differences at most 93% have it, in 60,000 simulated and 47 real tanks.
 # - *A different first electrode, or the opposite sign.* The function `orientation` of [the tank](00_tank.ipynb) compares the voltages with those of the true images, in all 32 orientations. If none of them fits, the images do not belong to the voltages.
 # - *Statistics of a different set, or voltages in a different unit.* The voltages are then much larger or smaller than the statistics predict.
 
@@ -206,7 +207,7 @@ _LEVELS = 30.0  # times that voltages may be larger or smaller than promised
 
 
 def check_voltages(voltages: Tensor, where: object, stats: Stats | None = None) -> None:
-    "Raise UserError if voltages [N,208] are in another order, or not of the size of `stats`."
+    "Raise UserError if voltages [N,208] are in another order, whole, or of another size than `stats`."
     shown = tank.tank_map(voltages.double())
     symmetry = tank.correlation(shown.flatten(1), shown.mT.flatten(1)).nanmedian()
     if symmetry < _SYMMETRY:
@@ -215,6 +216,9 @@ def check_voltages(voltages: Tensor, where: object, stats: Stats | None = None) 
             f"changes them: correlation {symmetry:.2f}); write those of driven pair 0 first, and "
             "of each driven pair the sensed pairs 0 to 15 without the three that carry current"
         )
+    if ((voltages > 0).all(1) | (voltages < 0).all(1)).any():
+        why = "all voltages of a tank have one sign, so they are no differences from plain water"
+        raise UserError(f"{where}: {why}; subtract the voltages of plain water")
     if stats is None:
         return
     both = torch.stack([voltages / stats.size(), stats.normalise(voltages)])
