@@ -137,7 +137,7 @@ _LEVELS = 30.0  # times that voltages may be larger or smaller than promised
 
 
 def check_voltages(voltages: Tensor, where: object, stats: Stats | None = None) -> None:
-    "Raise UserError if voltages [N,208] are in another order, whole, or of another size than `stats`."
+    "Raise UserError if voltages [N,208] are not differences, in order, and of the size of `stats`."
     shown = tank.tank_map(voltages.double())
     symmetry = tank.correlation(shown.flatten(1), shown.mT.flatten(1)).nanmedian()
     if symmetry < _SYMMETRY:
@@ -193,6 +193,8 @@ def read_npz(path: Path, names: Sequence[str] = ("ys", "xs")) -> dict[str, np.nd
     "Arrays of an npz file; UserError if one is missing, or is not an array of numbers."
     try:
         with np.load(path, allow_pickle=False) as file:
+            if missing := [name for name in names if name not in file]:
+                raise ValueError(f"no array {missing[0]!r}, but {', '.join(file) or 'none'}")
             return {name: file[name] for name in names}
     except Exception as error:  # numpy, zipfile and zlib raise many kinds for damaged bytes
         why = reason(error)
@@ -204,9 +206,11 @@ def read_npz(path: Path, names: Sequence[str] = ("ys", "xs")) -> dict[str, np.nd
 def _checked_voltages(values: np.ndarray, where: object) -> Tensor:  # [208] float32
     "The voltages of one measurement, of any shape; UserError for other values."
     if values.size != tank.VALUES:
+        one_more = values.size == tank.VALUES + 1
+        more = "; leave out the index column (pandas: index=False)" if one_more else ""
         raise UserError(
             f"{where}: {values.size} voltages; a measurement of 16 electrodes has {tank.VALUES} "
-            "(16 driven pairs, 13 sensed pairs each)"
+            f"(16 driven pairs, 13 sensed pairs each){more}"
         )
     if values.dtype.kind not in "fiu" or not (np.abs(values.astype(float)) < 1e10).all():
         raise UserError(f"{where}: a voltage is NaN, above 1e10 or not a number")
@@ -384,7 +388,7 @@ def read_measurements(path: Path) -> _Measurements:
     if values.size == tank.VALUES or values.shape[1:] in ((), (1,)):  # one measurement
         values = values.reshape(1, -1)
     if not values.size:
-        raise UserError(f"{path}: holds no voltages")
+        raise UserError(f"{path}: holds no voltages; write numbers such as -5.3e-06, without units")
     if len(values) == tank.VALUES != values[0].size:
         raise UserError(f"{path}: a column is a measurement; transpose it, so that a row is one")
     found = [_checked_voltages(row, f"{path}, row {i}") for i, row in enumerate(values)]
@@ -426,7 +430,9 @@ def _table(path: Path) -> np.ndarray:  # [rows,numbers]
         lines = [re.sub("[,;]", " ", line) for line in lines]
         return np.loadtxt(lines, ndmin=2) if lines else np.zeros((0, tank.VALUES))
     except ValueError as error:
-        raise UserError(f"{path}: not a table of numbers ({reason(error)})") from None
+        why = reason(error).split(";")[0]  # behind it are settings of numpy
+        more = "; write numbers such as -5.3e-06, without units" if "convert" in why else ""
+        raise UserError(f"{path}: not a table of numbers ({why}){more}") from None
 
 
 def _is_heading(line: str) -> bool:

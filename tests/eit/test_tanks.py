@@ -175,7 +175,7 @@ def spoiled(how, folder):
         return f"{files[0].name}: .*{one[how][1]}"
     if how == "no ys":
         np.savez(files[0], xs=0)
-        return "ys is not a file in the archive"
+        return "no array 'ys', but xs"
     if how in ("test", "train"):  # a file that is not among the 32 that are compared with physics
         for i in range(60):
             shutil.copy(files[i % 4], folder / how / f"1{i:05d}.npz")
@@ -188,6 +188,7 @@ def spoiled(how, folder):
         "turned": (turned(5), "counted in another order; .*turned by 5 electrodes"),
         "mirrored": (turned(18), "mirrored, then turned by 2 electrodes"),
         "order": (lambda y: y[turned_order().numpy()], "208 voltages are in another order"),
+        "whole": (np.abs, "all voltages of a tank have one sign"),
         "sign": (lambda y: -y, r"voltages is reversed; .* -\S+, but \d\S+ with the sign"),
         "shuffled": (
             lambda y: ys[[x is y for x in ys].index(True) - 1],
@@ -202,7 +203,7 @@ def spoiled(how, folder):
 
 
 BAD = ["207", "nan", "text", "pickle", "no ys", "xs", "broken", "labels", "xs text", "xs nan"]
-BAD += ["test", "train", "turned", "mirrored", "order", "sign", "shuffled", "unit"]
+BAD += ["test", "train", "turned", "mirrored", "order", "sign", "shuffled", "unit", "whole"]
 
 
 @pytest.mark.parametrize("how", BAD)
@@ -308,11 +309,12 @@ TABLES = {
     ONES: "row 0: 207 voltages",
     **{f"{x},{ONES}\n1,{ONES}": "row 0: .* above 1e10" for x in ("nan", "NA", "#N/A", "1e300")},
     f"x,{ONES}\n1,{ONES}": "not a table of numbers .*could not convert string 'x'",
-    "\n".join([f"1,{ONES}"] * 2 + [f"1,{ONES}".replace("1", "1e8")]): r"row 2: .* 1e\+08 times",
+    f"1,1,{ONES}": r"row 0: 209 voltages; .*; leave out the index column \(pandas",
+    "\n".join(",".join(f"{d - 4}{e}" for d in DISTANCE) for e in ("", "", "e8")): r"2: .* 1e\+08 t",
     "1,2\n" * 208: "transpose it",
-    "1,2\n3,x,4\n": "not a table of numbers .*changed from 2 to 3",
-    "a,b\n1,2\n3,x\n": "not a table of numbers .*could not convert string 'x'",
-    "": "holds no voltages",
+    "1,2\n3,x,4\n": r"not a table of numbers .*changed from 2 to 3 at row 2\)$",
+    "a,b\n1,2\n3,5D-6\n": "could not convert string '5D-6' .*; write numbers such as -5",
+    "": "holds no voltages; write numbers such as",
     "\0\xff" * 10: "holds no voltages|not a readable",
 }
 
