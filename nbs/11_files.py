@@ -161,7 +161,8 @@ def write_table(path: Path, rows: Iterable[Iterable[object]]) -> None:
     "Write a table as a CSV file in one step."
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
-    write_atomic(path, text.getvalue())
+    content = text.getvalue().encode(errors="surrogateescape")  # of names that are not UTF-8
+    write_atomic(path, content.decode(errors="backslashreplace"))
 
 
 def write_arrays(path: Path, **arrays: Any) -> None:

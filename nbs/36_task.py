@@ -267,7 +267,8 @@ class Task(ABC):
 #| export
 def digits(names: Sequence[str]) -> str:
     "Twelve digits of a hash of names, in any order."
-    return hashlib.sha256("\n".join(sorted(names)).encode()).hexdigest()[:12]
+    text = "\n".join(sorted(names)).encode(errors="surrogateescape")
+    return hashlib.sha256(text).hexdigest()[:12]
 
 
 def content_of(files: Sequence[Path]) -> str:

@@ -105,7 +105,8 @@ def draw_answers(run: Path, config: EventsConfig) -> None:
         save(draw_raster(frames, seen, config.bin_ms), folder / f"{name}-raster.png")
         early = frames[len(frames) // 3 :][:5].sum(0)  # while something moves
         left.imshow(early[-1] - early[0], cmap="RdBu_r", vmin=-5, vmax=5)
-        left.set_title(f"{name}, five bins", size=9)
+        title = f"{name}, five bins".encode(errors="replace").decode()
+        left.set_title(title, size=9)
         left.axis("off")
         draw_evidence(seen.evidence[0], names, config.bin_ms, names[data.labels[row]], right)
     save(sheet, folder / "gallery.png")

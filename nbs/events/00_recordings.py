@@ -434,7 +434,8 @@ class Frames:
 
 def _mark(*texts: object) -> str:
     "Twelve digits of a hash of texts."
-    return hashlib.sha256("\n".join(map(str, texts)).encode()).hexdigest()[:12]
+    text = "\n".join(map(str, texts)).encode(errors="surrogateescape")
+    return hashlib.sha256(text).hexdigest()[:12]
 
 
 def frames_of(

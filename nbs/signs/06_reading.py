@@ -87,7 +87,7 @@ def draw_clip(
         axis.text(at[step] + FRAMES / 2, height, word, ha="center", size=7)
     axis.plot(at + FRAMES / 2, probs[:, 0], color="0.6", lw=0.8, ls=":")
     axis.set(ylim=(0, 1.4), yticks=(0, 1), ylabel="probability", xlabel="frame", xlim=(0, frames))
-    axis.set_title(title, size=8)
+    axis.set_title(title.encode(errors="replace").decode(), size=8)
     return list(zip(words, at[steps].tolist(), probs[steps, numbers].tolist(), strict=True))
 
 
