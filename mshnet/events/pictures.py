@@ -106,7 +106,7 @@ def draw_answers(run: Path, config: EventsConfig) -> None:
         early = frames[len(frames) // 3 :][:5].sum(0)  # while something moves
         left.imshow(early[-1] - early[0], cmap="RdBu_r", vmin=-5, vmax=5)
         title = f"{name}, five bins".encode(errors="replace").decode()
-        left.set_title(title, size=9)
+        left.set_title(title, size=9, parse_math=False)
         left.axis("off")
         draw_evidence(seen.evidence[0], names, config.bin_ms, names[data.labels[row]], right)
     save(sheet, folder / "gallery.png")

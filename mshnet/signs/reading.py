@@ -61,10 +61,10 @@ def draw_clip(
     steps, words = place_glosses(log_probs, numbers), task.vocabulary.decode(numbers)
     for i, (step, word) in enumerate(zip(steps, words, strict=True)):
         height = 1.06 + 0.17 * (i % 2)  # every second one higher, so that words do not overlap
-        axis.text(at[step] + FRAMES / 2, height, word, ha="center", size=7)
+        axis.text(at[step] + FRAMES / 2, height, word, ha="center", size=7, parse_math=False)
     axis.plot(at + FRAMES / 2, probs[:, 0], color="0.6", lw=0.8, ls=":")
     axis.set(ylim=(0, 1.4), yticks=(0, 1), ylabel="probability", xlabel="frame", xlim=(0, frames))
-    axis.set_title(title.encode(errors="replace").decode(), size=8)
+    axis.set_title(title.encode(errors="replace").decode(), size=8, parse_math=False)
     return list(zip(words, at[steps].tolist(), probs[steps, numbers].tolist(), strict=True))
 
 # %% ../../nbs/signs/06_reading.ipynb #_read_clips

@@ -313,7 +313,7 @@ def draw_tank(title: str, drawn: Tensor, truth: Tensor | None = None, on: Any = 
         axis.set_title(name, size=9)
         axis.axis("off")
     figure.colorbar(made, ax=axis)
-    figure.suptitle(title.encode(errors="replace").decode(), size=9)
+    figure.suptitle(title.encode(errors="replace").decode(), size=9, parse_math=False)
     return figure
 
 # %% [markdown]

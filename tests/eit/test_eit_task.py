@@ -123,11 +123,11 @@ def test_equal_names_of_measurements_are_numbered(run, files, tmp_path):
     paths = []
     for day in "abcd":
         (tmp_path / day).mkdir()
-        paths.append(str(shutil.copy(files / "one.npz", tmp_path / day / "\udcba.npz")))
+        paths.append(str(shutil.copy(files / "one.npz", tmp_path / day / "$_{$\udcba.npz")))
     task, out = make_task(run.config), str(tmp_path / "out")
     task.predict_files(str(run.folder), paths, output_dir=out, device="cpu", samples=1)
     names = np.load(tmp_path / "out" / "tanks.npz")["names"].tolist()
-    assert names == ["\udcba", "\udcba-2", "\udcba-3", "\udcba-4"]
+    assert names == ["$_{$\udcba", "$_{$\udcba-2", "$_{$\udcba-3", "$_{$\udcba-4"]
     with pytest.raises(UserError, match="samples=0 is not possible"):
         task.predict_files(str(run.folder), paths, output_dir=out, device="cpu", samples=0)
 

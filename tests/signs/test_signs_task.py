@@ -198,10 +198,11 @@ def test_two_clips_of_one_name_are_two(run, tmp_path):
     "An impossible option and a file that cannot be read are errors of one line."
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
-        write_tracks(tmp_path / folder / "\udcba.csv")
+        write_tracks(tmp_path / folder / "$_{$\udcba.csv")
     inputs, bad = [str(tmp_path / name) for name in ("a", "b")], tmp_path / "bad.csv"
     summary = read_files(run.folder, inputs, tmp_path / "out", "cpu")
-    assert names(summary) == ["\udcba", "\udcba-2"] and (tmp_path / "out/\udcba-2.png").is_file()
+    assert names(summary) == ["$_{$\udcba", "$_{$\udcba-2"]
+    assert (tmp_path / "out/$_{$\udcba-2.png").is_file()
     with pytest.raises(UserError, match="beam_width=0 is not possible"):
         read_files(run.folder, inputs, tmp_path / "out", "cpu", beam_width=0)
     bad.write_text(HEAD + "\n1,2,3,4,5,nothing\n")
