@@ -50,6 +50,7 @@ below.legend();
 #| export
 #| default_exp events.recognition
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -383,6 +384,9 @@ def _predict_recordings(
     rows, curves = list[dict[str, Any]](), list[Tensor]()
     model = on.to_device(model)
     some = read_each(files, read)
+    first = next(some)  # UserError if no file can be read; then no folder is left behind
+    make_folder(folder)
+    some = chain([first], some)
     for (row, _), found in predict_each(task, model, some, _as_frames, on, batch_size):
         curves.append(found["evidence"].softmax(-1))
         rows.append(row | _answer(curves[-1], task.config) | {"spikes": int(found["spikes"].sum())})
@@ -394,7 +398,6 @@ def _write_answers(
     folder: Path, rows: list[dict[str, Any]], curves: Tensor, config: EventsConfig
 ) -> None:
     "Write the table, the curves, and figures of the first."
-    make_folder(folder)
     write_table(folder / "recordings.csv", [rows[0], *(row.values() for row in rows)])
     arrays = {"files": np.array([row["file"] for row in rows]), "probability": curves.numpy()}
     arrays |= {"classes": np.array(config.sensor.classes), "bin_ms": np.array(config.bin_ms)}

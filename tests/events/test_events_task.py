@@ -162,7 +162,7 @@ def test_mistakes_are_one_line(flags, line, capsys):
 # Commands
 
 
-def test_commands_take_the_run(run, files, tmp_path, capsys):
+def test_commands_take_the_run(run, files, tmp_path, capsys, monkeypatch):
     "test, predict, export, compare, doctor."
     assert main(["test", "--weight-path", str(run.folder), "--device", "cpu"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == str(run)
@@ -187,6 +187,8 @@ def test_commands_take_the_run(run, files, tmp_path, capsys):
     assert main(["export", "--weight-path", str(run.folder)]) == 0
     assert main(["compare", str(run.folder)]) == 0
     assert main(["doctor", "--task", "events", "--device", "cpu"]) in (0, 1)
+    monkeypatch.delattr("mshnet.events.recognition.predict_each")  # nothing is computed in vain
+    assert main([*words, "--output-dir", str(out / "recordings.csv/x"), str(files)]) == 2
 
 
 def test_weights_of_another_data_set_are_refused(run, tmp_path, capsys):
@@ -199,7 +201,7 @@ def test_weights_of_another_data_set_are_refused(run, tmp_path, capsys):
     named = ["--dataset", "dvsgesture", "--dataset-dir", str(tmp_path / "set")]
     refused(["test", *words, *named], "trained on another data set", capsys)
     words += ["--output-dir", str(tmp_path / "o")]
-    assert main(["predict", *words, str(tmp_path / "set")]) == 2
+    assert main(["predict", *words, str(tmp_path / "set")]) == 2 and not (tmp_path / "o").exists()
     assert "outside of the sensor" in capsys.readouterr().err
 
 
