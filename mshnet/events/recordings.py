@@ -9,6 +9,7 @@ __all__ = ['SENSORS', 'Columns', 'SUFFIXES', 'Sensor', 'Recording', 'bin_events'
 # %% ../../nbs/events/00_recordings.ipynb #c-import-hashlib
 import hashlib
 import re
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core import UserError, reason
+from ..core import UserError, counted, reason
 from ..files import cannot_be_written, make_folder, replacing, stamp
 from ..task import content_of
 
@@ -230,7 +231,12 @@ def _in_classes(folder: Path, dataset: str) -> list[_Entry]:
     classes = SENSORS[dataset].classes
     there = [p for p in folder.glob("*/*") if p.parent.name in classes and p.name[0] != "."]
     files = sorted(p for p in there if p.suffix.lower() in SUFFIXES)
-    return [_Entry(path, classes.index(path.parent.name)) for path in files]
+    kept = {path.with_suffix(""): path for path in files}  # the last one: npz, not bin or aedat
+    if left := [path for path in files if kept[path.with_suffix("")] != path]:
+        why = f"{counted(len(left), 'recording')} in two formats, of which one is read"
+        own = kept[left[0].with_suffix("")].name
+        warnings.warn(f"{folder}: {why} (not {left[0].name} but {own})", stacklevel=2)
+    return [_Entry(path, classes.index(path.parent.name)) for path in kept.values()]
 
 
 def _find_folders(root: Path, dataset: str) -> dict[str, list[_Entry]]:

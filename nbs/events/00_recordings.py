@@ -30,6 +30,7 @@ for axis, start in zip(axes, (20, 140, 240), strict=True):
 #| default_exp events.recordings
 import hashlib
 import re
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,7 +38,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mshnet.core import UserError, reason
+from mshnet.core import UserError, counted, reason
 from mshnet.files import cannot_be_written, make_folder, replacing, stamp
 from mshnet.task import content_of
 
@@ -306,7 +307,7 @@ with TemporaryDirectory() as folder:
 # %% [markdown]
 # ## The machinery: folders and frames
 #
-# A folder has labelled recordings. Where there is no official list of a split, we hold out a fraction of each class, always the same one. (CIFAR10-DVS has no official test list: a tenth of each class.) The folders are those of the publishers, and those in which the package tonic stores its downloads. (tonic is not needed.)
+# A folder has labelled recordings. Where there is no official list of a split, we hold out a fraction of each class, always the same one. (CIFAR10-DVS has no official test list: a tenth of each class.) The folders are those of the publishers, and those in which the package tonic stores its downloads. (tonic is not needed.) A recording that lies beside its conversion, such as `0.aedat` and `0.npz`, counts once. Else the one might be a training recording and the other a test recording.
 
 # %%
 #| export
@@ -338,7 +339,12 @@ def _in_classes(folder: Path, dataset: str) -> list[_Entry]:
     classes = SENSORS[dataset].classes
     there = [p for p in folder.glob("*/*") if p.parent.name in classes and p.name[0] != "."]
     files = sorted(p for p in there if p.suffix.lower() in SUFFIXES)
-    return [_Entry(path, classes.index(path.parent.name)) for path in files]
+    kept = {path.with_suffix(""): path for path in files}  # the last one: npz, not bin or aedat
+    if left := [path for path in files if kept[path.with_suffix("")] != path]:
+        why = f"{counted(len(left), 'recording')} in two formats, of which one is read"
+        own = kept[left[0].with_suffix("")].name
+        warnings.warn(f"{folder}: {why} (not {left[0].name} but {own})", stacklevel=2)
+    return [_Entry(path, classes.index(path.parent.name)) for path in kept.values()]
 
 
 def _find_folders(root: Path, dataset: str) -> dict[str, list[_Entry]]:

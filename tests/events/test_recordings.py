@@ -214,9 +214,11 @@ def test_things_have_a_fixed_test_part(tmp_path):
         for name in ("airplane", "truck"):
             (root / name).mkdir(parents=True)
             for i in range(20):
-                (root / name / f"cifar10_{name}_{i}.aedat").write_bytes(b"")
+                for kind in ("aedat", "npz"):  # converted beside the original
+                    (root / name / f"cifar10_{name}_{i}.{kind}").touch()
         top = tmp_path if "CIFAR10DVS" in str(root) else root
-        found = find_recordings(top, "cifar10dvs")
+        with pytest.warns(UserWarning, match=r": 40 recordings in two .* \(not \S+_0.aedat but \S"):
+            found = find_recordings(top, "cifar10dvs")
         parts.append([e.path.name for e in found["test"]])
         assert len(found["train"]) == 36 and [e.label for e in found["test"]] == [0, 0, 9, 9]
     assert parts[0] == parts[1]
