@@ -86,9 +86,13 @@ class Recording:
         falls = np.diff(t) < 0
         if falls.any():
             i = int(falls.argmax())
+            wraps = t[i] - t[i + 1] > 2**31  # a counter of 32 bits
+            todo = (
+                "add 2**32 to all from there on, in int64" if wraps else "sort the events by time"
+            )
             raise UserError(
                 f"{where}: times fall, from {t[i]} to {t[i + 1]} microseconds at event {i + 1}; "
-                "sort the events by time, or leave the file out"
+                f"{todo}, or leave the file out"
             )
         return cls(x, y, t - t[0], p.clip(0, shape[0] - 1), shape)
 
@@ -175,7 +179,7 @@ def _read_arrays(path: Path) -> Columns:
             x, y, t, p = (np.ravel(file[name]) for name in "xytp")
         micro, unit = t, "whole microseconds"
     span = int(micro[-1]) - int(micro[0]) if len(t) >= _MANY else _SHORT
-    if (micro != micro.astype(np.int64)).any() or not _SHORT <= span <= _LONG:
+    if (micro != micro.astype(np.int64)).any() or 0 <= span < _SHORT or span > _LONG:
         raise ValueError(
             f"{len(t)} events at times from {t[0]:g} to {t[-1]:g}, which cannot be {unit}; "
             "convert them: 1 s is 1,000 ms, 1,000,000 us, or 1,000,000,000 ns"

@@ -60,7 +60,7 @@ for i, step in enumerate((1, 7, 12)):
 # | message | cause | what to do |
 # |---|---|---|
 # | `... is outside of the sensor, which has ... pixels; ...` | a damaged file, or a wrong `--dataset` | pass the right `--dataset`; leave out damaged files |
-# | `...: times fall, from ... to ... microseconds at event ...; ...` | files that were joined or sorted by pixel | sort the events by time, or leave the file out |
+# | `...: times fall, from ... to ... microseconds at event ...; ...` | files that were joined or sorted by pixel, or a counter of 32 bits that wraps | sort the events by time, add 2**32 after the wrap, or leave the file out |
 # | `...: not a readable recording (... events at times from ... to ..., which cannot be ...` | times in a different unit | save whole microseconds in an npz file |
 # | `...: the polarities are ...; use 1 for brighter, ...` | polarities such as 1 and 2 | save 1 and 0 |
 # | `...: holds no event; leave it out` | an empty recording | remove it |

@@ -184,13 +184,16 @@ def test_what_cannot_be_read_is_one_line(tmp_path, name, content, text):
 
 
 def test_an_npz_file_runs_no_code(tmp_path):
-    "Pickles are refused; arrays that are missing are named."
+    "Pickles are refused; arrays that are missing are named, and a counter that wraps."
     np.savez(tmp_path / "a.npz", x=np.array([print], dtype=object), y=[1], t=[1], p=[1])
     with pytest.raises(UserError, match="no array of numbers"):
         read_recording(tmp_path / "a.npz", EYE)
     np.savez(tmp_path / "b.npz", x=[1], y=[1], t=[1])
     with pytest.raises(UserError, match="no array 'p', but x, y, t"):
         read_recording(tmp_path / "b.npz", EYE)
+    written(tmp_path / "c.npz", t=(made(200).t + 2**32 - 150_000).astype(np.uint32))  # it wraps
+    with pytest.raises(UserError, match=r"times fall, .*; add 2\*\*32 to all from there on"):
+        read_recording(tmp_path / "c.npz", EYE)
 
 
 # Folders
