@@ -90,9 +90,7 @@ print("most probable class of each step:", *free.detach()[0].argmax(1).tolist())
 # %% [markdown]
 # ## Distillation
 #
-# VAC (Min et al., ICCV 2021) has two outputs. A BiLSTM sees the whole sentence; the convolutions before it see only a short part of it. The convolutions get a classifier, too, and learn from the BiLSTM's output. TFNet has two such pairs. Both outputs are softened by a temperature of 8, without the blank, and compared by the Kullback-Leibler divergence. In the published code the gradient also flows into the teacher and pulls the better output towards the worse one, and the mean includes padded steps. Ours detaches the teacher and counts valid steps only; `published` computes what the paper's code did.
-#
-# The example below compares a teacher with copies of it. The loss is 0 for an exact copy and grows with the noise.
+# VAC (Min et al., ICCV 2021) has two outputs. A BiLSTM sees the whole sentence; the convolutions before it see only a short part of it. The convolutions get a classifier, too, and learn from the BiLSTM's output. TFNet has two such pairs. Both outputs are softened by a temperature of 8, without the blank, and compared by the Kullback-Leibler divergence. In the published code the gradient also flows into the teacher and pulls the better output towards the worse one, and the mean includes padded steps. Ours detaches the teacher and counts valid steps only; `published` computes what the paper's code did. The example below compares a teacher with copies of it. The loss is 0 for an exact copy and grows with the noise.
 
 # %%
 #| export

@@ -44,8 +44,7 @@ class Tracks(nn.Module):
 
     def __init__(self, numbers: int, width: int = 96, dropout: float = 0.0) -> None:
         super().__init__()
-        self.out = width
-        conv = nn.Conv1d(numbers, width, 5)
+        self.out, conv = width, nn.Conv1d(numbers, width, 5)
         self.layers = nn.Sequential(conv, nn.BatchNorm1d(width), nn.ReLU(), nn.Dropout(dropout))
 
     def forward(self, tracks: Tensor) -> Tensor:  # [B,T,N] -> [B,width,T]
@@ -255,8 +254,7 @@ class TwoBranch(Reader):
         super().__init__()
         self.conv2d, self.conv1d = features, TemporalConv(features.out, hidden)
         self.conv1d1 = TemporalConv(features.out, hidden)
-        self.temporal_model = BiLSTM(hidden, hidden)
-        self.temporal_model1 = BiLSTM(hidden, hidden)
+        self.temporal_model, self.temporal_model1 = BiLSTM(hidden, hidden), BiLSTM(hidden, hidden)
         self.classifier1 = self.classifier2 = NormLinear(hidden, classes, scale)
         self.classifier3 = self.classifier4 = NormLinear(hidden, classes, scale)
         self.classifier5 = NormLinear(hidden, classes, scale)
@@ -267,13 +265,9 @@ class TwoBranch(Reader):
         near = self.conv1d(features).transpose(1, 2)
         waves = self.conv1d1(spectrum(features)).transpose(1, 2)
         far, far_waves = self.temporal_model(near, lengths), self.temporal_model1(waves, lengths)
-        return {
-            "time": self.classifier1(far),
-            "time_conv": self.classifier2(near),
-            "frequency": self.classifier3(far_waves),
-            "frequency_conv": self.classifier4(waves),
-            "final": self.classifier5(far + far_waves),
-        }
+        time = {"time": self.classifier1(far), "time_conv": self.classifier2(near)}
+        wave = {"frequency": self.classifier3(far_waves), "frequency_conv": self.classifier4(waves)}
+        return time | wave | {"final": self.classifier5(far + far_waves)}
 
 
 # %% [markdown]
@@ -295,8 +289,7 @@ class Gate(nn.Module):
     def forward(self, x: Tensor, count: int) -> Tensor:
         "[B * count,C,H,W], `count` frames of each clip -> the same shape"
         clips = x.unflatten(0, (-1, count)).flatten(3).transpose(1, 2)  # [B,C,T,H*W]
-        found = clips
-        layers: list[Any] = list(self.children())
+        found, layers = clips, list[Any](self.children())
         for i, layer in enumerate(layers):
             found = F.conv2d(found, layer.weight.squeeze(-1), layer.bias, padding=(1, 0))
             found = F.leaky_relu(found, 0.01) if i < 3 else torch.sigmoid(found)
@@ -357,8 +350,7 @@ class Frames(nn.Module):
                 nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, video: Tensor) -> Tensor:  # [B,T,3,H,W] -> [B,8 width,T]
-        size, count = video.shape[:2]
-        x = video.flatten(0, 1)
+        (size, count), x = video.shape[:2], video.flatten(0, 1)
         if x.dtype == torch.uint8:
             x = x.float() / 127.5 - 1
         for name, layer in self.named_children():

@@ -273,11 +273,9 @@ class _SignEvaluation(Evaluation):
 
     def details(self) -> dict[str, Any]:
         "The sentences, each with its alignment."
-        found = [
-            {"name": name, "truth": a, "read": b, "alignment": show_alignment(align(a, b))}
-            for name, a, b in self.scores.pairs
-        ]
-        return {"sentences": found}
+        names = ("name", "truth", "read", "alignment")
+        rows = [(*row, show_alignment(align(*row[1:]))) for row in self.scores.pairs]
+        return {"sentences": [dict(zip(names, row, strict=True)) for row in rows]}
 
 
 class Signs(Task):
