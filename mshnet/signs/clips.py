@@ -127,9 +127,11 @@ def read_tracks(path: Path) -> dict[str, np.ndarray]:  # [T,6] float32
         values = [_number(row[name], path) for name in _COLUMNS]
         if found.setdefault(video, {}).setdefault(at, values) is not values:
             raise UserError(f"{path}: has frame {at:g} of {video} twice; leave one out")
-    if not found:
-        raise UserError(f"{path}: has no frames")
-    return {k: np.array([v[at] for at in sorted(v)], np.float32) for k, v in found.items()}
+    tracks = {k: np.array([v[at] for at in sorted(v)], np.float32) for k, v in found.items()}
+    if all(np.abs(x).max() <= 2 for x in tracks.values()):
+        why = "no coordinate is above 2: multiply x by the width and y by the height, in pixels"
+        raise UserError(f"{path}: {why if found else 'has no frames'}")
+    return tracks
 
 
 def _tracked(folder: Path, name: str) -> list[Clip]:

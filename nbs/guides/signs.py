@@ -47,7 +47,7 @@ plt.show()
 # | you have | format | train with |
 # |---|---|---|
 # | videos | `label/train.csv` with the columns Number, Translator, Gloss (separated by `/`; the columns by commas, semicolons or tabs), and `video/train/A/train-00001.mp4`, or a folder of jpg frames for each video; the same for `dev` and `test` | `--preset quick` for a trial, `--preset paper` on a GPU; or `--network tfnet` and your own settings |
-# | hand tracks | `hands_condensed.csv` (video, frame, left-x ... nose-y), `train_words.csv` and `test_words.csv` (video, speaker, word, startframe, endframe) | nothing: the default network reads hand tracks |
+# | hand tracks | `hands_condensed.csv` (video, frame, left-x ... nose-y; in pixels, not 0 to 1), `train_words.csv` and `test_words.csv` (video, speaker, word, startframe, endframe) | nothing: the default network reads hand tracks |
 #
 # These are the layouts of CE-CSL (Chinese, 5,988 videos) and of RWTH-BOSTON-104 (American, 201 sentences, hand tracks). [Data sets](datasets.ipynb) has their addresses and terms, [clips](../signs/03_clips.ipynb) the details. The first command reports what a folder contains, the second writes simulated videos in the layout of CE-CSL:
 #
