@@ -98,8 +98,9 @@ def _rows(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
     sign = max(",;\t", key=text.split("\n", 1)[0].count)  # spreadsheets use any of the three
     reader = csv.DictReader(io.StringIO(text), delimiter=sign, skipinitialspace=True, strict=True)
     try:
-        if missing := [name for name in columns if name not in (reader.fieldnames or [])]:
-            raise UserError(f"{path}: has no column {missing[0]!r}")
+        there = reader.fieldnames or ["nothing"]
+        if missing := [name for name in columns if name not in there]:
+            raise UserError(f"{path}: has no column {missing[0]!r}, but {', '.join(there[:9])}")
         for cells in reader:
             row = {k: (v or "").strip() for k, v in cells.items() if k}
             if broken := [name for name in columns if "\n" in row[name]]:

@@ -113,7 +113,7 @@ def test_wrong_folders(tmp_path, videos):
         with pytest.raises(UserError, match=text):
             load_clips(config, ["train"])
     for text, words in (
-        ("video,frame\n1,2\n", "has no column 'left-x'"),
+        ("video,frame\n1,2\n", "has no column 'left-x', but video, frame"),
         (f'"{HEAD}\n1,2,3,4,5,6', "row 1: unexpected end of data; look for a stray quotation mark"),
         (f'{HEAD}\n"' + "1," * 99_999, "look for a stray quotation mark"),
         (f'{HEAD}\n1,2,3,4,5,"6\n1,2,3,4,5,6"', "row 1: a line break in nose-y; look for a stray"),
