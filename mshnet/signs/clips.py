@@ -12,6 +12,7 @@ import csv
 import hashlib
 import io
 import re
+import unicodedata
 import warnings
 from collections import Counter
 from collections.abc import Sequence
@@ -103,6 +104,7 @@ def _rows(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
             raise UserError(f"{path}: has no column {missing[0]!r}, but {', '.join(there[:9])}")
         for cells in reader:
             row = {k: (v or "").strip() for k, v in cells.items() if k}
+            row |= {k: unicodedata.normalize("NFC", row[k]) for k in {"Gloss", "word"} & set(row)}
             if broken := [name for name in columns if "\n" in row[name]]:
                 raise csv.Error(f"a line break in {broken[0]}")
             rows.append(row)

@@ -139,7 +139,7 @@ corpus_scores(pairs)
 # %% [markdown]
 # ## The machinery: one spelling
 #
-# Annotators add notes to a gloss: which of two variants was signed (退1), in which direction (称赞（我）), from which word a movement is borrowed. The published recipe for CE-CSL (arXiv:2409.11960) drops brackets with their content, and one final digit if the gloss does not begin with a digit. A comma and a question mark become full-width, and a number gets its shortest form. 3,862 written forms become 3,515 classes. These rules belong to that data set. In RWTH-BOSTON-104 the final digit is part of the name (GIVE1 and GIVE3 are different signs), so its glosses are taken as they are.
+# Annotators add notes to a gloss: which of two variants was signed (退1), in which direction (称赞（我）), from which word a movement is borrowed. The published recipe for CE-CSL (arXiv:2409.11960) drops brackets with their content, and one final digit if the gloss does not begin with a digit. A comma and a question mark become full-width, and a number gets its shortest form. 3,862 written forms become 3,515 classes. These rules belong to that data set. In RWTH-BOSTON-104 the final digit is part of the name (GIVE1 and GIVE3 are different signs), so its glosses are taken as they are. In all tables Ü may be one character or two, U and its dots (Unicode NFC or NFD); both are read as one.
 
 # %%
 #| export

@@ -19,6 +19,7 @@
 #| export
 #| default_exp signs.networks
 import math
+import unicodedata
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from itertools import pairwise
@@ -185,7 +186,8 @@ class Reader(nn.Module):
         "The vocabulary and the bigram that were stored, if any."
         if not hasattr(self, "glosses"):
             return None, None
-        vocabulary = Vocabulary(tuple(bytes(self.glosses.tolist()).decode().split("\n")))
+        text = unicodedata.normalize("NFC", bytes(self.glosses.tolist()).decode())  # as in tables
+        vocabulary = Vocabulary(tuple(text.split("\n")))
         pairs = {(a, b): count for a, b, count in self.pairs.tolist()}
         return vocabulary, Bigram(Counter(pairs), len(vocabulary) + 1)
 
