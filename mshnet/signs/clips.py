@@ -28,7 +28,7 @@ from PIL import Image
 from ..core import UserError, counted, read_text, reason, resolve
 from ..files import claim, make_folder, write_table
 from .ctc import least_frames
-from .glosses import split_glosses
+from .glosses import normalise, split_glosses
 from ..task import content_of, digits
 
 
@@ -173,6 +173,12 @@ def _read_labels(path: Path) -> list[tuple[str, str, tuple[str, ...]]]:
             f"{path}: glosses are separated by {other[0][0]!r}, as in {other[0].string[:60]!r}; "
             "write / between them"
         )
+    spelt = Counter(map(normalise, {x.strip() for r in rows for x in r["Gloss"].split("/")}))
+    joined = {k: n for k, n in spelt.items() if n > 1 and k.lower() != k.upper()}  # not Chinese
+    if joined and path.stem == "train":
+        what = f"{sum(joined.values())} spellings are read as {len(joined)}, such as {min(joined)}"
+        why = "brackets and a final digit are notes, as in CE-CSL; write letters where they matter"
+        warnings.warn(f"{path}: {what}: {why}", stacklevel=2)
     return [(r["Number"], r["Translator"], tuple(split_glosses(r["Gloss"]))) for r in rows]
 
 
