@@ -671,15 +671,16 @@ def predict_each(
     batch_size: int,  # no result depends on it
     at_once: int = 256,  # samples that are read before they are predicted
 ) -> Iterator[tuple[Any, Any]]:  # a sample and its prediction; without those found unreadable
-    "Predict samples, some hundred at a time; their batches have `row`, as those of `RowTally`."
+    "Predict samples in their order, some hundred at a time; batches have `row`, as of `RowTally`."
     rest, one = iter(samples), copy.copy(task)
     while some := list(itertools.islice(rest, at_once)):
         size = -(-min(batch_size, len(some)) // device.world) * device.world
         one.config = task.config.model_copy(update={"batch_size": size})
-        for found, batch in predictions(one, model, as_data(some), device, "full"):
-            for i, row in enumerate(batch.row.tolist()):
-                if row >= 0:
-                    yield some[row], _sample(found, i)
+        found = dict[int, Any]()  # a plan may have another order than the samples
+        for prediction, batch in predictions(one, model, as_data(some), device, "full"):
+            rows = enumerate(batch.row.tolist())
+            found |= {row: _sample(prediction, i) for i, row in rows if row >= 0}
+        yield from ((some[row], found[row]) for row in sorted(found))
 
 
 def _sample(prediction: Any, index: int) -> Any:

@@ -205,6 +205,8 @@ def test_two_clips_of_one_name_are_two(run, tmp_path):
     assert (tmp_path / "out/$_{$\udcba-2.png").is_file()
     with pytest.raises(UserError, match="beam_width=0 is not possible"):
         read_files(run.folder, inputs, tmp_path / "out", "cpu", beam_width=0)
+    bad.write_text(f"video,{HEAD}\n" + 60 * "long,1,2,3,4,5,6\n" + 30 * "brief,1,2,3,4,5,6\n")
+    assert names(read_files(run.folder, [str(bad)], tmp_path / "two", "cpu")) == ["long", "brief"]
     bad.write_text(HEAD + "\n1,2,3,4,5,nothing\n")
     with pytest.raises(UserError, match=r"bad.csv: 'nothing' is not a number"):
         read_files(run.folder, [str(bad)], tmp_path / "none", "cpu")
