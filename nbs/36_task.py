@@ -232,6 +232,17 @@ class Task(ABC):
         "How many of these samples the weights were trained on, by the `data` of their checkpoint."
         return None
 
+    @staticmethod
+    def warn_of_copies(files: dict[str, dict[str, Path]]) -> None:  # by split and sample
+        "Warn of samples of val and test with the name and the content of a training sample."
+        for split in [name for name in files if name != "train"]:
+            own, train = files[split], files.get("train", {})
+            both = [(own[name], train[name]) for name in own if name in train][:1024]
+            held = [[content_of(sorted(p.glob("*"))[::9] or [p]) for p in pair] for pair in both]
+            if same := sum(one == other for one, other in held):
+                found = f"{same} of the {len(own)} samples of {split} are training samples, too"
+                warnings.warn(f"{found}; the score does not hold for new data", stacklevel=3)
+
     def report(self, folder: Path) -> None:  # noqa: B027 - a default
         "Draw a finished run's figures into its folder."
 
@@ -492,20 +503,12 @@ class Evaluation:
 
 def protocol(task: Task, data: Any, scores: Any, device: Device, weights: Origin) -> dict[str, Any]:
     "How scores came about: data, weights, device and versions."
-    return {
-        "data": data.source,
-        "split": data.name,
-        "split_hash": data.hash,
-        **task.protocol(data, scores),
-        "chosen": weights.chosen,
-        "seed": weights.seed,
-        "trained_on": weights.trained_on,
-        "trained_on_scored_images": weights.seen,
-        "device": device.description,
-        "precision": device.precision,
-        "mshnet": installed("mshnet"),
-        "torch": torch.__version__,
-    }
+    facts = {"data": data.source, "split": data.name, "split_hash": data.hash}
+    facts |= task.protocol(data, scores)
+    facts |= {"chosen": weights.chosen, "seed": weights.seed, "trained_on": weights.trained_on}
+    facts |= {"trained_on_scored_images": weights.seen, "device": device.description}
+    facts |= {"precision": device.precision, "mshnet": installed("mshnet")}
+    return facts | {"torch": torch.__version__}
 
 
 # %% [markdown]

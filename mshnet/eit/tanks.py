@@ -25,7 +25,7 @@ from ..core import UserError, counted, read_text, reason
 from . import tank
 from ..files import claim, make_folder, write_arrays
 from ..session import bar
-from ..task import content_of, digits
+from ..task import Task, content_of, digits
 from ..weights import read_file
 
 # %% ../../nbs/eit/02_tanks.ipynb #Stats
@@ -336,6 +336,8 @@ def load_tanks(config: Any, names: Sequence[str]) -> dict[str, SimulatedTanks | 
             how = {"noise": config.noise, "gains": config.gains, "fine": name in _SEEDS}
             seed = _SEEDS.get(name, config.seed)
             found[name] = simulated_tanks(name, count, seed, config.size, **how)
+    read = {name: part.files for name, part in found.items() if isinstance(part, FolderTanks)}
+    Task.warn_of_copies({name: {f.name: f for f in files} for name, files in read.items()})
     return found
 
 
@@ -343,10 +345,12 @@ def describe_folder(folder: Path) -> str:
     "A line for each split: how well its voltages agree with those computed from its images."
     parts = [part for part, name in PARTS.items() if (folder / name).is_dir()]
     lines = ["correlation: of voltages with those computed from the images"]
+    files = {part: {f.name: f for f in (folder / PARTS[part]).glob("*.npz")} for part in parts}
     for part in parts or ["train"]:
         found = open_folder(folder, part, 64, whole=True)
         fit = tank.orientation(*_a_few(found))[:, 0].nanmedian()
         lines.append(f"{PARTS[part]}: {counted(len(found), 'tank')}, correlation {fit:.3f}")
+    Task.warn_of_copies(files)
     return "\n".join(lines)
 
 

@@ -230,6 +230,8 @@ def load_recordings(config: EventsConfig, names: Sequence[str]) -> dict[str, Fra
     if c.dataset_dir:
         folder, cache = Path(c.dataset_dir).expanduser(), run_folder(c).parent / "frames_cache"
         entries, source = find_recordings(folder, c.dataset), folder.resolve().name
+        names_of = {k: {f"{e.label}/{e.path.stem}": e.path for e in entries[k]} for k in wanted}
+        Task.warn_of_copies(names_of)
         for name in wanted:
             found[name] = read_frames(name, source, entries.get(name, []), _counting(c), cache)
     elif c.dataset != "nmnist":

@@ -29,7 +29,7 @@ from ..core import UserError, counted, read_text, reason, resolve
 from ..files import claim, make_folder, write_table
 from .ctc import least_frames
 from .glosses import normalise, split_glosses
-from ..task import content_of, digits
+from ..task import Task, content_of, digits
 
 
 @dataclass(frozen=True)
@@ -391,6 +391,7 @@ def load_clips(config: Any, names: Sequence[str]) -> dict[str, Clips]:
     has_val = _label_file(folder, "val").is_file() or (folder / "dev_words.csv").is_file()
     there = [name for name in names if name != "val" or has_val]
     found = {name: _usable(name, source, read(folder, name), size, skip) for name in there}
+    Task.warn_of_copies({k: {c.name: c.path for c in part.clips} for k, part in found.items()})
     if "val" in names and not has_val:
         whole = found["train"].clips
         order = np.random.default_rng(config.seed).permutation(len(whole))

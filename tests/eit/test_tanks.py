@@ -142,6 +142,9 @@ def test_the_fingerprint_changes_with_the_files(folder):
     spoil(file, ys=1.01 * np.load(file)["ys"])
     again = open_folder(moved, "test", 32)
     assert again.hash == before and again.content != there.content
+    shutil.copy(moved / "train/000001.npz", moved / "test")
+    with pytest.warns(UserWarning, match="^1 of the 4 samples of test are training samples, too"):
+        load_tanks(EitConfig(dataset_dir=str(moved)), ["train", "test"])
     (moved / "test/000000.npz").rename(moved / "test/9.npz")
     assert open_folder(moved, "test", 32).hash != before
 
