@@ -94,8 +94,7 @@ def test_the_command_writes_and_reports(tmp_path, capsys, monkeypatch):
     assert main(["data", "--write", str(tmp_path / "new")]) == 2
     assert "task detect has none" in capsys.readouterr().err
     for where, words in ((tmp_path / "no", "there is no such folder"), (__file__, "unpack it")):
-        assert main(["data", "--task", "eit", str(where)]) == 2
-        assert words in capsys.readouterr().err
+        assert main(["data", "--task", "eit", str(where)]) == 2 and words in capsys.readouterr().err
 
 
 def test_turned_pairs_fit_each_other(written):
@@ -193,10 +192,7 @@ def spoiled(how, folder):
         "order": (lambda y: y[turned_order().numpy()], "208 voltages are in another order"),
         "whole": (np.abs, "all voltages of a tank have one sign"),
         "sign": (lambda y: -y, r"voltages is reversed; .* -\S+, but \d\S+ with the sign"),
-        "shuffled": (
-            lambda y: ys[[x is y for x in ys].index(True) - 1],
-            "images in no orientation",
-        ),
+        "shuffled": (lambda y: ys[[x is y for x in ys].index(True) - 1], "images in no orient"),
         "unit": (lambda y: 1040 * y, "statistics of another set, or the voltages have another"),
     }
     change, words = changes[how]

@@ -171,8 +171,7 @@ def test_commands_take_the_run(run, files, tmp_path, capsys, monkeypatch):
     out = tmp_path / "out"
     words = f"predict --weight-path {run.folder} --output-dir {out} --device cpu".split()
     (files / "2.npz").rename(files / "2$_{$\udcba.npz")
-    assert main([*words, str(files)]) == 0
-    assert "3 recordings" in capsys.readouterr().out
+    assert main([*words, str(files)]) == 0 and "3 recordings" in capsys.readouterr().out
     rows = list(csv.DictReader((out / "recordings.csv").read_text().splitlines()))
     assert [r["file"] for r in rows] == [f"{files}/{i}.npz" for i in (0, 1, "2$_{$\\xba")]
     arrays = np.load(out / "evidence.npz")
@@ -208,8 +207,7 @@ def test_weights_of_another_data_set_are_refused(run, tmp_path, capsys):
 def test_data_are_described(run, tmp_path, capsys):
     "Its parts and classes; a run on them names their folder, and what their files hold."
     for i, recording in enumerate(simulate(30, 0)):
-        part = "set/Test" if i < 10 else "set/Train"
-        file = tmp_path / part / str(i % 10) / f"{i}$_{{$\udcba.npz"
+        file = tmp_path / f"set/{'Test' if i < 10 else 'Train'}/{i % 10}/{i}$_{{$\udcba.npz"
         file.parent.mkdir(parents=True, exist_ok=True)
         np.savez(file, **{name: getattr(recording, name) for name in "xytp"})
     folder = str(tmp_path / "set")
