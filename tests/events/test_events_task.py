@@ -205,7 +205,7 @@ def test_weights_of_another_data_set_are_refused(run, tmp_path, capsys):
 
 
 def test_data_are_described(run, tmp_path, capsys):
-    "Its parts and classes; a run on them names their folder, and what their files hold."
+    "Its parts and classes; a run on them names their folder, and has its figures."
     for i, recording in enumerate(simulate(30, 0)):
         file = tmp_path / f"set/{'Test' if i < 10 else 'Train'}/{i % 10}/{i}$_{{$\udcba.npz"
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -216,7 +216,9 @@ def test_data_are_described(run, tmp_path, capsys):
     refused(["data", "--task", "events", "--write", folder], "task events has none", capsys)
     config = tiny(dataset_dir=folder, epochs=1, output_dir=str(tmp_path / "runs/run"))
     protocol = (own := train(config)).scores["protocol"]
-    Events(config).report(own.folder)
+    Events(config).report(own.folder)  # confusions, rasters, and their evidence on one sheet
+    names = sorted(path.name.split("-")[-1] for path in (own.folder / "figures").iterdir())
+    assert names.count("raster.png") == 3 and {"confusion.png", "gallery.png"} < set(names)
     assert protocol["data"] == "set" and len(protocol["content"]) == 12
     assert "content" not in run.scores["protocol"]  # of simulated recordings: split_hash has it
     assert list((tmp_path / "runs/frames_cache").glob("*.frames"))
@@ -284,13 +286,6 @@ def test_half_precision_computes_the_recurrences_in_float32():
     with torch.autocast("cpu", torch.bfloat16):
         model(x).sum().backward()
     assert all(p.grad.isfinite().all() for p in model.parameters())
-
-
-def test_a_run_has_its_pictures(run):
-    "Confusions, rasters of recordings, and their evidence on one sheet."
-    Events(run.config).report(run.folder)
-    names = sorted(path.name.split("-")[-1] for path in (run.folder / "figures").iterdir())
-    assert names.count("raster.png") == 3 and {"confusion.png", "gallery.png"} < set(names)
 
 
 # Measured

@@ -215,9 +215,8 @@ def test_things_have_a_fixed_test_part(tmp_path):
     for root in (tmp_path / "CIFAR10DVS/CIFAR10DVS", tmp_path / "other"):
         for name in ("airplane", "truck"):
             (root / name).mkdir(parents=True)
-            for i in range(20):
-                for kind in ("aedat", "npz"):  # converted beside the original
-                    (root / name / f"cifar10_{name}_{i}.{kind}").touch()
+            for i, kind in itertools.product(range(20), ("aedat", "npz")):  # converted beside
+                (root / name / f"cifar10_{name}_{i}.{kind}").touch()
         top = tmp_path if "CIFAR10DVS" in str(root) else root
         with pytest.warns(UserWarning, match=r": 40 recordings in two .* \(not \S+_0.aedat but \S"):
             found = find_recordings(top, "cifar10dvs")
