@@ -104,10 +104,8 @@ def train_and_kill(config, step: int) -> None:
 
 def make_run(folder: Path, **settings) -> Path:
     """Write the folder of a run that was never trained, on synthetic scenes, with its scores.
-
     The starting weights predict nearly the same everywhere. Here their last layer is stretched,
-    so that something is found, missed and invented, and something else at another threshold.
-    """
+    so that something is found, missed and invented, and something else at another threshold."""
     import torch
 
     from mshnet.analyse import evaluate_split

@@ -117,9 +117,7 @@ ENGINE |= {f"mshnet.{name}" for name in ("run", "session", "task", "train")}  # 
 
 def upward_imports(name, cells, homes):
     """Imports that are relative, of the same or a higher number, or of a workload's folder.
-
-    A workload imports its own lower numbers and the engine. A lesson imports what it shows, too.
-    """
+    A workload imports its own lower numbers and the engine. A lesson imports what it shows, too."""
     folder, number = home(name)
     bad = []
     exports = imported(nodes_of(code(cells, export=True)))
@@ -386,10 +384,7 @@ def sizes():
 
 
 def test_nothing_grows():
-    """A budget rises only in the commit that lowers another.
-
-    `python tests/test_house.py` lowers each to what is there.
-    """
+    "A budget rises only as another falls; `python tests/test_house.py` lowers all to what is there."
     budgets, found = json.loads(BUDGETS.read_text()), sizes()
     assert found.keys() == budgets.keys()
     assert {k: (v, budgets[k]) for k, v in found.items() if v > budgets[k]} == {}

@@ -670,9 +670,7 @@ def unpacked(path, folder):
 
 def test_a_run_is_taken_along_where_its_disk_is_deleted(run, monkeypatch, tmp_path):
     """Colab offers the file, Kaggle shows it as output, and one's own disk keeps the folder.
-
-    The file holds the run under its name, without what comes and goes; a link back is no trouble.
-    """
+    The file holds the run under its name, without what comes and goes; a link back is fine."""
     offered = []
     (run / "latest").symlink_to(run)
     at_colab = colab(monkeypatch, tmp_path, download=offered.append)

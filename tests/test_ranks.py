@@ -39,10 +39,7 @@ def seen(tmp_path_factory):
 
 
 def test_gradients_are_those_of_the_whole_batch(seen):
-    """In both phases, to rounding; the heads that the warm-up does not use have none.
-
-    So are the running statistics of batch norm.
-    """
+    "In both phases, to rounding, as are batch norm's statistics; heads not in use have none."
     for rank in seen["ranks"]:
         assert rank["gradients"]["warm-up"] < 5e-3  # of each weight; one process's rows: 0.5
         assert rank["gradients"]["full"] < 5e-3

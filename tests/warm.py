@@ -65,10 +65,8 @@ def own_terminal() -> None:
 
 class Python:
     """`python WORDS`, as subprocess.Popen has it, with its output in files.
-
     `outputs` are paths that its output and its errors are added to, such as a terminal's, instead
-    of the files of `communicate`; then `first` is called in the new process.
-    """
+    of the files of `communicate`; then `first` is called in the new process."""
 
     def __init__(self, *words, first: Callable = int, outputs: tuple = (), **environ):
         self._folder = tempfile.TemporaryDirectory()

@@ -153,9 +153,7 @@ def detector(device):
 
 def travel(folder):
     """A run that begins on xla, goes on at the cpu and comes back; whether its state arrived.
-
-    By the default recipe, but for a warm-up of two epochs and a rate that stays after three steps.
-    """
+    The default recipe, but with a warm-up of two epochs and a rate constant after three steps."""
     seen, warm = {}, {"scenes": 24, "warm_epoch": 1, "log_every": 1, "output_dir": str(folder)}
     warm |= {"network": "thin"}
     warm |= {"schedule": "constant", "warmup_steps": 3}

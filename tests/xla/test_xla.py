@@ -80,15 +80,13 @@ def test_scoring_reads_once_a_batch(seen):
 
 def test_ten_steps_have_the_losses_of_plain_pytorch(seen):
     """The losses on 8 devices are those of the CPU as nearly as float32 defines them.
-
     Ten steps of this network multiply a rounding error by some thousand (batch norm over few
     pixels), so no fixed number of digits is right. The same steps in plain PyTorch from weights
     shaken in their seventh digit measure it: XLA may differ ten times as much, and never by 0.005
     (on a CPU without AVX-512 the shaking alone moves the ninth loss by 0.0017).
     Adagrad's sums begin at 0.1 here: from zero its first step is the gradient's sign, which for
     gradients that are zero but for rounding is a coin, and ten steps later the second digit is one
-    too. The first loss, before any update, must agree to one part in a million.
-    """
+    too. The first loss, before any update, must agree to one part in a million."""
     want, have = losses(seen["cpu"]), losses(seen["xla"])
     shaken = [losses(run) for run in seen["shaken"]]
     assert len(want) == 10
