@@ -384,7 +384,7 @@ def sizes():
 
 
 def test_nothing_grows():
-    "A budget rises only as another falls; `python tests/test_house.py` lowers all to what is there."
+    "A budget rises only as another falls; `python tests/test_house.py` sets all to what is there."
     budgets, found = json.loads(BUDGETS.read_text()), sizes()
     assert found.keys() == budgets.keys()
     assert {k: (v, budgets[k]) for k, v in found.items() if v > budgets[k]} == {}
