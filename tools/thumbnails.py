@@ -17,7 +17,7 @@ WIDTH = 240
 PARTS = {  # page, and the part of its figure: left, top, right, bottom, each from 0 to 1
     "eit": ("eit/06_reconstruction", (0.0, 0.14, 0.445, 0.95)),
     "events": ("events/04_recognition", (0.068, 0.085, 0.312, 0.225)),
-    "signs": ("signs/03_clips", (0.0745, 0.03, 0.496, 0.37)),
+    "signs": ("signs/03_clips", (0.0745, 0.042, 0.405, 0.262)),
 }
 
 
