@@ -352,7 +352,7 @@ def _data_folder(command: str, folder: str, written: dict[str, Any]) -> str:
     of_run = folder.endswith(".pt") or os.path.exists(os.path.join(folder, "config.json"))
     if command == "train" and of_run:
         todo = f"use --resume {folder}, or --weight-path {folder} to start from its weights"
-        raise UserError(f"{folder} is no data set; {todo}")
+        raise UserError(f"{folder} is not a data set; {todo}")
     return folder
 
 # %% ../nbs/57_cli.ipynb #_note

@@ -293,8 +293,8 @@ def configure(
     of_run = trained or settings_of({**read, **flags}.get("resume"))
     asked = [flags] if repeated else [flags, read]  # the preset of a record is its own
     if (of_run or repeated) and any([part.pop("preset", "") for part in asked]):
-        what = "these weights keep" if trained else "the run keeps"
-        text = f"preset is not used: {what} the settings of their training; set "
+        kept = "weights keep the settings of their run" if trained else "a run keeps its settings"
+        text = f"preset is not used: {kept}; set "
         warnings.warn(f"{text}those to change, such as batch_size", stacklevel=2)
     by_hand = {**read, **flags}
     kind = settings_class(task_of(by_hand, of_run))

@@ -205,7 +205,7 @@ def trade_offs(folder: str | Path, *others: str | Path) -> Picture | str:
         threshold, pd, fa = read_details(run).curve()
         if len(threshold):
             at = int(np.argmin(np.abs(threshold - 0.5)))
-            axes.plot(fa, pd, linewidth=1.4, markersize=8, markevery=[at], label=name)
+            axes.plot(fa, pd, lw=1.4, ms=8, markevery=[at], label=name, clip_on=False)
             for t in () if others else (0.01, 0.1):  # numbers beside several curves would overlap
                 i = int(np.argmin(np.abs(threshold - t)))
                 axes.plot(fa[i], pd[i], "k.")

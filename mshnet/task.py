@@ -371,12 +371,20 @@ class Evaluation:
 
 def protocol(task: Task, data: Any, scores: Any, device: Device, weights: Origin) -> dict[str, Any]:
     "How scores came about: data, weights, device and versions."
-    facts = {"data": data.source, "split": data.name, "split_hash": data.hash}
-    facts |= task.protocol(data, scores)
-    facts |= {"chosen": weights.chosen, "seed": weights.seed, "trained_on": weights.trained_on}
-    facts |= {"trained_on_scored_images": weights.seen, "device": device.description}
-    facts |= {"precision": device.precision, "mshnet": installed("mshnet")}
-    return facts | {"torch": torch.__version__}
+    return {
+        "data": data.source,
+        "split": data.name,
+        "split_hash": data.hash,
+        **task.protocol(data, scores),
+        "chosen": weights.chosen,
+        "seed": weights.seed,
+        "trained_on": weights.trained_on,
+        "trained_on_scored_images": weights.seen,
+        "device": device.description,
+        "precision": device.precision,
+        "mshnet": installed("mshnet"),
+        "torch": torch.__version__,
+    }
 
 # %% ../nbs/36_task.ipynb #chosen_by
 def chosen_by(choose: str, best: Any) -> str:  # of a checkpoint

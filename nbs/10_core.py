@@ -43,7 +43,7 @@ from pydantic.fields import FieldInfo
 print(Config(dataset_dir="data/NUAA-SIRST", preset="a100", epochs=50))
 
 # %% [markdown]
-# A wrong name or value raises `UserError`. Its text is one line with the value and the remedy. It names all wrong settings at once:
+# A wrong name or value raises `UserError`. Its text is one line with the value and the remedy. It names all wrong settings at once (a wrong preset comes first, and alone):
 
 # %%
 for wrong in ({"epochz": 3}, {"crop_size": 250, "choose": "best"}, {"device": "gpu", "lr": "fast"}):
@@ -391,8 +391,8 @@ def configure(
     of_run = trained or settings_of({**read, **flags}.get("resume"))
     asked = [flags] if repeated else [flags, read]  # the preset of a record is its own
     if (of_run or repeated) and any([part.pop("preset", "") for part in asked]):
-        what = "these weights keep" if trained else "the run keeps"
-        text = f"preset is not used: {what} the settings of their training; set "
+        kept = "weights keep the settings of their run" if trained else "a run keeps its settings"
+        text = f"preset is not used: {kept}; set "
         warnings.warn(f"{text}those to change, such as batch_size", stacklevel=2)
     by_hand = {**read, **flags}
     kind = settings_class(task_of(by_hand, of_run))
@@ -418,9 +418,9 @@ ALIASES = {
 }
 
 # %% [markdown]
-# A file of settings is a JSON object. Every run leaves one, `config.json`, and whichever file of a run the user names, the settings are read from there. The run folder may have moved and the machine may be different, so their settings are left out. A record of a newer release may hold settings that this release lacks; `settings_from` skips them.
+# A file of settings is a JSON object. Every run leaves one, `config.json`, and whichever file of a run the user names, the settings are read from there. The run folder may have moved and the machine may be different, so their settings are left out. A record of a newer release may hold settings that this release lacks; `settings_from` skips them, as `from_next_year` below.
 #
-# A notebook of `nbs/run` sets its settings as plain variables, because papermill can replace those. Papermill itself accepts any name: `papermill -p epochz 3` defines a variable that nobody reads, and the run takes all of its usual epochs. Therefore every plain variable of such a notebook must be a setting. This is the record of a run, with a setting that is not known here:
+# A notebook of `nbs/run` sets its settings as plain variables, because papermill can replace those. Papermill itself accepts any name: `papermill -p epochz 3` defines a variable that nobody reads, and the run takes all of its usual epochs. Therefore every plain variable of such a notebook must be a setting.
 
 # %%
 print(settings_from({"seed": 3, "choose": "val", "lr": 0.01, "from_next_year": 1}))

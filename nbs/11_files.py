@@ -11,7 +11,7 @@
 # 3  rename  to last.pt             last.pt is the new file
 # ```
 #
-# A rename happens or does not happen, so a file is the old one or the new one, never half of one. (Where the old one is kept as `previous.pt`, `last.pt` is absent for a moment.) All pages write, copy, find and lock files with the functions of this one. It ends with reading ahead.
+# A rename happens or does not happen, so a file is the old one or the new one, never half of one. (Where the old one is kept as `previous.pt`, for a moment only that one is there.) All pages write, copy, find and lock files with these functions. The page ends with reading ahead.
 
 # %%
 #| hide
@@ -429,7 +429,7 @@ def prefetch(
 
 
 # %% [markdown]
-# First a lock that is asked for twice. Then a container that may use 1 MB and uses 0.4 MB, of which 0.1 MB are copies of files that the system can drop. Last, eight results of four threads: the barrier opens only when four of them are being made at the same time, and yet they come in order.
+# First a lock that is asked for twice. Then a container that may use 1 MB and uses 0.4 MB, of which 0.1 MB are copies of files that the system can drop. Last, reading ahead: eight results of four threads: the barrier opens only when four of them are being made at the same time, and yet they come in order.
 
 # %%
 with tempfile.TemporaryDirectory() as tmp:

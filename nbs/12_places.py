@@ -259,7 +259,7 @@ def mount_drive(place: Place | None = None, timeout: float = 120.0) -> str:
 # %% [markdown]
 # ### The folders of a run
 #
-# Where a run lies, where it is copied to and how long it may take follow from the settings and the machine. We determine it once, when a command begins.
+# Where a run lies, where it is copied to and how long it may take follow from the settings and the machine. `site_of` determines it from these two.
 #
 # Colab deletes its disk with the session. With `mirror_dir` a run is copied to a second folder, its backup ([backup](15_mirror.ipynb)). If the Drive is not mounted, we copy nothing and report that, because a folder made in its place would lie on the disk that is deleted. In Colab a notebook starts in `/content`, where the Drive is mounted, so `drive/MyDrive/copies` lies on the Drive. On Kaggle a copy may also lie in an earlier output that is attached as input. The example below the code has a run with a backup on a USB stick, and one in Colab whose user closed the window of the Drive.
 
@@ -340,7 +340,7 @@ print(f"{site.folder} is copied to {site.mirror}, and stops after {site.hours} h
 drive = Config(mirror_dir="drive", output_dir="/content/runs/mine")
 colab = site_of(drive, COLAB, mount=False)
 hours = (colab.seconds + session_seconds()) / 3600
-print(f"Colab, {hours:.1f} hours from the start:", colab.note.replace("/content/", ""))
+print(f"Colab, {hours:.1f} hours from the start:", colab.note)
 
 
 # %% [markdown]

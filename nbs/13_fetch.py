@@ -88,7 +88,7 @@ def find_dataset(
         near = [beside.name for beside in written.parent.iterdir() if beside != written] + near
     kind = f"there is no such folder ({written.absolute()}); name one, or NUAA-SIRST to download"
     if os.path.isfile(written):
-        kind = "is no folder and no .zip archive; unpack it, or pack its content as .zip"
+        kind = "is neither a folder nor a .zip archive; unpack it, or pack its content as .zip"
     raise UserError(f"dataset_dir={shown(text)}: {kind}{did_you_mean(written.name, near)}")
 
 

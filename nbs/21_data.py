@@ -92,7 +92,7 @@ print(report(config)[0])
 #
 # ## What is a target?
 #
-# A mask contains labels. Published masks contain 0 and 255, or 0 and 1. Label tools write the numbers of objects, or colours. An image without a target may contain a few stray pixels of 1. One mask by itself is ambiguous, so all masks of a data set that have an image decide together. (Values of 16 bits are divided by 257 first, if any is above 255.)
+# A mask contains labels. Published masks contain 0 and 255, or 0 and 1. Label tools write the numbers of objects, or colours. An image without a target may contain a few stray pixels of 1. One mask by itself is ambiguous, so the masks of a data set that have an image decide together (of more than 1,000 an even sample). (Values of 16 bits are divided by 257 first, if any is above 255.)
 #
 # | masks of the data set | target |
 # |---|---|

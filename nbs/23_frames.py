@@ -207,7 +207,7 @@ def read_frames(files: Iterable[Path], workers: int) -> Iterator[Frame]:
 # ## Questions
 #
 # 1. The percentiles 2 and 99.5 of a frame are 7,000 and 7,400. Its targets reach 7,600, and one hot pixel has 60,000. Which value becomes white, and how many of the 256 grey levels lie between 7,400 and the targets?
-#    <details><summary>Answer</summary>7,400 + 2 * 400 = 8,200 becomes white. If the minimum is near 7,000, the targets are 200 of 1,200 values above 7,400: about 42 grey levels. From minimum to maximum it would be one.</details>
+#    <details><summary>Answer</summary>7,400 + 2 * 400 = 8,200 becomes white. If the minimum is near 7,000, the range has 1,200 values, and the targets are 200 of them above 7,400: about 42 of 256 levels. From minimum to maximum it would be one.</details>
 # 2. A target is the brightest object of a frame and covers 2% of it. Does a range from percentile 1 to 99 clip it?
 #    <details><summary>Answer</summary>Only its brighter half, because percentile 99 is the middle of its values. A target of a few pixels is clipped whole.</details>
 # 3. A video of 1,000 frames breaks off after 300. What does `read_frames` return for it?

@@ -230,7 +230,7 @@ def take_along(
     if place.name == "here":
         return f"{folder}: this disk keeps it"
     if not (run / "config.json").is_file():
-        raise UserError(f"{folder}: is no run, there is no config.json in it; name a run folder")
+        raise UserError(f"{folder}: is not a run, there is no config.json in it; name a run folder")
     path = place.runs / f"{run.name}.tar.gz"
     make_folder(place.runs)
     with (

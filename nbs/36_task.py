@@ -428,6 +428,15 @@ def _score_text(value: Any) -> str:
 
 
 # %% [markdown]
+# A network predicts two images, in batches of four. On a CPU, where a batch may have any shape, the one batch has two rows, as printed. A TPU computes two rows of padding as well, and the tally does not count them. The [guide](guides/task.ipynb) has a small task with all of its methods.
+
+# %%
+task = make_task(Config(scenes=8, base_size=32, crop_size=32, batch_size=4))
+model, test, device = task.model(), task.splits()["test"], open_device("cpu", "fp32")
+print("rows:", [len(batch.mask) for _, batch in predictions(task, model, test, device, "full")])
+
+
+# %% [markdown]
 # Scores count objects, and a fraction of few objects is uncertain. A 95% interval shows how much: it contains the true fraction in about 95 of 100 cases. Wilson's interval is nearly right for small counts too. The usual one reaches beyond 1 there, and has no width if all were found:
 
 # %%
@@ -447,14 +456,6 @@ for p in (0.9, 1.0):
     half = 1.96 * (p * (1 - p) / 10) ** 0.5
     both = *wilson(round(10 * p), 10), p - half, p + half
     print(f"{10 * p:.0f} of 10: Wilson", "{:.3f} to {:.3f}, usual {:.3f} to {:.3f}".format(*both))
-
-# %% [markdown]
-# A network predicts two images, in batches of four. On a CPU, where a batch may have any shape, the one batch has two rows, as printed. A TPU computes two rows of padding as well, and the tally does not count them. The [guide](guides/task.ipynb) has a small task with all of its methods.
-
-# %%
-task = make_task(Config(scenes=8, base_size=32, crop_size=32, batch_size=4))
-model, test, device = task.model(), task.splits()["test"], open_device("cpu", "fp32")
-print("rows:", [len(batch.mask) for _, batch in predictions(task, model, test, device, "full")])
 
 
 # %% [markdown]
@@ -503,12 +504,20 @@ class Evaluation:
 
 def protocol(task: Task, data: Any, scores: Any, device: Device, weights: Origin) -> dict[str, Any]:
     "How scores came about: data, weights, device and versions."
-    facts = {"data": data.source, "split": data.name, "split_hash": data.hash}
-    facts |= task.protocol(data, scores)
-    facts |= {"chosen": weights.chosen, "seed": weights.seed, "trained_on": weights.trained_on}
-    facts |= {"trained_on_scored_images": weights.seen, "device": device.description}
-    facts |= {"precision": device.precision, "mshnet": installed("mshnet")}
-    return facts | {"torch": torch.__version__}
+    return {
+        "data": data.source,
+        "split": data.name,
+        "split_hash": data.hash,
+        **task.protocol(data, scores),
+        "chosen": weights.chosen,
+        "seed": weights.seed,
+        "trained_on": weights.trained_on,
+        "trained_on_scored_images": weights.seen,
+        "device": device.description,
+        "precision": device.precision,
+        "mshnet": installed("mshnet"),
+        "torch": torch.__version__,
+    }
 
 
 # %% [markdown]
@@ -626,7 +635,7 @@ def trained_task(
 # %% [markdown]
 # ## Files
 #
-# With `mshnet predict` a task predicts files. How a file is read and what is written differs from task to task. The rest is the same for all: a file that cannot be read is reported and skipped (a single one is an error), 256 samples are predicted at a time, and the last line counts what was written. The exit status is 1 if a file was skipped.
+# With `mshnet predict` a task predicts files. How a file is read and what is written differs from task to task. The rest is the same for all: a file that cannot be read is reported and skipped (a single one is an error), 256 samples are read at a time, and the last line counts what was written. The exit status is 1 if a file was skipped.
 
 # %%
 #| export

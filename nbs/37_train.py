@@ -81,7 +81,7 @@ from mshnet.weights import load_weights, weights_file
 # %% [markdown]
 # ## The course of a run
 #
-# Twelve epochs on small scenes. Until epoch 3 the prediction is empty (the IoU is 0), because the outputs start far below zero. From epoch 2 on the loss falls, apart from two small rises. The IoU is best in epoch 8. Then the false alarms nearly double (Fa in the lines below), although the loss still falls: 24 scenes of 32x32 pixels are too few for a good detector. The cosine lowers the learning rate from epoch to epoch, close to zero at the end, so the last epochs change the scores little.
+# Twelve epochs on small scenes. Until epoch 3 the prediction is empty (the IoU is 0), because the outputs start far below zero. The loss rises in epoch 1, when the warm-up is over and more outputs join it, and then falls, apart from two small rises. The IoU is best in epoch 8. Then the false alarms nearly double (Fa in the lines below), although the loss still falls: 24 scenes of 32x32 pixels are too few for a good detector. The cosine lowers the learning rate from epoch to epoch, close to zero at the end, so the last epochs change the scores little.
 
 # %%
 small = {"base_size": 32, "crop_size": 32, "warm_epoch": 0, "device": "cpu", "precision": "fp32"}

@@ -408,8 +408,8 @@ def _pixels_in(image: Any) -> np.ndarray:  # [H,W] or [H,W,3] uint8
     except (TypeError, ValueError, IndexError, RuntimeError):
         shape, kind = getattr(image, "shape", ""), getattr(image, "dtype", type(image).__name__)
         raise UserError(
-            f"{kind}{shape and f' {shape}'} is no image; give a file's name, [H,W] or [H,W,3] of "
-            "uint8 or of floats from 0 to 1, or [H,W] of 16 bits or more"
+            f"{kind}{shape and f' {shape}'} is not an image; give a file's name, [H,W] or [H,W,3] "
+            "of uint8 or of floats from 0 to 1, or [H,W] of 16 bits or more"
         ) from None
     return pixels_of(picture)
 

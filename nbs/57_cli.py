@@ -3,7 +3,7 @@
 #
 # > `mshnet train | test | predict | data | doctor | bench | compare | export`: the settings as flags, and every mistake in one line with its remedy.
 #
-# A command line, a file and a notebook should accept the same settings under the same names, and report the same errors. So the flags are not written down here: their names, types and most texts are those of `Config`, or of the settings of a different task. `--batch-size 8` is `Config(batch_size=8)`. A command only lists which settings it takes.
+# A flag that is written down twice, in the parser and in the settings, has two defaults, and one day they differ. So no flag of a run is written down here: names, types and most texts are those of `Config`, or of the settings of a different task. `--batch-size 8` is `Config(batch_size=8)`.
 
 # %%
 #| hide
@@ -79,7 +79,7 @@ for line in ("train --epochs none", "test --weight-path none.pt", "export", "dat
 # %% [markdown]
 # ## The machinery: commands and parser
 #
-# torch takes seconds to import, and a mistyped flag should not cost them. This module imports nothing but the settings, and each command imports what it needs when it runs. `train` accepts every setting. Each other command accepts a list of settings, and a task can add to it (`Settings.flags`).
+# torch takes seconds to import, and a mistyped flag should not cost them. This module imports neither torch nor numpy, and each command imports what it needs when it runs. `train` accepts every setting. Each other command accepts a list of settings, and a task can add to it (`Settings.flags`).
 #
 # Each command takes its main argument without a flag, too: the data, the weights, the inputs. Options such as `--repeats` or `--tile` are not settings: no run records them.
 
@@ -417,7 +417,7 @@ def _data_folder(command: str, folder: str, written: dict[str, Any]) -> str:
     of_run = folder.endswith(".pt") or os.path.exists(os.path.join(folder, "config.json"))
     if command == "train" and of_run:
         todo = f"use --resume {folder}, or --weight-path {folder} to start from its weights"
-        raise UserError(f"{folder} is no data set; {todo}")
+        raise UserError(f"{folder} is not a data set; {todo}")
     return folder
 
 

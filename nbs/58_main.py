@@ -3,7 +3,7 @@
 #
 # > `python -m mshnet` is `mshnet`. And Ctrl-C during the first imports is one line instead of a traceback.
 #
-# The module is for environments whose scripts are not on the path, and for launchers that start modules. A shell script or a scheduler sees only how a command ends: its last line, and its status. So both have to be right from the first moment until the last.
+# A shell script or a scheduler sees only how a command ends: its last line, and its status. Both have to be right from the first moment until the last, even if Ctrl-C comes before torch is imported. (`python -m mshnet` is for environments whose scripts are not on the path, and for launchers that start modules.)
 
 # %%
 #| export

@@ -329,12 +329,12 @@ def test_a_preset_is_applied_below_what_is_written_and_never_to_a_record(tmp_pat
     whole = Config(preset="steady", scenes=24).model_dump() | {"preset": ""}  # of before
     (tmp_path / "config.json").write_text(json.dumps(whole))
     assert configure({}, str(tmp_path / "config.json")).model_dump() == whole
-    with pytest.warns(UserWarning, match="preset is not used: the run keeps the settings"):
+    with pytest.warns(UserWarning, match="preset is not used: a run keeps its settings"):
         resumed = configure({"preset": "paper", "resume": str(tmp_path)})
     with pytest.warns(UserWarning, match="preset is not used"):
         repeated = configure({"preset": "paper"}, str(tmp_path / "config.json"))
     (tmp_path / "mine.json").write_text('{"preset": "paper"}')
-    with pytest.warns(UserWarning, match="preset is not used: the run keeps the settings"):
+    with pytest.warns(UserWarning, match="preset is not used: a run keeps its settings"):
         by_file = configure({"resume": str(tmp_path)}, str(tmp_path / "mine.json"))
     with pytest.raises(UserError, match="batch_size=4: batch_size=8 is given as well"):
         configure({"batch_size": 8, "global_batch_size": 4})

@@ -388,7 +388,7 @@ def test_nothing_that_is_half_or_ours_is_found_by_name(here, tmp_path):
     ("text", "said"),
     [
         ("nothing", "nothing); name one, or NUAA-SIRST to download"),
-        ("a.tar", "is no folder and no .zip archive; unpack it, or pack its content as .zip"),
+        ("a.tar", "is neither a folder nor a .zip archive; unpack it, or pack its content as .zip"),
         ("sett", "did you mean 'set'?"),
         ("NUAA-SIRTS", "did you mean 'NUAA-SIRST'?"),
         ("~nobody/x", "there is no such folder"),
@@ -694,7 +694,7 @@ def test_a_run_that_cannot_be_taken_along_is_one_line(run, monkeypatch, tmp_path
     place = replace(colab(monkeypatch, tmp_path, download=fail), runs=tmp_path / "out")
     assert take_along(run, place).startswith(str(tmp_path / "out"))
     assert "is not offered for download" in capsys.readouterr().out
-    assert "is no run, there is no config.json" in refusal(take_along, run.parent, place)
+    assert "is not a run, there is no config.json" in refusal(take_along, run.parent, place)
     path = tmp_path / "out" / f"{run.name}.tar.gz"
     before = path.read_bytes()
     monkeypatch.setattr(tarfile.TarFile, "add", fail)

@@ -252,11 +252,11 @@ def test_an_image_divided_by_255_is_that_image():
     [
         (np.full((9, 9), np.nan), "pixels are NaN or infinite"),
         (np.full((9, 9), np.inf), "pixels are NaN or infinite"),
-        (np.zeros(50), r"float64 \(50,\) is no image; give a file's name, "),
-        (np.zeros((1, 3, 9, 9)), "is no image"),
-        (np.full((9, 9, 3), 300.0), "is no image"),
-        (np.zeros((0, 5), np.uint8), "is no image"),
-        (np.zeros((9, 9), np.int8), "is no image"),
+        (np.zeros(50), r"float64 \(50,\) is not an image; give a file's name, "),
+        (np.zeros((1, 3, 9, 9)), "is not an image"),
+        (np.full((9, 9, 3), 300.0), "is not an image"),
+        (np.zeros((0, 5), np.uint8), "is not an image"),
+        (np.zeros((9, 9), np.int8), "is not an image"),
     ],
 )
 def test_what_is_no_image_is_one_line(image, line):

@@ -5,7 +5,7 @@
 #
 # Without a data set we simulate tanks: random objects, and the voltages that physics gives them. These are too clean, because a real instrument adds noise, and each pair of electrodes has a different gain. So both errors are settings, `noise` and `gains`. Their defaults are as large as in [real tanks](00_tank.ipynb). The other settings of task `eit`, beside those of every run, are of the image, the network and the sampling. `hints`, for example, are linear reconstructions that the network gets beside the map of the voltages.
 #
-# Below are the errors of the 208 voltages of one tank (all are differences from plain water). Noise is about equally large for all voltages. A gain multiplies, so its error grows with the voltage, and all large errors are due to gains:
+# Below are the errors of the 208 voltages of one tank (all are differences from plain water). Noise of 0.02 is 2% of the root mean square of the voltages, about equal for each of them. A gain multiplies, so its error grows with the voltage, and all large errors are due to gains:
 
 # %%
 import matplotlib.pyplot as plt

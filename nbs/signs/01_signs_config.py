@@ -3,14 +3,14 @@
 #
 # > Hand tracks or videos, which network, which decoder: what you can choose, and three recipes.
 #
-# A run of task `signs` has the settings of every run and those of this page. The contents of a folder decide how it is read: a table of hand tracks, or videos with a table of glosses. The defaults are the recipe for hand tracks. Without a folder we simulate videos of signing, with the preset `quick`. The preset `paper` is the published recipe for videos: TFNet with a hidden size of 1024, for a GPU. Below are a run without a folder, one with a folder, and the published recipe. The last line names a setting that has no effect, because hand tracks have no pixels to crop:
+# Three choices decide a run of task `signs`: hand tracks or videos, the network that reads them, and the decoder that turns its probabilities into glosses. `network` must fit the folder of data: `tracks`, the default, reads a table of hand tracks; `tfnet` and `vac` read videos. If it does not fit, the run stops and names the right flag. Without a folder we simulate videos of signing, and train the small network of the preset `quick`. The preset `paper` is the published recipe for videos: TFNet with a hidden size of 1024, for a GPU. Below are a run without a folder, one with a folder of hand tracks, and the published recipe:
 
 # %%
 from mshnet.core import configure
 
 for given in ({}, {"dataset_dir": "boston104"}, {"preset": "paper"}):
     c, name = configure({"task": "signs", **given}), " ".join(given.values()) or "no folder"
-    print(f"{name}: {c.network}, LSTM of {c.hidden}, beam of {c.beam_width}, {c.epochs} epochs")
+    print(f"{name}: {c.network}, LSTM of {c.hidden}, batches of {c.batch_size}, {c.epochs} epochs")
 
 # %%
 #| export
