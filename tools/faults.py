@@ -120,7 +120,7 @@ def forked(box: Path, words: list[str], arm: Callable[["Watch"], object]) -> Non
         setattr(sys, name, open(number, "w", buffering=1, closefd=False))  # noqa: SIM115
     os.chdir(box)
     for figure in ("learning_curves", "trade_offs", "gallery"):  # three seconds, no bit of a run
-        setattr(show, figure, lambda folder: None)
+        setattr(show, figure, lambda folder, config=None: None)
     wait = threading.Event.wait  # shorter: a mirror copies within a run of a few seconds
     threading.Event.wait = lambda self, most=None: wait(self, most and min(most, 0.02))  # type: ignore
     arm(Watch(box))
