@@ -133,13 +133,17 @@
 #
 # ## Three more tasks on the same engine
 #
-# The training loop, the run folders and the commands do not depend on images. They also train small models of three other published methods, and can train [your own](guides/task.ipynb). Scores on real data; means of seeds 0, 1, 2, except in cross-validation:
+# The training loop, the run folders and the commands do not depend on images. They also train small models of three other published methods, and can train [your own](guides/task.ipynb).
 #
-# | | `--task` | input and output | score | baseline |
-# |---|---|---|---|---|
-# | ![A tank and its reconstruction](images/eit.jpg) | `eit` ([tomography](guides/eit.ipynb)) | voltages to an image; [weights](../mshnet/pretrained-eit.md) included | correlation 0.817 (UEF), 0.790 (KTC) | Gauss-Newton 0.782, 0.782 |
-# | ![Four bins of events of a digit](images/events.jpg) | `events` ([event cameras](guides/events.ipynb)) | a recording to a class | N-MNIST: accuracy 0.967 in five-fold cross-validation; 0.977 on 100 test recordings that were used before | logistic regression 0.900 on these 100 |
-# | ![Frames of a signed sentence, simulated](images/signs.jpg) | `signs` ([sign language](guides/signs.ipynb)) | a video to glosses (names of signs) | word error rate 0.264 on new sentences (0.189 on all) | time warping 0.313 (0.247) |
+# ![A tank and its reconstruction](images/eit.jpg) ![Four bins of events of a digit](images/events.jpg) ![Frames of a signed sentence, simulated](images/signs.jpg)
+#
+# Scores on real data; means of seeds 0, 1, 2, except in cross-validation:
+#
+# | `--task` | input and output | score | baseline |
+# |---|---|---|---|
+# | `eit` ([tomography](guides/eit.ipynb)) | voltages to an image; [weights](../mshnet/pretrained-eit.md) included | correlation 0.817 (UEF), 0.790 (KTC) | Gauss-Newton 0.782, 0.782 |
+# | `events` ([event cameras](guides/events.ipynb)) | a recording to a class | N-MNIST: accuracy 0.967 in five-fold cross-validation; 0.977 on 100 test recordings that were used before | logistic regression 0.900 on these 100 |
+# | `signs` ([sign language](guides/signs.ipynb)) | a video to glosses (names of signs) | word error rate 0.264 on new sentences (0.189 on all) | time warping 0.313 (0.247) |
 #
 # Their notebooks: [eit](run/eit.ipynb), [events](run/events.ipynb), [signs](run/signs.ipynb).
 #

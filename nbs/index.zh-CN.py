@@ -135,13 +135,17 @@
 #
 # ## 同一引擎上的另外三个任务
 #
-# 训练循环、训练文件夹和命令与图像无关。它们也训练另外三个已发表方法的小模型，还可以训练[你自己的方法](guides/task.ipynb)。真实数据上的分数；种子 0、1、2 的平均值，交叉验证除外：
+# 训练循环、训练文件夹和命令与图像无关。它们也训练另外三个已发表方法的小模型，还可以训练[你自己的方法](guides/task.ipynb)。
 #
-# | | `--task` | 输入和输出 | 分数 | 基线 |
-# |---|---|---|---|---|
-# | ![水箱及其重建图像](images/eit.jpg) | `eit`（[电阻抗层析成像](guides/eit.ipynb)） | 电压到图像；附带[权重](../mshnet/pretrained-eit.md) | 相关系数 0.817 (UEF), 0.790 (KTC) | 高斯-牛顿 0.782, 0.782 |
-# | ![一个数字的四个事件时段](images/events.jpg) | `events`（[事件相机](guides/events.ipynb)） | 记录到类别 | N-MNIST：五折交叉验证准确率 0.967；在已用过的 100 个测试记录上 0.977 | 逻辑回归在该列表上 0.900 |
-# | ![一句手语的几帧，模拟](images/signs.jpg) | `signs`（[手语](guides/signs.ipynb)） | 视频到手势词（gloss） | 新句子的词错误率 0.264（全部句子 0.189） | 时间规整 0.313（0.247） |
+# ![水箱及其重建图像](images/eit.jpg) ![一个数字的四个事件时段](images/events.jpg) ![一句手语的几帧，模拟](images/signs.jpg)
+#
+# 真实数据上的分数；种子 0、1、2 的平均值，交叉验证除外：
+#
+# | `--task` | 输入和输出 | 分数 | 基线 |
+# |---|---|---|---|
+# | `eit`（[电阻抗层析成像](guides/eit.ipynb)） | 电压到图像；附带[权重](../mshnet/pretrained-eit.md) | 相关系数 0.817 (UEF), 0.790 (KTC) | 高斯-牛顿 0.782, 0.782 |
+# | `events`（[事件相机](guides/events.ipynb)） | 记录到类别 | N-MNIST：五折交叉验证准确率 0.967；在已用过的 100 个测试记录上 0.977 | 逻辑回归在该列表上 0.900 |
+# | `signs`（[手语](guides/signs.ipynb)） | 视频到手势词（gloss） | 新句子的词错误率 0.264（全部句子 0.189） | 时间规整 0.313（0.247） |
 #
 # 它们的 notebook：[eit](run/eit.ipynb)、[events](run/events.ipynb)、[signs](run/signs.ipynb)。
 #
