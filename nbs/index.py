@@ -22,7 +22,7 @@
 #
 # ### I have an image
 #
-# You need Python 3.11 or newer and a [virtual environment](guides/first_run.ipynb). Run the first command in this repository's folder. It also installs PyTorch with CUDA (several GB). Without an NVIDIA GPU, install the smaller [CPU build](guides/first_run.ipynb) first.
+# You need Python 3.11 or newer and a [virtual environment](guides/first_run.ipynb). Run the first command in this repository's folder. On Linux, PyTorch comes with CUDA (several GB). Without an NVIDIA GPU, first install the smaller [CPU build](guides/first_run.ipynb).
 #
 # ```bash
 # pip install "mshnet @ git+https://github.com/{{repo}}"   # the name mshnet on PyPI is not ours
@@ -50,7 +50,7 @@
 #
 # **[Too many detections, or none?](guides/new_camera.ipynb)** `--min-area 4` drops detections of fewer than 4 pixels. `--threshold 0.2` finds weaker targets, with more false alarms.
 #
-# **How good on a new camera?** On two data sets that were not trained on, the weights find 0.874 and 0.861 of the targets, with 0.39 and 0.19 false alarms per frame. This is slightly optimistic: three numbers that combine two image sizes were chosen on some of these images. The [model card](../mshnet/pretrained.md) lists scores and known failures.
+# **How good on a new camera?** On two data sets that were not trained on, the weights find 0.874 and 0.861 of the targets, with 0.39 and 0.19 false alarms per frame. This is slightly optimistic: three settings of the method were chosen on some of these images. The [model card](../mshnet/pretrained.md) lists scores and known failures.
 #
 # ### I have a data set
 #
@@ -80,7 +80,7 @@
 #
 # ### I want the cloud
 #
-# Each notebook runs from top to bottom: install, detect, train, evaluate, plot. Without a data set it trains on synthetic images, for at most 20 epochs. To run one, {{published: click its badge, or }}upload two files: the notebook, and the library packed as a wheel (`make wheel`). [Colab and Kaggle](guides/cloud.ipynb) shows each step.
+# Each notebook runs from top to bottom: install, detect, train, evaluate, plot. Without a data set it trains on synthetic images, for at most 20 epochs. For a cloud notebook, {{published: click its badge, or }}upload two files: the notebook, and the library packed as a wheel (`make wheel`). [Colab and Kaggle](guides/cloud.ipynb) shows each step.
 #
 # | notebook | machine |
 # |---|---|
@@ -105,11 +105,11 @@
 # | as published in the paper, NUDT-SIRST | 400 | - | 0.8055 | - | - | 0.9799 | 11.77 | - |
 # | official code, corrected after the paper, IRSTD-1k | - | - | 0.6787 | - | - | 0.9286 | 8.88 | - |
 #
-# - **Our rows:** images of 256x256 pixels, the last epoch, no seed left out, threshold 0.5, [exact matching](guides/scores.ipynb). **The other rows** are from the official README. The official script reports the best epoch on the test list.
+# - **Our rows:** images of 256x256 pixels, the last epoch, no seed left out, threshold 0.5, [exact matching](guides/scores.ipynb). **The other rows** quote the official README. The official script reports the best epoch on the test list.
 # - **Splits:** NUAA-SIRST has 213 training and 214 test images, NUDT-SIRST 663 and 664, IRSTD-1k 800 and 201. In NUDT-SIRST, 43 test images are near-duplicates of training images. Without these 43 images the mean IoU is 0.817 (`steady`) and 0.408 (`paper`).
-# - **`steady`** is the default recipe. We chose it on held-out training images. The NUAA-SIRST runs cut crops in an older way, now `--crop native`; today's default has 0.682 and 0.749 (seeds 0, 1). Three earlier versions were also evaluated on that test list, so it may be too high.
-# - **`paper`** is the original recipe, for 60 epochs instead of 400.
-# - **Equal to the [official code](https://github.com/Lliu666/MSHNet)** at commit 46cdfd4, after the correction: with `--preset paper` and `--rule reference`, network, loss, transforms and metrics give the official numbers: counts exactly, others up to float32 rounding ([tests](../tests/test_golden.py)). The defaults [differ](guides/from_official.ipynb).
+# - **`steady`** is the default recipe. We chose it on held-out training images. The NUAA-SIRST runs used `--crop native`, the old default; today's has 0.682 and 0.749 (seeds 0, 1). Three earlier versions were evaluated on that test list, so 0.729 may be too high.
+# - **`paper`** is the original recipe, for 60 epochs instead of 400, in bf16 like all our rows.
+# - **Official code:** with `--preset paper` and `--rule reference`, network, loss, transforms and metrics equal the [corrected official code](https://github.com/Lliu666/MSHNet) (commit 46cdfd4): counts exactly, others up to float32 rounding ([tests](../tests/test_golden.py)). The defaults [differ](guides/from_official.ipynb).
 #
 # [All results](guides/results.ipynb), [every seed](../results/SCORES.md).
 #
@@ -133,17 +133,19 @@
 #
 # ## Three more tasks on the same engine
 #
-# The training loop, the run folders and the commands do not depend on images. They also train small models of three other published methods, and can train [your own](guides/task.ipynb).
+# The engine does not depend on images. It also trains small models of three other published methods, and can train [your own](guides/task.ipynb).
 #
 # ![A tank and its reconstruction](images/eit.jpg) ![Four bins of events of a digit](images/events.jpg) ![Frames of a signed sentence, simulated](images/signs.jpg)
+#
+# Simulated data: a tank and its reconstruction; events of a digit; two hands in four frames of a video.
 #
 # Scores on real data; means of seeds 0, 1, 2, except in cross-validation:
 #
 # | `--task` | input and output | score | baseline |
 # |---|---|---|---|
 # | `eit` ([tomography](guides/eit.ipynb)) | voltages to an image; [weights](../mshnet/pretrained-eit.md) included | correlation 0.817 (UEF), 0.790 (KTC) | Gauss-Newton 0.782, 0.782 |
-# | `events` ([event cameras](guides/events.ipynb)) | a recording to a class | N-MNIST: accuracy 0.967 in five-fold cross-validation; 0.977 on 100 test recordings that were used before | logistic regression 0.900 on these 100 |
-# | `signs` ([sign language](guides/signs.ipynb)) | a video to glosses (names of signs) | word error rate 0.264 on new sentences (0.189 on all) | time warping 0.313 (0.247) |
+# | `events` ([event cameras](guides/events.ipynb)) | a recording to a class | N-MNIST: accuracy 0.967 in five-fold cross-validation; 0.977 on 100 test recordings that had been scored before | logistic regression 0.900 on these 100 |
+# | `signs` ([sign language](guides/signs.ipynb)) | hand tracks or a video to glosses (names of signs) | hand tracks of BOSTON-104: word error rate 0.264 on new sentences (0.189 on all) | time warping 0.313 (0.247) |
 #
 # Their notebooks: [eit](run/eit.ipynb), [events](run/events.ipynb), [signs](run/signs.ipynb).
 #

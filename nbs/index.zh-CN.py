@@ -22,7 +22,7 @@
 #
 # ### 我有一幅图像
 #
-# 需要 Python 3.11 或更新的版本和一个[虚拟环境](guides/first_run.zh-CN.ipynb)。请在本仓库的文件夹中执行第一条命令。它还会安装带 CUDA 的 PyTorch，有好几 GB。没有 NVIDIA GPU 时，请先安装小得多的 [CPU 版](guides/first_run.zh-CN.ipynb)。
+# 需要 Python 3.11 或更新的版本和一个[虚拟环境](guides/first_run.zh-CN.ipynb)。请在本仓库的文件夹中执行第一条命令。在 Linux 上 PyTorch 带有 CUDA，有好几 GB。没有 NVIDIA GPU 时，请先安装小得多的 [CPU 版](guides/first_run.zh-CN.ipynb)。
 #
 # ```bash
 # pip install "mshnet @ git+https://github.com/{{repo}}"   # PyPI 上的 mshnet 不是本项目
@@ -50,7 +50,7 @@
 #
 # **[检出太多，或什么都没检出？](guides/new_camera.ipynb)** `--min-area 4` 去掉少于 4 个像素的检测。`--threshold 0.2` 能检出更弱的目标，误检也更多。
 #
-# **在新相机上效果如何？** 在两个未参与训练的数据集上，这些权重检出 0.874 和 0.861 的目标，每帧的误检为 0.39 和 0.19 个。这些分数略为乐观，因为合并两种图像尺寸的三个数值是在其中一部分图像上选定的。[模型卡](../mshnet/pretrained.md)列出分数和已知的失败情况。
+# **在新相机上效果如何？** 在两个未参与训练的数据集上，这些权重检出 0.874 和 0.861 的目标，每帧的误检为 0.39 和 0.19 个。这些分数略为乐观，因为这个方法的三个设置是在其中一部分图像上选定的。[模型卡](../mshnet/pretrained.md)列出分数和已知的失败情况。
 #
 # ### 我有数据集
 #
@@ -80,7 +80,7 @@
 #
 # ### 我要用云端
 #
-# 每个 notebook 从头到尾依次执行：安装、检测、训练、评测、画图。没有数据集时用合成图像训练，最多 20 个 epoch。运行时{{published: 点击徽章，或}}上传两个文件：notebook 和打包成 wheel 的库（`make wheel`）。[Colab 和 Kaggle](guides/cloud.zh-CN.ipynb) 逐步说明。
+# 每个 notebook 从头到尾依次执行：安装、检测、训练、评测、画图。没有数据集时用合成图像训练，最多 20 个 epoch。在云端运行时{{published: 点击徽章，或}}上传两个文件：notebook 和打包成 wheel 的库（`make wheel`）。[Colab 和 Kaggle](guides/cloud.zh-CN.ipynb) 逐步说明。
 #
 # | notebook | 机器 |
 # |---|---|
@@ -109,8 +109,8 @@
 #
 # - **我们的各行：** 256x256 像素，最后一个 epoch，不剔除任何种子，阈值 0.5，[最优匹配](guides/scores.ipynb)。**其他各行**引自官方 README。官方脚本报告在测试列表上最好的 epoch。
 # - **划分：** NUAA-SIRST 有 213 幅训练图像和 214 幅测试图像，NUDT-SIRST 有 663 和 664 幅，IRSTD-1k 有 800 和 201 幅。NUDT-SIRST 有 43 幅测试图像与训练图像几乎相同。去掉它们，平均 IoU 为 0.817（`steady`）和 0.408（`paper`）。
-# - **`steady`** 是默认的训练方案，在留出的训练图像上选定。NUAA-SIRST 的训练用的是较早的裁剪方式，即现在的 `--crop native`；今天的默认方案为 0.682 和 0.749（种子 0、1）。三个早期版本也在这个测试列表上评测过，所以那个分数可能偏高。
-# - **`paper`** 是论文的训练方案，但只有 60 个 epoch，而不是 400 个。
+# - **`steady`** 是默认的训练方案，在留出的训练图像上选定。NUAA-SIRST 的训练用的是以前的默认值 `--crop native`；今天的默认方案为 0.682 和 0.749（种子 0、1）。三个早期版本在这个测试列表上评测过，所以 0.729 可能偏高。
+# - **`paper`** 是论文的训练方案，但只有 60 个 epoch，而不是 400 个，并与我们的各行一样用 bf16。
 # - **与[官方代码](https://github.com/Lliu666/MSHNet)一致**（提交 46cdfd4，改正之后）：使用 `--preset paper` 和 `--rule reference` 时，网络、损失、数据变换和指标的计数完全相同，其余数值相差不超过 float32 的舍入误差（[测试](../tests/test_golden.py)）。默认设置[与之不同](guides/from_official.ipynb)。
 #
 # [全部结果](guides/results.ipynb)，[每个种子](../results/SCORES.md)。
@@ -135,9 +135,11 @@
 #
 # ## 同一引擎上的另外三个任务
 #
-# 训练循环、训练文件夹和命令与图像无关。它们也训练另外三个已发表方法的小模型，还可以训练[你自己的方法](guides/task.ipynb)。
+# 引擎与图像无关。它也训练另外三个已发表方法的小模型，还可以训练[你自己的方法](guides/task.ipynb)。
 #
 # ![水箱及其重建图像](images/eit.jpg) ![一个数字的四个事件时段](images/events.jpg) ![一句手语的几帧，模拟](images/signs.jpg)
+#
+# 模拟数据：水箱及其重建图像；一个数字的事件；一段视频的四帧，其中有两只手。
 #
 # 真实数据上的分数；种子 0、1、2 的平均值，交叉验证除外：
 #
@@ -145,7 +147,7 @@
 # |---|---|---|---|
 # | `eit`（[电阻抗层析成像](guides/eit.ipynb)） | 电压到图像；附带[权重](../mshnet/pretrained-eit.md) | 相关系数 0.817 (UEF), 0.790 (KTC) | 高斯-牛顿 0.782, 0.782 |
 # | `events`（[事件相机](guides/events.ipynb)） | 记录到类别 | N-MNIST：五折交叉验证准确率 0.967；在已用过的 100 个测试记录上 0.977 | 逻辑回归在该列表上 0.900 |
-# | `signs`（[手语](guides/signs.ipynb)） | 视频到手势词（gloss） | 新句子的词错误率 0.264（全部句子 0.189） | 时间规整 0.313（0.247） |
+# | `signs`（[手语](guides/signs.ipynb)） | 手部轨迹或视频到手势词（gloss） | BOSTON-104 的手部轨迹：新句子的词错误率 0.264（全部句子 0.189） | 时间规整 0.313（0.247） |
 #
 # 它们的 notebook：[eit](run/eit.ipynb)、[events](run/events.ipynb)、[signs](run/signs.ipynb)。
 #

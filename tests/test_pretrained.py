@@ -229,7 +229,7 @@ def test_predict_gives_the_probabilities_of_files_arrays_and_tensors(picture, tm
         of_batch = mshnet.predict(weights, batch, device="cpu")
         assert of_batch.shape == (2, 1, 37, 50)
         assert np.array_equal(of_batch[0, 0], mshnet.predict(weights, small, device="cpu"))
-    for wrong, said in (({"a": 1}, "dict is"), (batch.float(), "float32"), (3.5, "no image")):
+    for wrong, said in (({"a": 1}, "dict is"), (batch.float(), "float32"), (3.5, "not an image")):
         with pytest.raises(UserError, match=said):
             mshnet.predict("pretrained", wrong, device="cpu")
     with pytest.raises(UserError, match="weights of type Linear are not possible: use a run"):

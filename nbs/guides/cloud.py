@@ -41,12 +41,12 @@
 #
 # The first cell installs `mshnet` and prints from where. If there are several wheels, it installs the latest version.
 #
-# - Never run `pip install torch` there: the cell keeps the service's PyTorch and numpy.
+# - Never run `pip install torch`: the service's own PyTorch fits its devices, and the cell keeps it.
 # - If `mshnet` is already installed, the cell installs nothing. So after you upload a new wheel in Colab, choose Runtime, Disconnect and delete runtime.
 #
 # ## 3. Run all
 #
-# The notebook first detects targets in an image, then trains. Without a data set it trains on synthetic scenes: for 20 epochs in Colab and on a Kaggle TPU, for 9 on a Kaggle GPU (preset `quick`). If you have no GPU, set `preset = "quick"`.
+# The notebook first detects targets in an image, then trains. Without a data set it trains on synthetic scenes: for 20 epochs in Colab and on a Kaggle TPU, for 9 on a Kaggle GPU (preset `quick`). In a session without a GPU or TPU, set `preset = "quick"`. We have not measured how long these trials take there.
 #
 # For a real run on your data use 200 epochs, the default with a data set. We have not measured how long that takes on these machines: measure it with `!mshnet bench --dataset-dir NAME` in a cell. If you change the number of epochs, a new run starts, because the learning rate of every epoch depends on it.
 #
@@ -65,7 +65,7 @@
 #
 # To try it without an upload, set `dataset_dir = "NUAA-SIRST"`, which downloads a published data set ([data sets](datasets.ipynb) explains its lists).
 #
-# If your data have no lists, put a cell with `!mshnet data NAME --split 0.5` above the settings. It writes the lists next to the images, or, if the data are read-only, next to the notebook. In Colab mount the Drive first; the lists are then found. On Kaggle set `train_list` and `test_list` to the printed names. The same seed gives the same lists in every session.
+# If your data have no lists, put a cell with `!mshnet data NAME --split 0.5` above the settings. It writes the lists next to the images, or, if the data are read-only, next to the notebook. In Colab mount the Drive first; training then finds the lists. On Kaggle set `train_list` and `test_list` to the printed names. The same seed gives the same lists in every session.
 #
 # The cell "The data" reports what was found. Check the figures below it: the marks must lie on the targets.
 #
@@ -91,7 +91,7 @@
 #
 # ## Commands
 #
-# In a cell, put a `!` before each command. In Colab, run the notebook's cells first: a command cannot mount Drive.
+# In a cell, put a `!` before each command. In Colab, first run the notebook's cells up to the settings: they mount Drive, which a command cannot.
 #
 # ```bash
 # mshnet doctor

@@ -100,7 +100,7 @@ find_targets()
 # mshnet train --preset quick --output-dir runs/trial
 # ```
 #
-# This trains the full-size network on small images of a synthetic sky, in a few minutes on 2 CPU cores. Stop it with Ctrl-C and run the same command again: it resumes. The figures are in `runs/trial/figures`. On Linux and macOS, `make demo` does the same in a notebook, after it has installed the developers' packages into `.venv` (on Linux this may add CUDA). On a slow CPU it trains for fewer epochs, and the IoU is lower.
+# This trains the full-size network on small images of a synthetic sky, in a few minutes on 2 CPU cores. Stop it with Ctrl-C and run the same command again: it resumes. The figures are in `runs/trial/figures`. On Linux and macOS, `make demo` does the same in a notebook, after it has installed the developers' packages into `.venv` (on Linux this may add CUDA). On a slow CPU the demo trains for fewer epochs, and its IoU is lower.
 #
 # After all 9 epochs your IoU should be near 0.83: [five seeds](../../results/SCORES.md) of this preset have 0.825 to 0.844.
 #
@@ -123,7 +123,7 @@ find_targets()
 #
 # Do not report these scores: to save time, the images are reduced to 128x128 pixels. Look at `runs/small/figures/gallery.png`. After so few epochs, false alarms are normal. But if no target is found at all, the masks may not match the images.
 #
-# The evaluated weights are in `runs/small/best.pt`. By default they are those of the last epoch.
+# `runs/small/best.pt` has the evaluated weights: by default, despite its name, those of the last epoch.
 #
 # ## 7. Estimate the time of the real run
 #
@@ -131,13 +131,13 @@ find_targets()
 # mshnet bench --dataset-dir data/NUAA-SIRST
 # ```
 #
-# Take two times from its column `ms/image`: the row `train, batch 4` and the row `score, batch 4`. NUAA-SIRST has 213 training images and 214 test images, so
+# Read the rows `train, batch 4` and `score, batch 4` in its column `ms/image`. NUAA-SIRST has 213 training images and 214 test images, so
 #
 # ```
 # hours = 200 * (213 * train + 214 * score) / 3_600_000
 # ```
 #
-# By default all 200 epochs are evaluated. With `--eval-every 200` only the last one is, and most of the second product is saved. [Devices, speed, memory](devices.ipynb) has measured times.
+# By default all 200 epochs are evaluated. With `--eval-every 200` only the last one is, so the second product counts once and not 200 times. [Devices, speed, memory](devices.ipynb) has measured times.
 #
 # ## 8. The real run
 #
@@ -170,7 +170,7 @@ find_targets()
 # papermill nbs/run/local.ipynb out.ipynb -p dataset_dir data/NUAA-SIRST -p output_dir runs/mine
 # ```
 #
-# The same in Python. With tiny images and two epochs it takes seconds and finds nothing yet, so an IoU of 0.00 is expected. The second call finds the finished run and only reports it:
+# Train in Python. With tiny images and two epochs it takes seconds and finds nothing yet, so an IoU of 0.00 is expected. The second call finds the finished run and only reports it:
 
 # %%
 import contextlib

@@ -102,7 +102,7 @@ class MSHNet(nn.Module):
         self.up = nn.ModuleList([stage(48, 16, 1), stage(96, 32), stage(192, 64), stage(384, 128)])
         self.heads = nn.ModuleList(nn.Conv2d(w, 1, 1) for w in width[:-1])
         self.fuse = nn.Conv2d(4, 1, 3, padding=1)
-        for head in self.heads:  # start with a probability of 0.02, not 0.5
+        for head in self.heads:  # the heads start with a probability of 0.02, not 0.5
             nn.init.constant_(head.bias, -4.0)
 
     def forward(self, x):
@@ -129,7 +129,7 @@ for shape in [*(output.shape for output in outputs), logits.shape]:
 # %% [markdown]
 # ## The loss
 #
-# With one target pixel in a hundred, "no target anywhere" is right for 99% of the pixels, so **cross-entropy** alone learns slowly. The **soft IoU loss** is 1 - overlap / union of prediction and mask, so correctly empty background does not count. But when the prediction is very wrong, its gradient nearly vanishes. Cross-entropy still has a gradient there. We use the sum of both, for all five outputs, each with a mask of its size.
+# With one target pixel in a hundred, "no target anywhere" is right for 99% of the pixels, so **cross-entropy** alone learns slowly. The **soft IoU loss** is 1 - overlap / union of prediction and mask, so correctly empty background does not count. But when the prediction is very wrong, its gradient nearly vanishes. Cross-entropy still has a gradient there. We use their sum for each of the five outputs, with the mask in its size.
 
 # %%
 def loss_of(logits, mask):
@@ -265,8 +265,8 @@ print(f"IoU {iou:.2f}  Pd {matched / targets:.2f}  Fa {1e6 * false / truth.numel
 # ## Questions
 #
 # 1. Why is the IoU far below 1 although every target is found?
-#    <details><summary>Answer</summary>A target here has about twenty pixels. One more pixel around its edge about doubles its area. So a detection that is one pixel too wide on every side has an IoU of about a half.</details>
+#    <details><summary>Answer</summary>A target here has about twenty pixels. A ring of one pixel around it about doubles its area. So a detection that is one pixel too wide on every side has an IoU of about a half.</details>
 # 2. What would happen with a head bias of 0?
-#    <details><summary>Answer</summary>At first each pixel would have a probability of about a half, and the first steps would only learn that most pixels are background. With the paper's loss, training can collapse: see the page on the loss.</details>
+#    <details><summary>Answer</summary>At first each pixel of the heads would have a probability of about a half, and the first steps would only learn that most pixels are background. With the paper's loss, training can collapse: see the page on the loss.</details>
 # 3. Why do we shrink the masks for the heads by a maximum, and not by a mean?
 #    <details><summary>Answer</summary>At stride 8 a mean would give a target of two pixels a value of 0.03, almost nothing. The maximum keeps it at 1.</details>

@@ -10,7 +10,7 @@
 # mshnet predict images --output-dir predictions/first
 # ```
 #
-# If the detections are good enough, you need no labels. If not, use `predictions/first/masks` as a first draft of your masks. Correcting a draft is faster than drawing. Look carefully for missed targets, because training must learn exactly these.
+# If the detections are good enough, you need no labels. If not, use `predictions/first/masks` as a first draft of your masks. Correcting a draft is faster than drawing. Look carefully for missed targets: these are what training must add.
 #
 # ## 2. Draw the masks
 #
@@ -35,7 +35,7 @@ for column, (image, mask) in zip(panels.T, pairs[1:4], strict=True):
 #
 # | question | answer |
 # |---|---|
-# | Which pixels? | Those brighter than halfway between the background and the brightest pixel of the target. Do not mark a box or a ring around it: one extra pixel on each side makes 25 pixels of 9 |
+# | Which pixels? | Those brighter than halfway between the background and the brightest pixel of the target. Do not mark a box or a ring around it: one more pixel on each side turns 9 pixels into 25 |
 # | At which size? | At the original size. Draw with a hard pencil, zoomed in, without anti-aliasing; never resize a mask |
 # | Two targets that touch? | They count as one object, also if they touch at a corner. Leave a row of 0 between them |
 # | A target of one pixel? | Mark that pixel. A target is found if the detection's centre is less than 3 pixels away |
@@ -92,7 +92,7 @@ print(printed.getvalue().replace(str(root), "data/mine"))
 print(*sorted(path.relative_to(root).as_posix() for path in root.rglob("*.*")), sep="\n")
 
 # %% [markdown]
-# With few images, check the counts. Here both frames without a target fell into the test list, so the network would never train on an empty frame. In such a case delete both lists and use a different seed. Every score stores a hash of its test images. Equal hashes mean equal test images.
+# With few images, check the counts. Here both frames without a target fell into the test list, so the network would never train on an empty frame. In such a case delete both lists and use a different seed. Compare only scores with equal hashes: they have the same test images.
 #
 # The split is by image. If your images are frames of videos, write the lists yourself, with one name per line and without suffixes. Put all frames of a video into the same list. Otherwise the test images are almost copies of training images, and the scores are too high.
 #
@@ -141,7 +141,7 @@ print(*sorted(path.relative_to(root).as_posix() for path in root.rglob("*.*")), 
 #
 # Training then starts from the pretrained weights instead of random ones. This command was not measured.
 #
-# What we measured: 9 epochs on 40 images of IRSTD-1k, evaluated on 100 other images of it at 256x256 and at one size ([folder](../../results/cross-camera/fine-tune)). The pretrained weights were an earlier file (SHA-256 `d4ce09f3...`), not the one in the package. Neither file was trained on IRSTD-1k.
+# What we measured: 9 epochs on 40 images of IRSTD-1k, evaluated on 100 others, at 256x256 only ([folder](../../results/cross-camera/fine-tune)). The pretrained weights were an earlier file (SHA-256 `d4ce09f3...`), not the one in the package. Neither file was trained on IRSTD-1k.
 #
 # | weights | IoU | Pd | Fa |
 # |---|---|---|---|

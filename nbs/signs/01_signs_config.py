@@ -3,14 +3,14 @@
 #
 # > Hand tracks or videos, which network, which decoder: what you can choose, and three recipes.
 #
-# Three choices decide a run of task `signs`: hand tracks or videos, the network that reads them, and the decoder that turns its probabilities into glosses. `network` must fit the folder of data: `tracks`, the default, reads a table of hand tracks; `tfnet` and `vac` read videos. If it does not fit, the run stops and names the right flag. Without a folder we simulate videos of signing, and train the small network of the preset `quick`. The preset `paper` is the published recipe for videos: TFNet with a hidden size of 1024, for a GPU. Below are a run without a folder, one with a folder of hand tracks, and the published recipe:
+# Two choices decide a run of task `signs`: a network that fits the data, and the decoder that turns its probabilities into glosses. `tracks`, the default, reads a table of hand tracks, the only data on which our scores are real. `tfnet`, the published network, and `vac`, a lighter one, read videos. If a network does not fit its folder, the run stops and names the right flag. The beam decoder also weighs which gloss follows which; `greedy` is faster. Without a folder we simulate signing (videos, unless `--network tracks`), and train the small network of the preset `quick`. The preset `paper` is the published recipe for videos: TFNet with a hidden size of 1024, for a GPU. Below are a run without a folder, one with a folder of hand tracks, and the published recipe:
 
 # %%
 from mshnet.core import configure
 
 for given in ({}, {"dataset_dir": "boston104"}, {"preset": "paper"}):
     c, name = configure({"task": "signs", **given}), " ".join(given.values()) or "no folder"
-    print(f"{name}: {c.network}, LSTM of {c.hidden}, batches of {c.batch_size}, {c.epochs} epochs")
+    print(f"{name}: {c.network}, LSTM of {c.hidden}, {c.decoder} decoder, {c.epochs} epochs")
 
 # %%
 #| export
@@ -57,7 +57,7 @@ class _SignFields(BaseModel):
 
 
 # %% [markdown]
-# `train` accepts every setting, and `flags` lists those that other commands accept, too. `first_look` is the preset of a run without a folder. `retired` names old presets and the flags that replace them:
+# `train` accepts every setting. `flags` lists this task's flags of other commands, and under `daily` those of the short help. `first_look` is the preset of a run without a folder. `retired` names old presets and the flags that replace them:
 
 # %%
 #| export
