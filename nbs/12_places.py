@@ -340,7 +340,7 @@ print(f"{site.folder} is copied to {site.mirror}, and stops after {site.hours} h
 drive = Config(mirror_dir="drive", output_dir="/content/runs/mine")
 colab = site_of(drive, COLAB, mount=False)
 hours = (colab.seconds + session_seconds()) / 3600
-print(f"Colab, {hours:.1f} hours from the start:", colab.note)
+print(f"Colab, {hours:.1f} hours from the start:", colab.note.replace("/content", "content"))
 
 
 # %% [markdown]
