@@ -80,7 +80,7 @@
 #
 # ### I want the cloud
 #
-# Each notebook runs from top to bottom: install, detect, train, evaluate, plot. Without a data set it trains on synthetic images, for at most 20 epochs. For a cloud notebook, {{published: click its badge, or }}upload two files: the notebook, and the library packed as a wheel (`make wheel`). [Colab and Kaggle](guides/cloud.ipynb) shows each step.
+# Each notebook runs from top to bottom: install, detect, train, evaluate, plot. Without a data set it trains on synthetic images, for at most 20 epochs. For a cloud notebook, {{published: click its badge, or }}upload two files: the notebook, and the library packed as a wheel (`make wheel`). [Colab and Kaggle](guides/cloud.ipynb) shows each step; nothing has run there yet.
 #
 # | notebook | machine |
 # |---|---|
@@ -107,9 +107,9 @@
 #
 # - **Our rows:** images of 256x256 pixels, the last epoch, no seed left out, threshold 0.5, [exact matching](guides/scores.ipynb). **The other rows** quote the official README. The official script reports the best epoch on the test list.
 # - **Splits:** NUAA-SIRST has 213 training and 214 test images, NUDT-SIRST 663 and 664, IRSTD-1k 800 and 201. In NUDT-SIRST, 43 test images are near-duplicates of training images. Without these 43 images the mean IoU is 0.817 (`steady`) and 0.408 (`paper`).
-# - **`steady`** is the default recipe. We chose it on held-out training images. The NUAA-SIRST runs used `--crop native`, the old default; today's has 0.682 and 0.749 (seeds 0, 1). Three earlier versions were evaluated on that test list, so 0.729 may be too high.
+# - **`steady`** is the default recipe. We chose it on held-out training images. On NUAA-SIRST it used `--crop native`, the old default; today's has IoU 0.682 and 0.749 (seeds 0, 1). Three earlier versions were evaluated on that test list, so 0.729 may be too high.
 # - **`paper`** is the original recipe, for 60 epochs instead of 400, in bf16 like all our rows.
-# - **Official code:** with `--preset paper` and `--rule reference`, network, loss, transforms and metrics equal the [corrected official code](https://github.com/Lliu666/MSHNet) (commit 46cdfd4): counts exactly, others up to float32 rounding ([tests](../tests/test_golden.py)). The defaults [differ](guides/from_official.ipynb).
+# - **Official code:** `--preset paper --rule reference` equals the [corrected code](https://github.com/Lliu666/MSHNet) (commit 46cdfd4) in network, loss, transforms and metrics: counts exactly, others up to float32 rounding ([tests](../tests/test_golden.py)). The defaults [differ](guides/from_official.ipynb).
 #
 # [All results](guides/results.ipynb), [every seed](../results/SCORES.md).
 #
@@ -144,7 +144,7 @@
 # | `--task` | input and output | score | baseline |
 # |---|---|---|---|
 # | `eit` ([tomography](guides/eit.ipynb)) | voltages to an image; [weights](../mshnet/pretrained-eit.md) included | correlation 0.817 (UEF), 0.790 (KTC) | Gauss-Newton 0.782, 0.782 |
-# | `events` ([event cameras](guides/events.ipynb)) | a recording to a class | N-MNIST: accuracy 0.967 in five-fold cross-validation; 0.977 on 100 test recordings that had been scored before | logistic regression 0.900 on these 100 |
+# | `events` ([event cameras](guides/events.ipynb)) | a recording to a class | N-MNIST: accuracy 0.967 in five-fold cross-validation; 0.977 on 100 test recordings, not their first evaluation | logistic regression 0.900 on these 100 |
 # | `signs` ([sign language](guides/signs.ipynb)) | hand tracks or a video to glosses (names of signs) | hand tracks of BOSTON-104: word error rate 0.264 on new sentences (0.189 on all) | time warping 0.313 (0.247) |
 #
 # Their notebooks: [eit](run/eit.ipynb), [events](run/events.ipynb), [signs](run/signs.ipynb).

@@ -65,7 +65,7 @@ class SignsConfig(Settings, _SignFields):
             **{"distil": "detached", "distil_weight": 1.0, "lr": 1.5e-3, "ema": 0.0},
             **{"clip_grad": 5.0, "batch_size": 8, "epochs": 6, "eval_every": 3},
         },
-        "paper": {  # as published
+        "paper": {  # as published, but for distil
             **{"network": "tfnet", "frame_size": 256, "crop": 224, "max_frames": 230},
             **{"hidden": 1024, "scale": 1.0, "distil": "detached", "bigram_weight": 0.0},
             **{"precision": "auto", "optimizer": "adam", "lr": 1e-4, "schedule": "steps"},

@@ -65,7 +65,7 @@
 #
 # To try it without an upload, set `dataset_dir = "NUAA-SIRST"`, which downloads a published data set ([data sets](datasets.ipynb) explains its lists).
 #
-# If your data have no lists, put a cell with `!mshnet data NAME --split 0.5` above the settings. It writes the lists next to the images, or, if the data are read-only, next to the notebook. In Colab mount the Drive first; training then finds the lists. On Kaggle set `train_list` and `test_list` to the printed names. The same seed gives the same lists in every session.
+# If your data have no lists, put a cell with `!mshnet data NAME --split 0.5` above the settings. It writes the lists into the folder of the data set, or, if that is read-only, next to the notebook. In Colab mount the Drive first; training then finds the lists. On Kaggle set `train_list` and `test_list` to the printed names. The same seed gives the same lists in every session.
 #
 # The cell "The data" reports what was found. Check the figures below it: the marks must lie on the targets.
 #
@@ -78,7 +78,7 @@
 # | what can be lost | what was not yet copied to Drive | everything that an interactive session wrote, unless you save a version |
 # | to resume | open the same notebook and run all: the run is restored from `MyDrive/mshnet` | Add Input: the last output of the same notebook; then run all |
 #
-# Do not change the settings: other settings start a new run. If you restart the kernel, the count of hours begins again: set `max_hours` to the hours that the session has left.
+# Change no setting except `max_hours`: others start a new run. If you restart the kernel, the count of hours begins again: set `max_hours` to the hours that are left.
 #
 # On Kaggle, Save Version, Save & Run All runs the notebook without you; `/kaggle/working` becomes its output.
 #
@@ -91,7 +91,7 @@
 #
 # ## Commands
 #
-# In a cell, put a `!` before each command. In Colab, first run the notebook's cells up to the settings: they mount Drive, which a command cannot.
+# In a cell, put a `!` before each command. In Colab, first run the notebook up to *Check the settings*: that cell mounts Drive, which a command cannot.
 #
 # ```bash
 # mshnet doctor

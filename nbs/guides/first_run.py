@@ -100,7 +100,7 @@ find_targets()
 # mshnet train --preset quick --output-dir runs/trial
 # ```
 #
-# This trains the full-size network on small images of a synthetic sky, in a few minutes on 2 CPU cores. Stop it with Ctrl-C and run the same command again: it resumes. The figures are in `runs/trial/figures`. On Linux and macOS, `make demo` does the same in a notebook, after it has installed the developers' packages into `.venv` (on Linux this may add CUDA). On a slow CPU the demo trains for fewer epochs, and its IoU is lower.
+# This trains the full-size network on small images of a synthetic sky, in a few minutes on 2 CPU cores. Stop it with Ctrl-C and run the same command again: it resumes. The figures are in `runs/trial/figures`. On Linux and macOS, `make demo` installs the developers' packages into `.venv` (on Linux perhaps CUDA), then does the same in a notebook. On a slow CPU the demo trains for fewer epochs, and its IoU is lower.
 #
 # After all 9 epochs your IoU should be near 0.83: [five seeds](../../results/SCORES.md) of this preset have 0.825 to 0.844.
 #
@@ -137,7 +137,7 @@ find_targets()
 # hours = 200 * (213 * train + 214 * score) / 3_600_000
 # ```
 #
-# By default all 200 epochs are evaluated. With `--eval-every 200` only the last one is, so the second product counts once and not 200 times. [Devices, speed, memory](devices.ipynb) has measured times.
+# By default all 200 epochs are evaluated. With `--eval-every 200` only the last one is: count the second product once, not 200 times. [Devices, speed, memory](devices.ipynb) has measured times.
 #
 # ## 8. The real run
 #

@@ -54,6 +54,7 @@ for column, (image, mask) in zip(panels.T, pairs[1:4], strict=True):
 #
 # from mshnet.frames import frames_of
 #
+# Path("images").mkdir(exist_ok=True)
 # for frame in frames_of(Path("clip.mp4")):  # pip install av
 #     if frame.number % 30 == 0 and not frame.error:
 #         Image.fromarray(frame.pixels).save(f"images/clip_{frame.number:05d}.png")
@@ -92,7 +93,7 @@ print(printed.getvalue().replace(str(root), "data/mine"))
 print(*sorted(path.relative_to(root).as_posix() for path in root.rglob("*.*")), sep="\n")
 
 # %% [markdown]
-# With few images, check the counts. Here both frames without a target fell into the test list, so the network would never train on an empty frame. In such a case delete both lists and use a different seed. Compare only scores with equal hashes: they have the same test images.
+# With few images, check the counts. Here both frames without a target fell into the test list, so the network would never train on an empty frame. In such a case delete both lists and use a different seed. Compare only scores with equal test hashes: they have the same test images.
 #
 # The split is by image. If your images are frames of videos, write the lists yourself, with one name per line and without suffixes. Put all frames of a video into the same list. Otherwise the test images are almost copies of training images, and the scores are too high.
 #

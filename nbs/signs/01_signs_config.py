@@ -3,7 +3,7 @@
 #
 # > Hand tracks or videos, which network, which decoder: what you can choose, and three recipes.
 #
-# Two choices decide a run of task `signs`: a network that fits the data, and the decoder that turns its probabilities into glosses. `tracks`, the default, reads a table of hand tracks, the only data on which our scores are real. `tfnet`, the published network, and `vac`, a lighter one, read videos. If a network does not fit its folder, the run stops and names the right flag. The beam decoder also weighs which gloss follows which; `greedy` is faster. Without a folder we simulate signing (videos, unless `--network tracks`), and train the small network of the preset `quick`. The preset `paper` is the published recipe for videos: TFNet with a hidden size of 1024, for a GPU. Below are a run without a folder, one with a folder of hand tracks, and the published recipe:
+# Three choices decide a run of task `signs`: the preset, a network that fits the data, and the decoder that turns its probabilities into glosses. `tracks`, the default, reads a table of hand tracks, the only data on which our scores are real. `tfnet`, the published network, and `vac`, a lighter one, read videos. If a network does not fit its folder, the run stops and names a preset or network that does. The beam decoder also weighs which gloss follows which; `greedy` is faster. Without a folder we simulate signing (videos, unless `--network tracks`), with the small preset `quick`. The preset `paper` is the published recipe for videos: TFNet with a hidden size of 1024, for a GPU. Only its distillation is detached, because gradients into the teacher can give a NaN loss ([guide](../guides/signs.ipynb)). Below are a run without a folder, one with a folder of hand tracks, and the published recipe:
 
 # %%
 from mshnet.core import configure
@@ -79,7 +79,7 @@ class SignsConfig(Settings, _SignFields):
             **{"distil": "detached", "distil_weight": 1.0, "lr": 1.5e-3, "ema": 0.0},
             **{"clip_grad": 5.0, "batch_size": 8, "epochs": 6, "eval_every": 3},
         },
-        "paper": {  # as published
+        "paper": {  # as published, but for distil
             **{"network": "tfnet", "frame_size": 256, "crop": 224, "max_frames": 230},
             **{"hidden": 1024, "scale": 1.0, "distil": "detached", "bigram_weight": 0.0},
             **{"precision": "auto", "optimizer": "adam", "lr": 1e-4, "schedule": "steps"},

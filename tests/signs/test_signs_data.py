@@ -108,7 +108,7 @@ def test_wrong_folders(tmp_path, videos):
         (settings(tmp_path / "none"), "there is no such folder"),
         (settings(__file__), "is a file; unpack it"),
         (settings(tmp_path), "has neither label"),
-        (SignsConfig(dataset_dir=str(videos)), "videos, network=tracks does not: use --network"),
+        (SignsConfig(dataset_dir=str(videos)), "videos, network=tracks does not: use --preset"),
     ):
         with pytest.raises(UserError, match=text):
             load_clips(config, ["train"])
