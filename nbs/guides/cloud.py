@@ -46,9 +46,9 @@
 #
 # ## 3. Run all
 #
-# The notebook first detects targets in an image, then trains. Without a data set it trains on synthetic scenes: for 20 epochs in Colab and on a Kaggle TPU, for 9 on a Kaggle GPU (preset `quick`). In a session without a GPU or TPU, set `preset = "quick"`. We have not measured how long these trials take there.
+# The notebook first detects targets in an image, then trains. Without a data set it trains on synthetic scenes: for 20 epochs in Colab and on a Kaggle TPU, for 9 on a Kaggle GPU (preset `quick`). In a session without a GPU or TPU, set `preset = "quick"`, and in a TPU notebook `device = "auto"`, too. We have not measured how long these trials take there.
 #
-# For a real run on your data use 200 epochs, the default with a data set. We have not measured how long that takes on these machines: measure it with `!mshnet bench --dataset-dir NAME` in a cell. If you change the number of epochs, a new run starts, because the learning rate of every epoch depends on it.
+# For a real run on your data use 200 epochs, the default with a data set. We have not measured how long that takes on these machines: measure it with `!mshnet bench --dataset-dir NAME` in a cell. Another number of epochs starts a new run, because it changes the learning rate of every epoch.
 #
 # In Colab the cell below the settings asks for permission to use your Drive, because the notebook copies results there. If you refuse, training continues, and the results stay on the session's disk. With two T4s, each batch is split across two processes. The result should be the same as with one GPU and that batch size; we tested this with two processes on a CPU only.
 #
@@ -65,7 +65,7 @@
 #
 # To try it without an upload, set `dataset_dir = "NUAA-SIRST"`, which downloads a published data set ([data sets](datasets.ipynb) explains its lists).
 #
-# If your data have no lists, put a cell with `!mshnet data NAME --split 0.5` above the settings. It writes the lists into the folder of the data set, or, if that is read-only, next to the notebook. In Colab mount the Drive first; training then finds the lists. On Kaggle set `train_list` and `test_list` to the printed names. The same seed gives the same lists in every session.
+# If your data have no lists, put a cell with `!mshnet data NAME --split 0.5` above the settings. It writes the lists into the folder of the data set, or, if that is read-only, next to the notebook. In Colab first click *Mount Drive* in the panel Files; training then finds the lists. On Kaggle set `train_list` and `test_list` to the printed names. The same seed gives the same lists in every session.
 #
 # The cell "The data" reports what was found. Check the figures below it: the marks must lie on the targets.
 #
@@ -78,7 +78,7 @@
 # | what can be lost | what was not yet copied to Drive | everything that an interactive session wrote, unless you save a version |
 # | to resume | open the same notebook and run all: the run is restored from `MyDrive/mshnet` | Add Input: the last output of the same notebook; then run all |
 #
-# Change no setting except `max_hours`: others start a new run. If you restart the kernel, the count of hours begins again: set `max_hours` to the hours that are left.
+# Change no setting except `max_hours`: others start a new run. A restarted kernel counts from zero: set `max_hours` to the hours left in the session.
 #
 # On Kaggle, Save Version, Save & Run All runs the notebook without you; `/kaggle/working` becomes its output.
 #

@@ -46,7 +46,7 @@
 #
 # ## 3. 全部运行
 #
-# notebook 先在一幅图像中检测目标，然后训练。没有数据集时用合成场景训练：在 Colab 和 Kaggle 的 TPU 上 20 个 epoch，在 Kaggle 的 GPU 上 9 个（预设 `quick`）。没有 GPU 时请设 `preset = "quick"`。
+# notebook 先在一幅图像中检测目标，然后训练。没有数据集时用合成场景训练：在 Colab 和 Kaggle 的 TPU 上 20 个 epoch，在 Kaggle 的 GPU 上 9 个（预设 `quick`）。没有 GPU 或 TPU 时请设 `preset = "quick"`，在 TPU 的 notebook 中还要设 `device = "auto"`。
 #
 # 用自己的数据正式训练时用 200 个 epoch，即有数据集时的默认值。在这些机器上需要多久，我们没有测过：在单元格中执行 `!mshnet bench --dataset-dir NAME` 即可测出。如果改变 epoch 数，就会开始一次新的训练，因为每个 epoch 的学习率都取决于它。
 #
