@@ -13,9 +13,9 @@ from pathlib import Path
 from PIL import Image
 
 NBS = Path(__file__).resolve().parent.parent / "nbs"
-WIDTH = 240
+HEIGHT = 80
 PARTS = {  # page, and the part of its figure: left, top, right, bottom, each from 0 to 1
-    "eit": ("eit/06_reconstruction", (0.0, 0.14, 0.445, 0.95)),
+    "eit": ("eit/06_reconstruction", (0.0, 0.23, 0.44, 0.93)),
     "events": ("events/04_recognition", (0.068, 0.085, 0.312, 0.225)),
     "signs": ("signs/03_clips", (0.0745, 0.042, 0.405, 0.262)),
 }
@@ -30,13 +30,13 @@ def first_figure(page: str) -> Image.Image:
 
 
 def main() -> None:
-    "Cut, shrink and save each part."
+    "Cut, resize and save each part."
     for name, (page, part) in PARTS.items():
         figure = first_figure(page)
         left, top, right, bottom = part
         wide, high = figure.size
         small = figure.crop((left * wide, top * high, right * wide, bottom * high))
-        small.thumbnail((WIDTH, WIDTH))
+        small = small.resize((round(HEIGHT * small.width / small.height), HEIGHT))
         small.save(NBS / f"images/{name}.jpg", quality=85, optimize=True)
 
 
