@@ -108,9 +108,9 @@
 #
 # - **Our rows:** 256x256 pixels, bf16, the last epoch, every seed, threshold 0.5, [exact matching](guides/scores.ipynb). **The other rows** quote the official README, whose script reports the best epoch on the test list.
 # - **Splits:** NUAA-SIRST has 213 training and 214 test images, NUDT-SIRST 663 and 664, IRSTD-1k 800 and 201. In NUDT-SIRST, 43 test images are near-duplicates of training images. Without these 43 images the mean IoU is 0.817 (`steady`) and 0.408 (`paper`).
-# - **Recipes:** `steady` is the default, chosen on held-out training images. `--crop native` is its old default, 0.729 perhaps too high: three earlier versions were evaluated on that test list. `paper` is the original recipe, for 60 epochs instead of 400.
-# - **Time:** 200 epochs took 40 minutes (NUAA-SIRST) and two hours (NUDT-SIRST) on one thread of a CPU with bf16.
-# - **Official code:** `--preset paper --rule reference` equals the [corrected code](https://github.com/Lliu666/MSHNet) (commit 46cdfd4) in network, loss, transforms and metrics: counts exactly, others up to float32 rounding ([tests](../tests/test_golden.py)). The defaults [differ](guides/from_official.ipynb).
+# - **Recipes:** `steady` is the default, chosen on held-out training images. Its old default was `--crop native`; 0.729 may be too high, because three earlier versions were evaluated on that test list. `paper` is the original recipe, for 60 epochs instead of 400.
+# - **Time:** 200 epochs took about one hour (NUAA-SIRST, `--crop native`) and two hours (NUDT-SIRST) on one thread of a CPU with bf16.
+# - **Official code:** `--preset paper --rule reference` equals the [corrected code](https://github.com/Lliu666/MSHNet) (commit 46cdfd4) in network, loss, transforms and metrics: counts exactly, the rest up to float32 rounding ([tests](../tests/test_golden.py)). The defaults [differ](guides/from_official.ipynb).
 #
 # [All results](guides/results.ipynb), [every seed](../results/SCORES.md).
 #
@@ -145,7 +145,7 @@
 # | `--task` | input and output | score | baseline |
 # |---|---|---|---|
 # | `eit` ([tomography](guides/eit.ipynb)) | voltages to an image; [weights](../mshnet/pretrained-eit.md) included | correlation 0.817 (UEF), 0.790 (KTC) | Gauss-Newton 0.782, 0.782 |
-# | `events` ([event cameras](guides/events.ipynb)) | a recording to a class | N-MNIST: accuracy 0.967 in five-fold cross-validation; 0.977 on 100 test recordings, evaluated before | logistic regression 0.900 on these 100 |
+# | `events` ([event cameras](guides/events.ipynb)) | a recording to a class | N-MNIST: accuracy 0.967 in five-fold cross-validation; 0.977 on 100 test recordings, used before | logistic regression 0.900 on these 100 |
 # | `signs` ([sign language](guides/signs.ipynb)) | hand tracks or a video to glosses (names of signs) | hand tracks of BOSTON-104: word error rate 0.264 on new sentences (0.189 on all) | time warping 0.313 (0.247) |
 #
 # Their notebooks: [eit](run/eit.ipynb), [events](run/events.ipynb), [signs](run/signs.ipynb).

@@ -111,7 +111,7 @@
 # - **我们的各行：** 256x256 像素，bf16，最后一个 epoch，所有种子，阈值 0.5，[最优匹配](guides/scores.ipynb)。**其他各行**引自官方 README，其脚本报告在测试列表上最好的 epoch。
 # - **划分：** NUAA-SIRST 有 213 幅训练图像和 214 幅测试图像，NUDT-SIRST 有 663 和 664 幅，IRSTD-1k 有 800 和 201 幅。NUDT-SIRST 有 43 幅测试图像与训练图像几乎相同。去掉它们，平均 IoU 为 0.817（`steady`）和 0.408（`paper`）。
 # - **训练方案：** `steady` 是默认方案，在留出的训练图像上选定。`--crop native` 是它以前的默认值，0.729 可能偏高：三个早期版本在这个测试列表上评测过。`paper` 是论文的方案，但只有 60 个 epoch，而不是 400 个。
-# - **时间：** 在支持 bf16 的 CPU 上用一个线程，200 个 epoch 需要 40 分钟（NUAA-SIRST）和两小时（NUDT-SIRST）。
+# - **时间：** 在支持 bf16 的 CPU 上用一个线程，200 个 epoch 用了约一小时（NUAA-SIRST，`--crop native`）和两小时（NUDT-SIRST）。
 # - **与[官方代码](https://github.com/Lliu666/MSHNet)一致**（提交 46cdfd4，改正之后）：使用 `--preset paper --rule reference` 时，网络、损失、数据变换和指标的计数完全相同，其余数值相差不超过 float32 的舍入误差（[测试](../tests/test_golden.py)）。默认设置[与之不同](guides/from_official.ipynb)。
 #
 # [全部结果](guides/results.ipynb)，[每个种子](../results/SCORES.md)。

@@ -3,7 +3,7 @@
 #
 # > Hand tracks or videos, which network, which decoder: what you can choose, and three recipes.
 #
-# Three choices decide a run of task `signs`: the preset, a network that fits the data, and the decoder that turns its probabilities into glosses. `tracks`, the default with a folder, reads hand tracks, our only real data with scores. `tfnet`, the published network, and `vac`, a lighter one, read videos. If a network does not fit its folder, the run stops and names a preset or network that does. The beam decoder also weighs which gloss follows which (not in `paper`); `greedy` is faster. [CTC](02_ctc.ipynb) and [the networks](04_networks.ipynb) explain the numbers. Without a folder the preset `quick` trains on simulated videos (tracks with `--network tracks`). The preset `paper` is the published recipe for videos: TFNet with a hidden size of 1024, for a GPU. Two things differ: its distillation is detached, because gradients into the teacher can give a NaN loss, and without `--weight-path` it begins with random weights ([guide](../guides/signs.ipynb)). Below are a run without a folder, one with a folder of hand tracks, and the published recipe:
+# The network must fit what it reads. `tracks`, the default with a folder, reads hand tracks; `tfnet`, the published network, and the lighter `vac` read videos. If a network does not fit its folder, the run stops and names one that does. The preset `paper` is the published recipe for videos, for a GPU, with two differences: distillation is detached ([CTC](02_ctc.ipynb) explains it, and the decoders), and without `--weight-path` the network starts from random weights ([guide](../guides/signs.ipynb)). Without a folder the preset `quick` trains on simulated videos. Below are a run without a folder, one with a folder of hand tracks, and the published recipe:
 
 # %%
 from mshnet.core import configure
@@ -57,7 +57,7 @@ class _SignFields(BaseModel):
 
 
 # %% [markdown]
-# `train` accepts every setting. `flags` lists this task's flags of each other command; `daily`, those of the short help. `first_look` is the preset of a run without a folder. `retired` names old presets and the flags that replace them:
+# `train` accepts every setting. `flags` lists this task's flags of each command, and `daily` those of the short help. `smaller` is what an error out of memory proposes; `gone` has settings of before. `first_look` is the preset of a run without a folder. `retired` names old presets and the flags that replace them:
 
 # %%
 #| export
