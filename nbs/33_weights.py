@@ -164,11 +164,9 @@ def find_weights(content: Any) -> dict[str, Tensor]:
     "The state dict in a file's content, whatever its wrapping; UserError without one."
     for key in ("model", "state_dict", "net", "model_state_dict"):
         if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
-            size, states = (
-                len(content[key]),
-                {k: v for k, v in content.items() if _is_state_dict(v)},
-            )
-            alike = [k for k, v in states.items() if len(v) == size and k not in (key, "trained")]
+            others = {k: v for k, v in content.items() if k not in (key, "trained")}
+            size = len(content[key])
+            alike = [k for k, v in others.items() if _is_state_dict(v) and len(v) == size]
             if alike:  # such as averaged weights
                 text = f"the weights under {key} are used; for those under {shown(alike[0])}"
                 warnings.warn(f"{text}, save that state dict alone", stacklevel=2)
