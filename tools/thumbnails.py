@@ -13,7 +13,7 @@ from pathlib import Path
 from PIL import Image
 
 NBS = Path(__file__).resolve().parent.parent / "nbs"
-HEIGHT = 80
+HEIGHT = 110
 PARTS = {  # page, and the part of its figure: left, top, right, bottom, each from 0 to 1
     "eit": ("eit/06_reconstruction", (0.0, 0.23, 0.44, 0.93)),
     "events": ("events/04_recognition", (0.068, 0.085, 0.312, 0.225)),
