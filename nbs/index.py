@@ -109,7 +109,7 @@
 # - **Published scores** quote the official README. Its script reports the best epoch on the test list, so they are at least as high as the last epoch.
 # - **Collapsed** seeds predict nothing, or everything (IoU below 0.05). They count in the mean IoU, not in Pd and Fa.
 # - **Images:** NUAA-SIRST has 213 for training and 214 for testing, NUDT-SIRST 663 and 664, IRSTD-1k 800 and 201. In NUDT-SIRST, 43 test images are near-duplicates of training images. Without them the mean IoU is 0.817 (`steady`) and 0.408 (`paper`).
-# - **Time:** 200 epochs took about one hour (NUAA-SIRST) and two hours (NUDT-SIRST) on one thread of a CPU with bf16.
+# - **Time:** 200 epochs of NUDT-SIRST took about two hours on one thread of a CPU with bf16.
 #
 # `--preset paper --rule reference` computes what the [official code](https://github.com/Lliu666/MSHNet) computes after its correction (commit 46cdfd4). The [tests](../tests/test_golden.py) compare the two: all counts are equal, all other values equal up to float32 rounding. The defaults [differ](guides/from_official.ipynb).
 #

@@ -111,7 +111,7 @@
 # - **发表的分数**引自官方 README，其脚本报告在测试列表上最好的 epoch，因此不低于最后一个 epoch。
 # - **失效**的种子什么都不预测，或处处都预测为目标（IoU 低于 0.05）。平均 IoU 包含它们，Pd 和 Fa 不包含。
 # - **图像：** NUAA-SIRST 有 213 幅训练图像和 214 幅测试图像，NUDT-SIRST 有 663 和 664 幅，IRSTD-1k 有 800 和 201 幅。NUDT-SIRST 有 43 幅测试图像与训练图像几乎相同。去掉它们，平均 IoU 为 0.817（`steady`）和 0.408（`paper`）。
-# - **时间：** 在支持 bf16 的 CPU 上用一个线程，200 个 epoch 用了约一小时（NUAA-SIRST）和两小时（NUDT-SIRST）。
+# - **时间：** 在支持 bf16 的 CPU 上用一个线程，NUDT-SIRST 的 200 个 epoch 用了约两小时。
 #
 # `--preset paper --rule reference` 的计算与改正之后的[官方代码](https://github.com/Lliu666/MSHNet)（提交 46cdfd4）一致。[测试](../tests/test_golden.py)比较二者：计数完全相同，其余数值相差不超过 float32 的舍入误差。默认设置[与之不同](guides/from_official.ipynb)。
 #
