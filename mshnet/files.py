@@ -139,6 +139,8 @@ def make_folder(path: Path) -> None:
     "Make a folder and those above it, where they are missing; UserError if that fails."
     with cannot_be_written(path):
         path.mkdir(parents=True, exist_ok=True)
+        if not os.access(path, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
 
 def cannot_be_written(path: Path) -> contextlib.AbstractContextManager[None]:
@@ -272,13 +274,19 @@ def find_inputs(
             elif not folder:
                 others += 1
     endings = ", ".join(suffixes)
+    hints, taken = list[str](), {*found.values()}
+    for top in (text for text in texts if os.path.isdir(text) and not whole(Path(text))):
+        deeper = [p for p in _inside(Path(top), "*/**/*") if p.suffix.lower() in suffixes]
+        left = {os.path.realpath(p) for p in deeper if p.parent not in taken} - found.keys()
+        if left:
+            hint = f"for folders below {shown(top)}: {quoted(f'{top}/**')}"
+            hints.append(f"{counted(len(left), 'file')} left out; {hint}" if found else hint)
     if not found:
         what = ", ".join(shown(text) for text in texts[:3]) or "no input"
         todo = f"name files that end in {endings}, or their folders"
-        for top in filter(os.path.isdir, texts):
-            if any(path.suffix.lower() in suffixes for path in _inside(Path(top), "**/*")):
-                todo += f"; for folders below {shown(top)}: {quoted(f'{top}/**')}"
-        raise UserError(f"{what}: {todo}")
+        raise UserError(f"{what}: {'; '.join([todo, *hints])}")
+    for hint in hints:
+        warnings.warn(hint, stacklevel=2)
     if others:
         text = f"{counted(others, 'input')} left out: use files that end in {endings}"
         warnings.warn(text, stacklevel=2)

@@ -639,6 +639,9 @@ def write_lists(config: Config, fraction: float) -> str:
     if len(names) < 2:
         count = counted(len(names), "image")
         raise UserError(f"{what}: {root} has {count} with a mask of the same name; two are needed")
+    if len(parts := {"train", "val", "valid", "test"} & {name.split("/")[0] for name in names}) > 1:
+        todo = "list their files instead, as PART/NAME, in train.txt and test.txt"
+        raise UserError(f"{what} would mix the folders {', '.join(sorted(parts))}; {todo}")
     train, test = root / "train.txt", root / "test.txt"
     if not os.access(root, os.W_OK):  # such as what Kaggle attaches
         train, test = (Path.cwd() / f"{root.name}-{path.name}" for path in (train, test))

@@ -2,7 +2,9 @@
 
 import importlib.util
 import io
+import itertools
 import shlex
+import shutil
 import struct
 import warnings
 import zlib
@@ -238,12 +240,16 @@ def test_lists_of_a_read_only_folder_lie_beside(unlisted, tmp_path, monkeypatch)
 
 
 def test_lists_that_cannot_be_made_are_one_line(unlisted):
-    "Synthetic scenes, a single image."
+    "Synthetic scenes, a single image, parts that are there."
     with pytest.raises(UserError, match="synthetic scenes need no lists"):
         write_lists(config(""), 0.5)
     for path in sorted((unlisted / "masks").iterdir())[1:]:
         path.unlink()
     with pytest.raises(UserError, match="has 1 image with a mask of the same name; two are needed"):
+        write_lists(config(unlisted), 0.5)
+    for kind, part in itertools.product(("images", "masks"), ("train", "test")):
+        shutil.copytree(unlisted / kind, unlisted / kind / part)
+    with pytest.raises(UserError, match="would mix the folders test, train; list their files"):
         write_lists(config(unlisted), 0.5)
 
 
