@@ -16,7 +16,7 @@
 # | middle: the top of a mast | 170, 28 | 37 | 0.96 | false alarm |
 # | right: a bird | 154, 108 | - | - | missed |
 #
-# These real frames of 320x256 pixels are from clips that the weights were not trained on. In 16 frames (one from every tenth of 161 clips) the weights find 13 of 15 targets, with 3 false alarms ([all frames](../results/pretrained/frames.json)). Source: Svanström et al., Data in Brief 2021 ([Zenodo 5500576](https://zenodo.org/records/5500576), CC0).
+# Green: found; orange: false alarm; red: missed; an inset enlarges the target. The clips (320x256 pixels) were not used in training. We took one frame of every tenth of 161 clips: in these 16 frames the weights find 13 of 15 targets, with 3 false alarms ([all frames](../results/pretrained/frames.json)). Source: Svanström et al., Data in Brief 2021 ([Zenodo 5500576](https://zenodo.org/records/5500576), CC0).
 #
 # ## Start here
 #
@@ -26,7 +26,7 @@
 #
 # ```bash
 # pip install "mshnet @ git+https://github.com/{{repo}}"   # the name mshnet on PyPI is not ours
-# mshnet predict frame.png
+# mshnet predict frame.png   # your image, or our example: mshnet/examples/drone.png
 # ```
 #
 # The second command prints three lines:
@@ -37,7 +37,7 @@
 # results  predictions/pretrained
 # ```
 #
-# This folder has the marked image (`overlays/`), a mask (`masks/`), and a table of the detections (`detections.csv`, `coco.json`). The next image gets its own folder. The command reads images, folders, multi-page TIFFs and videos (`pip install av`). Frames may have any size, and 8 or 16 bits.
+# The folder `predictions/pretrained` has the marked image (`overlays/`), a mask (`masks/`), and a table of the detections (`detections.csv`, `coco.json`). The next input gets `predictions/pretrained-2`. The command reads images, folders, multi-page TIFFs and videos (`pip install av`). Frames may have any size, and 8 or 16 bits.
 #
 # In Python:
 #
@@ -50,11 +50,11 @@
 #
 # **[Too many detections, or none?](guides/new_camera.ipynb)** `--min-area 4` drops detections of fewer than 4 pixels. `--threshold 0.2` finds weaker targets, with more false alarms.
 #
-# **How good on a new camera?** On two data sets that were not trained on, the weights find 0.874 and 0.861 of the targets, with 0.39 and 0.19 false alarms per frame. This is slightly optimistic: three settings of the method were chosen on some of these images. The [model card](../mshnet/pretrained.md) lists scores and known failures.
+# **How good on a new camera?** On 400 images of IRSTD-1k and on frames of the 161 clips, neither used in training, the weights find 0.874 and 0.861 of the targets, with 0.39 and 0.19 false alarms per frame. This is slightly optimistic: three numbers of the prediction were chosen on some of these images. The [model card](../mshnet/pretrained.md) lists scores and known failures.
 #
 # ### I have a data set
 #
-# [A trial run of ten minutes](guides/first_run.ipynb) checks the machine, the data and a short training. Then:
+# [The first run](guides/first_run.ipynb) checks the machine, the data and a short training. Then:
 #
 # ```bash
 # mshnet doctor                                            # check this machine
@@ -92,11 +92,11 @@
 #
 # ## Results
 #
-# Scores on the test lists. `steady` is the default recipe, chosen on held-out training images. `paper` is the original recipe, for 60 epochs instead of 400. *Pd* is the fraction of targets found. *Fa* is the number of false pixels per million.
+# Scores on the test lists. `steady` is the default recipe. It was chosen on held-out training images, but three earlier versions were also scored on the test list of NUAA-SIRST. `paper` is the original recipe, stopped after 60 of 400 epochs: too few to judge it. *Pd* is the fraction of targets found. *Fa* is the number of false pixels per million.
 #
 # | data set | recipe | epochs | seeds | mean IoU | lowest | highest | Pd | Fa | collapsed |
 # |---|---|---|---|---|---|---|---|---|---|
-# | NUAA-SIRST | `steady` | 200 | 0, 1 | 0.715 | 0.682 | 0.749 | 0.937 | 10.6 | 0 of 2 |
+# | NUAA-SIRST | `steady` | 200 | 0, 1, 2 | 0.713 | 0.682 | 0.749 | 0.933 | 10.1 | 0 of 3 |
 # | NUAA-SIRST | `paper` | 60 | 0, 1, 2 | 0.291 | 0.001 | 0.475 | 0.922 | 413.8 | 1 of 3 |
 # | NUDT-SIRST | `steady` | 200 | 0, 1, 2 | 0.818 | 0.811 | 0.826 | 0.968 | 10.8 | 0 of 3 |
 # | NUDT-SIRST | `paper` | 60 | 0, 1, 2 | 0.407 | 0.001 | 0.676 | 0.908 | 75.6 | 1 of 3 |
@@ -105,13 +105,13 @@
 # | IRSTD-1k | published | 400 | - | 0.6716 | - | - | 0.9388 | 15.03 | - |
 # | IRSTD-1k | published, code corrected later | - | - | 0.6787 | - | - | 0.9286 | 8.88 | - |
 #
-# - **Our scores:** 256x256 pixels, bf16, threshold 0.5, [exact matching](guides/scores.ipynb), the last epoch of every seed.
-# - **Published scores** quote the official README. Its script reports the best epoch on the test list, so they are at least as high as the last epoch.
-# - **Collapsed** seeds predict nothing, or everything (IoU below 0.05). They count in the mean IoU, not in Pd and Fa.
-# - **Images:** NUAA-SIRST has 213 for training and 214 for testing, NUDT-SIRST 663 and 664, IRSTD-1k 800 and 201. In NUDT-SIRST, 43 test images are near-duplicates of training images. Without them the mean IoU is 0.817 (`steady`) and 0.408 (`paper`).
-# - **Time:** 200 epochs of NUDT-SIRST took about two hours on one thread of a CPU with bf16.
+# - **Our scores:** 256x256 pixels, bf16, threshold 0.5, [exact matching](guides/scores.ipynb), the last epoch of every seed. The original recipe uses float32.
+# - **Published scores** quote the official README, which has none for NUAA-SIRST. Its script reports the best epoch on the test list, and leaves out some false alarms ([how](guides/from_official.ipynb)). Both can make scores look better.
+# - **Collapsed** seeds predict nothing, or everything (IoU below 0.05). The mean IoU includes them; Pd and Fa do not.
+# - **Images:** NUAA-SIRST has 213 for training and 214 for testing, NUDT-SIRST 663 and 664, IRSTD-1k 800 and 201. In NUDT-SIRST, 43 test images are near-duplicates of training images. Without those 43 the mean IoU is 0.817 (`steady`) and 0.408 (`paper`).
+# - **Time:** 200 epochs took about 40 minutes (NUAA-SIRST) and two hours (NUDT-SIRST) on one CPU thread, in bf16.
 #
-# `--preset paper --rule reference` computes what the [official code](https://github.com/Lliu666/MSHNet) computes after its correction (commit 46cdfd4). The [tests](../tests/test_golden.py) compare the two: all counts are equal, all other values equal up to float32 rounding. The defaults [differ](guides/from_official.ipynb).
+# `--preset paper --rule reference` computes what the corrected [official code](https://github.com/Lliu666/MSHNet) computes (commit 46cdfd4). The [tests](../tests/test_golden.py) compare single steps: counts are equal, other values equal up to float32 rounding. The defaults [differ](guides/from_official.ipynb).
 #
 # [All results](guides/results.ipynb), [every seed](../results/SCORES.md).
 #
@@ -120,7 +120,7 @@
 # | | install, predict | train | resume | speed |
 # |---|---|---|---|---|
 # | Linux on x86-64, CPU | tested | tested | tested | [measured](guides/devices.ipynb) |
-# | one NVIDIA H200 (torch 2.11) | predict ran | 21 trainings in bf16; one epoch in fp32, two in fp16 | never run | not measured |
+# | one NVIDIA H200 (torch 2.11) | predict: ran | 21 trainings in bf16; one epoch in fp32, two in fp16 | never run | not measured |
 # | several GPUs | never run | simulated: two CPU processes | simulated | not measured |
 # | TPU | simulated: XLA on a CPU | simulated: 1 and 8 virtual devices | simulated | not measured |
 # | Apple chip, macOS, Windows | never run | never run | never run | not measured |
@@ -135,15 +135,15 @@
 #
 # ## Three more tasks on the same engine
 #
-# The same training loop, run folders and commands serve small models of three other published methods, and [your own task](guides/task.ipynb). The pictures show simulated data:
+# Three more tasks show that the engine assumes nothing about images: the same training loop and commands train small models after three other papers, and [your own task](guides/task.ipynb). The pictures show simulated data:
 #
 # | tomography: `--task eit` | event cameras: `--task events` | sign language: `--task signs` |
 # |---|---|---|
 # | ![A simulated tank and its reconstruction](images/eit.jpg) | ![Four bins of events of a digit, simulated](images/events.jpg) | ![Two hands in four frames, simulated](images/signs.jpg) |
-# | from voltages at the rim of a tank to an image of its conductivity | from a recording of brightness changes to a class | from hand tracks or a video to glosses (names of signs) |
+# | from voltages at the rim of a tank to its conductivity (left: true, right: reconstructed) | from a recording of brightness changes to a class | from hand tracks or a video to glosses (names of signs) |
 # | [guide](guides/eit.ipynb), [notebook](run/eit.ipynb), [weights](../mshnet/pretrained-eit.md) | [guide](guides/events.ipynb), [notebook](run/events.ipynb) | [guide](guides/signs.ipynb), [notebook](run/signs.ipynb) |
 #
-# The scores are on real data. Those of `eit` and `signs` are means of seeds 0, 1, 2:
+# The scores are on real data. Those of `eit` and `signs` are means of seeds 0, 1, 2; `signs` is our network for hand tracks, not the published one for videos:
 #
 # | task | real data | measure | score | baseline |
 # |---|---|---|---|---|
@@ -155,7 +155,7 @@
 #
 # ## When a session ends
 #
-# Run the same command or notebook again to resume. After Ctrl-C or a closed terminal nothing is lost, after a killed process at most two epochs. If the disk may be lost, keep a backup with `--mirror-dir DIR` (in Colab: Drive). Kaggle keeps files only if you save a version. [All cases](guides/resume.ipynb).
+# Run the same command or notebook again to resume. After Ctrl-C or a closed terminal nothing is lost, after a killed process at most two epochs. If you may lose the disk, keep a backup with `--mirror-dir DIR` (in Colab: Drive). Kaggle keeps files only if you save a version. [All cases](guides/resume.ipynb).
 #
 # ## Guides
 #

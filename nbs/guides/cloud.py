@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Colab and Kaggle
 #
-# > For somebody without a GPU of their own. At the end a notebook has trained on your data, and you have the run on your disk.
+# > For somebody without a GPU of their own. At the end a notebook has trained on your data, and you have downloaded the run.
 
 # %% [markdown]
 # [中文](cloud.zh-CN.ipynb)
@@ -12,12 +12,12 @@
 #
 # | service | notebook | accelerator to choose |
 # |---|---|---|
-# | Colab, GPU (T4, L4, A100) | [a100_setup](../run/a100_setup.ipynb) [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/{{repo}}/blob/{{branch}}/nbs/run/a100_setup.ipynb) | Runtime, Change runtime type: any GPU, also the free T4 |
+# | Colab, GPU (T4, L4, A100) | [a100_setup](../run/a100_setup.ipynb) [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/{{repo}}/blob/{{branch}}/nbs/run/a100_setup.ipynb) | Runtime, Change runtime type: any GPU, also the free T4, despite the name |
 # | Colab, TPU | [tpu_setup](../run/tpu_setup.ipynb) [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/{{repo}}/blob/{{branch}}/nbs/run/tpu_setup.ipynb) | v5e-1 TPU |
 # | Kaggle, GPU | [kaggle_gpu](../run/kaggle_gpu.ipynb) [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/kaggle_gpu.ipynb) | Session options: GPU T4 x2; one is fine too |
 # | Kaggle, TPU | [kaggle_tpu](../run/kaggle_tpu.ipynb) [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/kaggle_tpu.ipynb) | Session options: TPU v5e-8 |
 #
-# For problems with a TPU, see [TPU](tpu.ipynb).
+# Without a GPU or TPU, set `preset = "quick"` in the settings cell, and in a TPU notebook `device = "auto"`, too. For problems with a TPU, see [TPU](tpu.ipynb).
 #
 # ## 2. Open it
 #
@@ -42,15 +42,15 @@
 # The first cell installs `mshnet` and prints from where. If there are several wheels, it installs the latest version.
 #
 # - Never run `pip install torch`: the service's own PyTorch fits its devices, and the cell keeps it.
-# - If `mshnet` is already installed, the cell installs nothing. So after you upload a new wheel in Colab, choose Runtime, Disconnect and delete runtime.
+# - If `mshnet` is already installed, the cell installs nothing. For a new wheel in Colab, first choose Runtime, Disconnect and delete runtime; then upload the wheel, which may have been deleted with the session.
 #
 # ## 3. Run all
 #
-# The notebook first detects targets in an image, then trains. Without a data set it trains on synthetic scenes: for 20 epochs in Colab and on a Kaggle TPU, for 9 on a Kaggle GPU (preset `quick`). In a session without a GPU or TPU, set `preset = "quick"`, and in a TPU notebook `device = "auto"`, too. We have not measured how long these trials take there.
+# The notebook first detects targets in an image, then trains. Without a data set it trains on synthetic scenes: for 20 epochs in Colab and on a Kaggle TPU, for 9 on a Kaggle GPU (preset `quick`).
 #
-# For a real run on your data use 200 epochs, the default with a data set. We have not measured how long that takes on these machines: measure it with `!mshnet bench --dataset-dir NAME` in a cell. Another number of epochs starts a new run, because it changes the learning rate of every epoch.
+# For a real run on your data use 200 epochs, the default with a data set. We have not measured how long that takes on these machines. Run `!mshnet bench NAME --preset a100` in a cell (the preset of your notebook), and put its times into [this formula](first_run.ipynb). Another number of epochs starts a new run, because it changes the learning rate of every epoch.
 #
-# In Colab the cell below the settings asks for permission to use your Drive, because the notebook copies results there. If you refuse, training continues, and the results stay on the session's disk. With two T4s, each batch is split across two processes. The result should be the same as with one GPU and that batch size; we tested this with two processes on a CPU only.
+# In Colab the cell below the settings asks for permission to use your Drive, because the notebook copies results there. If you refuse, training continues, and the results stay on the session's disk. With two T4s, each batch is split across two processes. The result should be the same as with one GPU and the same `batch_size`; we tested this with two processes on a CPU only.
 #
 # ## 4. Your data
 #
@@ -60,7 +60,7 @@
 # |---|---|---|
 # | upload | one `.zip` on your Drive | Add Input: choose or upload a data set |
 # | in the settings cell | `dataset_dir = "/content/drive/MyDrive/NUAA-SIRST.zip"` | `dataset_dir = "nuaa-sirst"`, its name |
-# | what happens | unpacked once to the session's disk | searched in `/kaggle/input` and two levels below; an archive is unpacked once |
+# | what happens | unpacked once to the session's disk | found by name in `/kaggle/input`, also two levels below; an archive is unpacked once |
 # | note | do not train from single files on Drive, because reading them is slow | attached data are read-only |
 #
 # To try it without an upload, set `dataset_dir = "NUAA-SIRST"`, which downloads a published data set ([data sets](datasets.ipynb) explains its lists).
@@ -74,11 +74,11 @@
 # | | Colab | Kaggle |
 # |---|---|---|
 # | the service ends a session | after at most 12 hours, and earlier when nobody uses it | after 12 hours, with a TPU after 9 |
-# | training stops cleanly, with everything saved (counted from the start of the kernel) | after 11.5 hours | after 11.5 hours, with a TPU after 8.5 |
+# | training saves everything and stops (hours since the kernel started) | after 11.5 hours | after 11.5 hours, with a TPU after 8.5 |
 # | what can be lost | what was not yet copied to Drive | everything that an interactive session wrote, unless you save a version |
 # | to resume | open the same notebook and run all: the run is restored from `MyDrive/mshnet` | Add Input: the last output of the same notebook; then run all |
 #
-# Change no setting except `max_hours`: others start a new run. A restarted kernel counts from zero: set `max_hours` to the hours left in the session.
+# Change only `max_hours`, `device`, `num_devices` or `mirror_dir`: other settings may start a new run. A restarted kernel counts from zero: set `max_hours` to the hours left in the session, less half an hour.
 #
 # On Kaggle, Save Version, Save & Run All runs the notebook without you; `/kaggle/working` becomes its output.
 #
@@ -91,7 +91,7 @@
 #
 # ## Commands
 #
-# In a cell, put a `!` before each command. In Colab, first run the notebook up to *Check the settings*: that cell mounts Drive, which a command cannot.
+# In a cell, put a `!` before each command. In Colab, first run the notebook up to *Check the settings*: that cell mounts Drive; a command cannot.
 #
 # ```bash
 # mshnet doctor
@@ -99,7 +99,7 @@
 # mshnet data /content/drive/MyDrive/NUAA-SIRST.zip    # Colab
 # mshnet train /content/drive/MyDrive/NUAA-SIRST.zip --mirror-dir drive    # Colab
 # mshnet train nuaa-sirst    # Kaggle: the name of the attached data set
-# mshnet test --weight-path /kaggle/working/runs/NAME    # Kaggle: the folder that training printed
+# mshnet test /kaggle/working/runs/NAME    # Kaggle: the folder that training printed
 # ```
 #
 # If something fails, see [troubleshooting](trouble.ipynb).

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Colab 与 Kaggle
 #
-# > 写给只有浏览器、没有自己机器的人。读完后：一个 notebook 用你的数据完成了训练，结果在你的磁盘上。
+# > 写给只有浏览器、没有自己机器的人。读完后：一个 notebook 用你的数据完成了训练，结果已下载。
 
 # %% [markdown]
 # [English](cloud.ipynb)
@@ -12,12 +12,12 @@
 #
 # | 服务 | notebook | 要选的加速器 |
 # |---|---|---|
-# | Colab，GPU（T4、L4、A100） | [a100_setup](../run/a100_setup.ipynb) [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/{{repo}}/blob/{{branch}}/nbs/run/a100_setup.ipynb) | Runtime，Change runtime type：任何 GPU，免费的 T4 也可以 |
+# | Colab，GPU（T4、L4、A100） | [a100_setup](../run/a100_setup.ipynb) [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/{{repo}}/blob/{{branch}}/nbs/run/a100_setup.ipynb) | Runtime，Change runtime type：任何 GPU，尽管名称如此，免费的 T4 也可以 |
 # | Colab，TPU | [tpu_setup](../run/tpu_setup.ipynb) [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/{{repo}}/blob/{{branch}}/nbs/run/tpu_setup.ipynb) | v5e-1 TPU |
 # | Kaggle，GPU | [kaggle_gpu](../run/kaggle_gpu.ipynb) [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/kaggle_gpu.ipynb) | Session options：GPU T4 x2；一块也可以 |
 # | Kaggle，TPU | [kaggle_tpu](../run/kaggle_tpu.ipynb) [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/kaggle_tpu.ipynb) | Session options：TPU v5e-8 |
 #
-# TPU 的问题见 [TPU](tpu.zh-CN.ipynb)。
+# 没有 GPU 或 TPU 时，请在设置单元格中设 `preset = "quick"`，在 TPU 的 notebook 中还要设 `device = "auto"`。TPU 的问题见 [TPU](tpu.zh-CN.ipynb)。
 #
 # ## 2. 打开它
 #
@@ -42,15 +42,15 @@
 # 第一个单元格安装 `mshnet`，并打印安装的来源。有多个 wheel 时，安装版本最高的。
 #
 # - 请不要在那里执行 `pip install torch`：单元格保留服务自带的 PyTorch 和 numpy。
-# - 如果已经装有 `mshnet`，单元格什么都不安装。所以在 Colab 中上传新的 wheel 之后，请选择 Runtime，Disconnect and delete runtime。
+# - 如果已经装有 `mshnet`，单元格什么都不安装。在 Colab 中要换新的 wheel，请先选择 Runtime，Disconnect and delete runtime；再上传 wheel，因为它可能已随会话删除。
 #
 # ## 3. 全部运行
 #
-# notebook 先在一幅图像中检测目标，然后训练。没有数据集时用合成场景训练：在 Colab 和 Kaggle 的 TPU 上 20 个 epoch，在 Kaggle 的 GPU 上 9 个（预设 `quick`）。没有 GPU 或 TPU 时请设 `preset = "quick"`，在 TPU 的 notebook 中还要设 `device = "auto"`。
+# notebook 先在一幅图像中检测目标，然后训练。没有数据集时用合成场景训练：在 Colab 和 Kaggle 的 TPU 上 20 个 epoch，在 Kaggle 的 GPU 上 9 个（预设 `quick`）。
 #
-# 用自己的数据正式训练时用 200 个 epoch，即有数据集时的默认值。在这些机器上需要多久，我们没有测过：在单元格中执行 `!mshnet bench --dataset-dir NAME` 即可测出。如果改变 epoch 数，就会开始一次新的训练，因为每个 epoch 的学习率都取决于它。
+# 用自己的数据正式训练时用 200 个 epoch，即有数据集时的默认值。在这些机器上需要多久，我们没有测过。请在单元格中执行 `!mshnet bench NAME --preset a100`（用你的 notebook 的预设），把测得的时间代入[这个公式](first_run.zh-CN.ipynb)。如果改变 epoch 数，就会开始一次新的训练，因为每个 epoch 的学习率都取决于它。
 #
-# 在 Colab 中，设置下面的单元格请求访问你的 Drive，因为 notebook 要把结果复制到那里。如果拒绝，训练照常进行，结果留在会话的磁盘上。有两块 T4 时，每个批次分给两个进程。结果应与一块 GPU 用同样的批大小相同；我们只在 CPU 上用两个进程测试过。
+# 在 Colab 中，设置下面的单元格请求访问你的 Drive，因为 notebook 要把结果复制到那里。如果拒绝，训练照常进行，结果留在会话的磁盘上。有两块 T4 时，每个批次分给两个进程。结果应与一块 GPU 用同样的 `batch_size` 相同；我们只在 CPU 上用两个进程测试过。
 #
 # ## 4. 你的数据
 #
@@ -60,7 +60,7 @@
 # |---|---|---|
 # | 上传 | Drive 上的一个 `.zip` | Add Input：选择或上传一个数据集 |
 # | 在设置单元格中 | `dataset_dir = "/content/drive/MyDrive/NUAA-SIRST.zip"` | `dataset_dir = "nuaa-sirst"`，即它的名称 |
-# | 会发生什么 | 向会话的磁盘解压一次 | 在 `/kaggle/input` 及其下两级中查找；压缩包解压一次 |
+# | 会发生什么 | 向会话的磁盘解压一次 | 在 `/kaggle/input` 及其下两级中按名称查找；压缩包解压一次 |
 # | 注意 | 不要用 Drive 上的零散文件训练，因为读取很慢 | 附加的内容是只读的 |
 #
 # 想不上传就试用，请设 `dataset_dir = "NUAA-SIRST"`，它会下载一个公开的数据集（[数据集](datasets.zh-CN.ipynb)说明用的是哪些列表）。
@@ -74,11 +74,11 @@
 # | | Colab | Kaggle |
 # |---|---|---|
 # | 服务何时结束会话 | 最长 12 小时，无人使用时更早 | 12 小时，使用 TPU 时 9 小时 |
-# | 训练正常停止，一切都已保存（从内核启动算起） | 11.5 小时后 | 11.5 小时后，使用 TPU 时 8.5 小时后 |
+# | 训练保存一切并停止（从内核启动算起） | 11.5 小时后 | 11.5 小时后，使用 TPU 时 8.5 小时后 |
 # | 可能丢失什么 | 还没有复制到 Drive 的内容 | 交互会话写下的全部内容，除非保存一个版本 |
 # | 怎样恢复 | 打开同一个 notebook 并全部运行：训练从 `MyDrive/mshnet` 恢复 | Add Input：同一个 notebook 上次的输出；然后全部运行 |
 #
-# 不要改变设置：设置不同就会开始一次新的训练。重启内核后计时会从零开始：请把 `max_hours` 设为会话剩余的小时数。
+# 只改变 `max_hours`、`device`、`num_devices` 或 `mirror_dir`：其他设置可能开始一次新的训练。重启内核后计时会从零开始：请把 `max_hours` 设为会话剩余的小时数减半小时。
 #
 # 在 Kaggle 上，Save Version，Save & Run All 在你离开后运行 notebook；`/kaggle/working` 成为它的输出。
 #
@@ -99,7 +99,7 @@
 # mshnet data /content/drive/MyDrive/NUAA-SIRST.zip    # Colab
 # mshnet train /content/drive/MyDrive/NUAA-SIRST.zip --mirror-dir drive    # Colab
 # mshnet train nuaa-sirst    # Kaggle：所附数据集的名称
-# mshnet test --weight-path /kaggle/working/runs/NAME    # Kaggle：训练打印的文件夹
+# mshnet test /kaggle/working/runs/NAME    # Kaggle：训练打印的文件夹
 # ```
 #
 # 出问题时，见[故障排查](trouble.zh-CN.ipynb)。

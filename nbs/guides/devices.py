@@ -11,7 +11,7 @@
 # | only a browser | [Colab and Kaggle](cloud.ipynb) | only on a CPU |
 # | a CPU, for a trial | [the first run](first_run.ipynb), on synthetic scenes | yes, on 2 cores |
 # | a CPU core and ten minutes | add `--crop native --batch-size 16 --lr 0.002 --epochs 60 --eval-every 60` | yes: test IoU 0.69 to 0.70 ([results](results.ipynb)) |
-# | a CPU core and a good hour | add `--crop native --eval-every 200` (200 epochs) | yes; the default, without `--crop native`, was not timed |
+# | a CPU core and 40 minutes | add `--eval-every 200` (200 epochs) | yes: an epoch took 11 to 13 s beside another training |
 # | two CPU cores and 3 to 4 hours | add `--preset paper --precision auto` (400 epochs of the paper's recipe) | no: projected from measured steps, 3 h 12 min |
 # | an NVIDIA GPU | add nothing, or `--preset a100` for batches of 16 | on one H200; no time was measured |
 # | two or more NVIDIA GPUs | add `--num-devices 2` for two: each batch is split across them | only with processes on a CPU |

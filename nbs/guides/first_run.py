@@ -19,6 +19,7 @@
 # cd mshnet
 # python3 -m venv .venv
 # source .venv/bin/activate
+# # without an NVIDIA GPU, first: pip install torch --index-url https://download.pytorch.org/whl/cpu
 # pip install -e '.[notebook]'
 # ```
 #
@@ -45,8 +46,8 @@
 #
 # | system | tested | what to know |
 # |---|---|---|
-# | Linux, x86-64 | yes, on a CPU; on an NVIDIA H200, training and prediction ran | pip's PyTorch includes CUDA, several GB. Without an NVIDIA GPU the CPU build is enough: before the line with `pip install -e`, run `pip install torch --index-url https://download.pytorch.org/whl/cpu` (not possible with conda's line, which installs all at once) |
-# | Windows | no | If PowerShell refuses to run `activate`, use the Command Prompt. pip's PyTorch is the CPU build; for an NVIDIA GPU first install the CUDA build that pytorch.org names. You do not need `make`. If a file cannot be replaced because another program has it open, close that program and run the command again: it resumes |
+# | Linux, x86-64 | yes, on a CPU; on an NVIDIA H200, training and prediction ran | pip's PyTorch includes CUDA, several GB; the commented line takes the CPU build instead. conda's line cannot take it, because it installs all at once |
+# | Windows | no | If PowerShell refuses to run `activate`, use the Command Prompt. pip's PyTorch is the CPU build; for an NVIDIA GPU first install the CUDA build that pytorch.org names. You do not need `make` |
 # | macOS | no | On an Apple chip (M1 and later) the GPU is the default device (`--device mps`), in float32. A Python built for Intel runs through Rosetta and cannot use the GPU: install one for arm64. If the GPU is slow or wrong, use `--device cpu` |
 #
 # ## 2. Find a target
@@ -100,13 +101,13 @@ find_targets()
 # mshnet train --preset quick --output-dir runs/trial
 # ```
 #
-# This trains the full-size network on small images of a synthetic sky, in a few minutes on 2 CPU cores. Stop it with Ctrl-C and run the same command again: it resumes. The figures are in `runs/trial/figures`. On Linux and macOS, `make demo` installs the developers' packages into `.venv` (on Linux perhaps CUDA), then does the same in a notebook. On a slow CPU the demo trains for fewer epochs, and its IoU is lower.
+# This trains the full-size network on small images of a synthetic sky, in a few minutes on 2 CPU cores. Stop it with Ctrl-C and run the same command again: it resumes. The figures are in `runs/trial/figures`.
 #
 # After all 9 epochs your IoU should be near 0.83: [five seeds](../../results/SCORES.md) of this preset have 0.825 to 0.844.
 #
 # ## 5. Check your data set
 #
-# Replace `data/NUAA-SIRST` by the folder of your data set. If you have none, use the name `NUAA-SIRST` in this command: it [downloads](datasets.ipynb) that data set (not tried) into `data/NUAA-SIRST`. For your own images, [make masks and lists](own_images.ipynb) first.
+# Replace `data/NUAA-SIRST` by the folder of your data set. No data set? `mshnet data NUAA-SIRST` [downloads](datasets.ipynb) one into `data/NUAA-SIRST` (not tried). For your own images, [make masks and lists](own_images.ipynb) first.
 #
 # ```bash
 # mshnet data data/NUAA-SIRST
@@ -118,17 +119,17 @@ find_targets()
 #
 # ```bash
 # mshnet train data/NUAA-SIRST --base-size 128 --crop-size 128 --epochs 3 --output-dir runs/small
-# mshnet test --weight-path runs/small
+# mshnet test runs/small
 # ```
 #
 # Do not report these scores: to save time, the images are reduced to 128x128 pixels. Look at `runs/small/figures/gallery.png`. After so few epochs, false alarms are normal. But if no target is found at all, the masks may not match the images.
 #
-# `runs/small/best.pt` has the evaluated weights: by default, despite its name, those of the last epoch.
+# `runs/small/best.pt` has the evaluated weights. By default these are the last epoch's, not the best epoch's.
 #
 # ## 7. Estimate the time of the real run
 #
 # ```bash
-# mshnet bench --dataset-dir data/NUAA-SIRST
+# mshnet bench data/NUAA-SIRST
 # ```
 #
 # Read the rows `train, batch 4` and `score, batch 4` in its column `ms/image`. NUAA-SIRST has 213 training images and 214 test images, so
@@ -137,7 +138,7 @@ find_targets()
 # hours = 200 * (213 * train + 214 * score) / 3_600_000
 # ```
 #
-# By default all 200 epochs are evaluated. With `--eval-every 200` only the last one is: count the second product once, not 200 times. [Devices, speed, memory](devices.ipynb) has measured times.
+# By default all 200 epochs are evaluated. With `--eval-every 200` only the last one is: `hours = (200 * 213 * train + 214 * score) / 3_600_000`. [Devices, speed, memory](devices.ipynb) has measured times.
 #
 # ## 8. The real run
 #
@@ -153,7 +154,7 @@ find_targets()
 #
 # | what | where |
 # |---|---|
-# | data sets | the path that you pass, or that name in `data/` |
+# | data sets | the path that you pass, or `data/NAME` for a known name |
 # | `.zip` archives | unpacked once to `data/unpacked` |
 # | run folders | `runs/`, each named after its data and settings; `--output-dir` chooses another |
 #
@@ -170,24 +171,21 @@ find_targets()
 # papermill nbs/run/local.ipynb out.ipynb -p dataset_dir data/NUAA-SIRST -p output_dir runs/mine
 # ```
 #
-# Train in Python. With tiny images and two epochs it takes seconds and finds nothing yet, so an IoU of 0.00 is expected. The second call finds the finished run and only reports it:
+# ## In Python
+#
+# With tiny images and two epochs, this training takes seconds and finds nothing yet, so an IoU of 0.00 is expected. Run the cell again: the run is finished, so it is only reported.
 
 # %%
-import contextlib
-import io
-import tempfile
+import mshnet
 
-from mshnet.core import configure
-from mshnet.train import train
+config = mshnet.Config(
+    scenes=12, base_size=32, crop_size=32, epochs=2, device="cpu", output_dir="runs/tiny"
+)
+run = mshnet.train(config)
 
-tiny = {"scenes": 12, "base_size": 32, "crop_size": 32, "epochs": 2}
-with tempfile.TemporaryDirectory() as folder:
-    config = configure({**tiny, "device": "cpu", "output_dir": f"{folder}/trial"})
-    run = train(config)
-    with contextlib.redirect_stdout(io.StringIO()) as printed:
-        again = train(config)
-print(*(line for line in printed.getvalue().splitlines() if line.startswith("resume")))
+# %% [markdown]
+# **Next:** [your own images](own_images.ipynb), [a new camera](new_camera.ipynb), [troubleshooting](trouble.ipynb).
 
 # %%
 #| hide
-assert len(run.config.recipe()) > 10 and again.ended == run.ended
+assert len(run.config.recipe()) > 10 and run.finished

@@ -19,6 +19,7 @@
 # cd mshnet
 # python3 -m venv .venv
 # source .venv/bin/activate
+# # 没有 NVIDIA GPU 时先执行：pip install torch --index-url https://download.pytorch.org/whl/cpu
 # pip install -e '.[notebook]'
 # ```
 #
@@ -45,8 +46,8 @@
 #
 # | 系统 | 是否测试过 | 须知 |
 # |---|---|---|
-# | Linux，x86-64 | 是，在 CPU 上；在一块 NVIDIA H200 上运行过训练和预测 | pip 的 PyTorch 含 CUDA，有好几个 GB。没有 NVIDIA GPU 时 CPU 版就够了：在 `pip install -e` 一行之前执行 `pip install torch --index-url https://download.pytorch.org/whl/cpu`（用 conda 时不行，它一次装好全部） |
-# | Windows | 否 | 如果 PowerShell 拒绝执行 `activate`，请用命令提示符。pip 的 PyTorch 是 CPU 版；有 NVIDIA GPU 时先安装 pytorch.org 给出的 CUDA 版。不需要 `make`。如果文件因为被其他程序打开而不能替换，请关闭那个程序，再执行同一条命令即可恢复 |
+# | Linux，x86-64 | 是，在 CPU 上；在一块 NVIDIA H200 上运行过训练和预测 | pip 的 PyTorch 含 CUDA，有好几个 GB；注释中的一行改装 CPU 版。用 conda 时不行，因为它一次装好全部 |
+# | Windows | 否 | 如果 PowerShell 拒绝执行 `activate`，请用命令提示符。pip 的 PyTorch 是 CPU 版；有 NVIDIA GPU 时先安装 pytorch.org 给出的 CUDA 版。不需要 `make` |
 # | macOS | 否 | 在 Apple 芯片（M1 及以后）上默认设备是 GPU（`--device mps`），用 float32。Intel 版 Python 通过 Rosetta 运行，不能使用 GPU：请安装 arm64 版。如果 GPU 太慢或结果不对，用 `--device cpu` |
 #
 # ## 2. 找到一个目标
@@ -100,13 +101,13 @@ find_targets()
 # mshnet train --preset quick --output-dir runs/trial
 # ```
 #
-# 这会用合成天空的小图像训练完整大小的网络，在 2 个 CPU 核上几分钟即可。按 Ctrl-C 停下，再执行同一条命令：它会恢复。图在 `runs/trial/figures` 中。在 Linux 和 macOS 上，`make demo` 在一个 notebook 中做同样的事，但先向 `.venv` 安装开发者的包（在 Linux 上可能包括 CUDA）。在慢的 CPU 上它训练的 epoch 更少，IoU 也更低。
+# 这会用合成天空的小图像训练完整大小的网络，在 2 个 CPU 核上几分钟即可。按 Ctrl-C 停下，再执行同一条命令：它会恢复。图在 `runs/trial/figures` 中。
 #
 # 训练完全部 9 个 epoch 后，你的 IoU 应在 0.83 左右：这个预设的[五个种子](../../results/SCORES.md)为 0.825 到 0.844。
 #
 # ## 5. 检查数据集
 #
-# 请把 `data/NUAA-SIRST` 换成你的数据集文件夹。没有数据集时，在这条命令中用名称 `NUAA-SIRST`：它会把这个数据集[下载](datasets.zh-CN.ipynb)到 `data/NUAA-SIRST`（没有试过）。若是你自己的图像，先[制作掩膜和列表](own_images.ipynb)。
+# 请把 `data/NUAA-SIRST` 换成你的数据集文件夹。没有数据集？`mshnet data NUAA-SIRST` 把一个数据集[下载](datasets.zh-CN.ipynb)到 `data/NUAA-SIRST`（没有试过）。若是你自己的图像，先[制作掩膜和列表](own_images.ipynb)。
 #
 # ```bash
 # mshnet data data/NUAA-SIRST
@@ -118,17 +119,17 @@ find_targets()
 #
 # ```bash
 # mshnet train data/NUAA-SIRST --base-size 128 --crop-size 128 --epochs 3 --output-dir runs/small
-# mshnet test --weight-path runs/small
+# mshnet test runs/small
 # ```
 #
 # 不要报告这些分数：为了省时间，图像缩小到了 128x128 像素。请看 `runs/small/figures/gallery.png`。epoch 这么少时，出现虚警是正常的。但如果一个目标也没有检出，掩膜可能与图像不符。
 #
-# 评测的权重在 `runs/small/best.pt` 中。默认为最后一个 epoch 的权重。
+# 评测的权重在 `runs/small/best.pt` 中。默认是最后一个 epoch 的权重，而不是最好的。
 #
 # ## 7. 估计正式训练的时间
 #
 # ```bash
-# mshnet bench --dataset-dir data/NUAA-SIRST
+# mshnet bench data/NUAA-SIRST
 # ```
 #
 # 从 `ms/image` 一列取两个时间：`train, batch 4` 一行和 `score, batch 4` 一行。NUAA-SIRST 有 213 幅训练图像和 214 幅测试图像，所以
@@ -137,7 +138,7 @@ find_targets()
 # hours = 200 * (213 * train + 214 * score) / 3_600_000
 # ```
 #
-# 默认 200 个 epoch 都要评测。用 `--eval-every 200` 时只评测最后一个，第二个乘积的大部分就省去了。[设备、速度、内存](devices.ipynb)列出实测的时间。
+# 默认 200 个 epoch 都要评测。用 `--eval-every 200` 时只评测最后一个：`hours = (200 * 213 * train + 214 * score) / 3_600_000`。[设备、速度、内存](devices.ipynb)列出实测的时间。
 #
 # ## 8. 正式训练
 #
@@ -153,7 +154,7 @@ find_targets()
 #
 # | 什么 | 哪里 |
 # |---|---|
-# | 数据集 | 你给出的路径，或 `data/` 中的这个名称 |
+# | 数据集 | 你给出的路径，已知名称则为 `data/NAME` |
 # | `.zip` 压缩包 | 解压一次，到 `data/unpacked` |
 # | 训练的文件夹 | `runs/` 中，各以数据和设置命名；`--output-dir` 另选一个 |
 #
@@ -170,24 +171,21 @@ find_targets()
 # papermill nbs/run/local.ipynb out.ipynb -p dataset_dir data/NUAA-SIRST -p output_dir runs/mine
 # ```
 #
-# 在 Python 中也一样。图像很小，只有两个 epoch，所以只需几秒，也还什么都检测不到：IoU 为 0.00 是正常的。第二次调用发现训练已完成，只作报告：
+# ## 在 Python 中
+#
+# 图像很小，只有两个 epoch，所以训练只需几秒，也还什么都检测不到：IoU 为 0.00 是正常的。再执行一次这个单元格：训练已完成，所以只作报告。
 
 # %%
-import contextlib
-import io
-import tempfile
+import mshnet
 
-from mshnet.core import configure
-from mshnet.train import train
+config = mshnet.Config(
+    scenes=12, base_size=32, crop_size=32, epochs=2, device="cpu", output_dir="runs/tiny"
+)
+run = mshnet.train(config)
 
-tiny = {"scenes": 12, "base_size": 32, "crop_size": 32, "epochs": 2}
-with tempfile.TemporaryDirectory() as folder:
-    config = configure({**tiny, "device": "cpu", "output_dir": f"{folder}/trial"})
-    run = train(config)
-    with contextlib.redirect_stdout(io.StringIO()) as printed:
-        again = train(config)
-print(*(line for line in printed.getvalue().splitlines() if line.startswith("resume")))
+# %% [markdown]
+# **接下来：** [自己的图像](own_images.ipynb)、[新的相机](new_camera.ipynb)、[故障排查](trouble.zh-CN.ipynb)。
 
 # %%
 #| hide
-assert len(run.config.recipe()) > 10 and again.ended == run.ended
+assert len(run.config.recipe()) > 10 and run.finished

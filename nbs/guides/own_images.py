@@ -14,7 +14,7 @@
 #
 # ## 2. Draw the masks
 #
-# An image and its mask have the same name and the same size. Targets are 255, everything else is 0. Here are three synthetic images, and below them their masks. The first image has no target, so its mask is black:
+# An image and its mask have the same name and the same size. Targets are 255, everything else is 0. Here are three synthetic images, and below them their masks. The first image has no target. The lone white pixels are sensor faults, the streaks belong to the background; both stay black in the mask:
 
 # %%
 import numpy as np
@@ -39,11 +39,11 @@ for column, (image, mask) in zip(panels.T, pairs[1:4], strict=True):
 # | At which size? | At the original size. Draw with a hard pencil, zoomed in, without anti-aliasing; never resize a mask |
 # | Two targets that touch? | They count as one object, also if they touch at a corner. Leave a row of 0 between them |
 # | A target of one pixel? | Mark that pixel. A target is found if the detection's centre is less than 3 pixels away |
-# | Lamps, hot roofs, clouds, birds? | Leave them black, unless you want to find them: the network must learn to ignore them |
+# | Lamps, hot roofs, clouds, birds, hot pixels? | Leave them black, unless you want to find them: the network must learn to ignore them |
 # | An image without a target? | Keep it, with a black mask. From such images a network learns not to raise false alarms on empty frames |
 # | Only boxes from a label tool? | Do not fill boxes to make masks: the network would learn to predict boxes |
 # | Which file format? | PNG or BMP. JPEG changes the values at the edges of a mask |
-# | Dark targets? | The pretrained weights know only bright targets. If your camera shows heat as black, invert the images (255 - value) |
+# | Dark targets? | Mark them only if you train from random weights; the pretrained ones know bright targets. If your camera shows heat as black, invert the images (255 - value) |
 #
 # These lines save frames of a video as images. Consecutive frames are almost equal, so take only a few of each clip:
 #
@@ -67,6 +67,8 @@ for column, (image, mask) in zip(panels.T, pairs[1:4], strict=True):
 # ```bash
 # mshnet data data/mine --split 0.5 --seed 0
 # ```
+#
+# **Frames of videos? Do not use it:** it splits by image, so test images would be almost copies of training images, and the scores too high. Write the lists yourself, with one name per line and without suffixes, and put all frames of a video into the same list.
 #
 # Half of the images are for training; the seed decides which. For six images like those above:
 
@@ -93,9 +95,7 @@ print(printed.getvalue().replace(str(root), "data/mine"))
 print(*sorted(path.relative_to(root).as_posix() for path in root.rglob("*.*")), sep="\n")
 
 # %% [markdown]
-# With few images, check the counts. Here both frames without a target fell into the test list, so the network would never train on an empty frame. In such a case delete both lists and use a different seed. Compare only scores with equal test hashes: they have the same test images.
-#
-# The split is by image. If your images are frames of videos, write the lists yourself, with one name per line and without suffixes. Put all frames of a video into the same list. Otherwise the test images are almost copies of training images, and the scores are too high.
+# With few images, check the counts. Here both frames without a target fell into the test list, so the network would never train on an empty frame. In such a case move names from one list to the other by hand, before you train. Two scores can be compared only if their test hashes are equal.
 #
 # ## 4. Check
 #
@@ -103,7 +103,7 @@ print(*sorted(path.relative_to(root).as_posix() for path in root.rglob("*.*")), 
 # mshnet data data/mine
 # ```
 #
-# Correct what it reports: names without an image or a mask, inverted masks, targets that vanish at the evaluated size. Then look at training images with their targets marked. The marks must lie on the targets:
+# Correct what it reports: names without an image or a mask, inverted masks, targets that vanish at 256x256 pixels, the size of the evaluation. Then look at training images with their targets marked. The marks must lie on the targets, as on these synthetic scenes:
 #
 # ```python
 # from pathlib import Path
@@ -118,7 +118,7 @@ print(*sorted(path.relative_to(root).as_posix() for path in root.rglob("*.*")), 
 #
 # ## 5. How many images?
 #
-# We have not measured how many you need. One example: with the 213 training images of NUAA-SIRST, `steady` with `--crop native` reaches a mean test IoU of 0.729 ([results](results.ipynb)). With 40 images, start from the pretrained weights (section 7). Take images of different days, backgrounds and distances, and frames without targets.
+# We have not measured how many you need. One example: with the 213 training images of NUAA-SIRST, `steady` reaches a mean test IoU of 0.713 ([results](results.ipynb)). With 40 images, start from the pretrained weights (section 7). Take images of different days, backgrounds and distances, and frames without targets.
 #
 # ## 6. Train from random weights
 #
@@ -130,9 +130,9 @@ print(*sorted(path.relative_to(root).as_posix() for path in root.rglob("*.*")), 
 # |---|---|
 # | your images are much larger than 256x256, or `mshnet data` reports that targets vanish | use `--base-size native`: train and evaluate images at their original size |
 # | you have only a few dozen images | fine-tune instead (section 7) |
-# | most of your images have no target | keep the default. If Pd stays low, `--target-share 0.9` (default 0.5) takes more crops with a target |
+# | most of your images have no target | begin with the default. If Pd stays low, try `--target-share 0.9` (default 0.5: half of the crops have a target) |
 # | your images come from several cameras | use `--augment robust`: it also varies contrast, brightness, noise, sensor faults and scale |
-# | you want to compare two settings | use `--choose val`, which holds out images of the training list. Compare the `val` scores of the epoch lines, and ignore the test scores until you have chosen |
+# | you want to compare two settings | use `--choose val`, which holds out images of the training list. Compare the `val` scores in the log, and do not look at test scores before you have chosen |
 #
 # ## 7. Fine-tune the pretrained weights
 #
@@ -154,14 +154,14 @@ print(*sorted(path.relative_to(root).as_posix() for path in root.rglob("*.*")), 
 #
 # - **Learning rate:** start below the default of 0.001, so that the first steps do not destroy what the weights have learnt. The best value depends on your images: try two on held-out training images (`--choose val`).
 # - **Epochs:** an epoch of 40 images is only ten steps, so train for dozens of epochs.
-# - **Several cameras:** add `--augment robust`, with which the pretrained weights were trained (section 6).
+# - **Several cameras:** add `--augment robust` (section 6); the pretrained weights were trained with it.
 # - **Sizes:** the fine-tuned weights predict at one size. `mshnet predict` with the pretrained weights uses two, which finds more targets on a new camera. Compare both with `mshnet predict` on your own frames before you replace the pretrained weights.
 # - **Your own run as the start:** `--weight-path runs/NAME`. [Published weights](from_official.ipynb) of MSHNet work, too.
 #
 # ## 8. Use the weights
 #
 # ```bash
-# mshnet test --weight-path runs/mine-NAME
+# mshnet test runs/mine-NAME
 # mshnet predict images --weight-path runs/mine-NAME
 # ```
 #

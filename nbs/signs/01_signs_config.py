@@ -1,16 +1,18 @@
 # %% [markdown]
 # # Settings of sign language
 #
-# > Hand tracks or videos, which network, which decoder: what you can choose, and three recipes.
+# > For whoever trains this task: which network, which decoder, and three presets to begin with.
 #
-# The network must fit what it reads. `tracks`, the default with a folder, reads hand tracks; `tfnet`, the published network, and the lighter `vac` read videos. If a network does not fit its folder, the run stops and names one that does. The preset `paper` is the published recipe for videos, for a GPU, with two differences: distillation is detached ([CTC](02_ctc.ipynb) explains it, and the decoders), and without `--weight-path` the network starts from random weights ([guide](../guides/signs.ipynb)). Without a folder the preset `quick` trains on simulated videos. Below are a run without a folder, one with a folder of hand tracks, and the published recipe:
+# **Hand tracks or videos?** For a folder of hand tracks, keep the defaults (preset `tracks`). For a folder of videos, use `--preset paper`: the published recipe, for a GPU; we have not trained it. Without a folder the preset is `quick`: a smaller `tfnet` on simulated videos. A video is read by `tfnet`, the published network, or by the lighter `vac`. If the network does not fit the folder, the run stops and prints the flag to use.
+#
+# `paper` differs from the published code in two ways. Its distillation passes no gradient to the teacher ([CTC](02_ctc.ipynb) explains distillation, and the decoders), and the network starts from random weights unless you give `--weight-path` ([guide](../guides/signs.ipynb)). Each setting is a flag: `max_frames` is `--max-frames`. Below are the three presets:
 
 # %%
 from mshnet.core import configure
 
 for given in ({}, {"dataset_dir": "boston104"}, {"preset": "paper"}):
-    c, name = configure({"task": "signs", **given}), " ".join(given.values()) or "no folder"
-    print(f"{name}: {c.network}, LSTM of {c.hidden}, {c.decoder} decoder, {c.epochs} epochs")
+    c = configure({"task": "signs", **given})
+    print(c.preset or "defaults", c.network, f"LSTM of {c.hidden}", f"{c.epochs} epochs", sep=", ")
 
 # %%
 #| export
@@ -30,14 +32,14 @@ class _SignFields(BaseModel):
     sentences: int = Field(default=400, ge=8, le=1_000_000, description="simulated sentences")
     frame_size: int = Field(default=24, ge=16, le=1024, description="side of the resized frames")
     crop: int = Field(default=24, ge=16, le=1024, description="side of the crops, pixels")
-    rescale: float = Field(default=0.2, ge=0, le=0.9, description="largest change of the tempo")
+    rescale: float = Field(default=0.2, ge=0, le=0.9, description="change of tempo in training")
     augment: Literal["splice", "warp", "none"] = Field(
         default="splice",
         description="change hand tracks in training: moved, rotated, stretched, warped in time "
         "(warp); also give a sentence the end of another that shares a gloss (splice)",
     )
-    max_frames: int = Field(default=300, ge=16, le=10_000, description="most frames of a clip")
-    buckets: int = Field(default=4, ge=0, le=64, description="number of padded lengths; 0: any")
+    max_frames: int = Field(default=300, ge=16, le=10_000, description="more are thinned to this")
+    buckets: int = Field(default=4, ge=0, le=64, description="padded lengths; 0: any")
     network: Literal["tracks", "tfnet", "vac"] = Field(
         default="tracks", description="for hand tracks, or for video: TFNet, or the lighter VAC"
     )
@@ -51,18 +53,16 @@ class _SignFields(BaseModel):
     distil_weight: float = Field(default=25.0, ge=0, le=1000, description="weight of distillation")
     decoder: Literal["greedy", "beam"] = Field(default="beam", description="how glosses are read")
     beam_width: int = Field(default=10, ge=1, le=1000, description="prefixes kept by the beam")
-    bigram_weight: float = Field(
-        default=0.3, ge=0, le=10, description="weight of which gloss follows which; 0: none"
-    )
+    bigram_weight: float = Field(default=0.3, ge=0, le=10, description="weight of bigrams; 0: none")
 
 
 # %% [markdown]
-# `train` accepts every setting. `flags` lists this task's flags of each command, and `daily` those of the short help. `smaller` is what an error out of memory proposes; `gone` has settings of before. `first_look` is the preset of a run without a folder. `retired` names old presets and the flags that replace them:
+# `train` accepts every setting. `flags` lists the settings that other commands accept as flags, and `daily` those in the short help. `smaller` is the advice if memory runs out. `first_look` is the preset of a run without a folder. `retired` names old presets and the flags that replace them, `gone` the removed settings:
 
 # %%
 #| export
 class SignsConfig(Settings, _SignFields):
-    "The settings of sign language; `configure` joins them from presets, files and flags."
+    "The settings of sign language; `configure` fills them from presets, files and flags."
 
     flags: ClassVar[dict[str, list[str]]] = {
         "daily": ["network"],
