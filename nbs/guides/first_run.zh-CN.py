@@ -179,7 +179,7 @@ find_targets()
 import mshnet
 
 config = mshnet.Config(
-    scenes=12, base_size=32, crop_size=32, epochs=2, device="cpu", output_dir="runs/tiny"
+    scenes=12, base_size=32, crop_size=32, epochs=2, device="cpu", output_dir="runs/tiny-zh"
 )
 run = mshnet.train(config)
 
