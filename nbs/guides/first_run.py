@@ -176,6 +176,14 @@ find_targets()
 # With tiny images and two epochs, this training takes seconds and finds nothing yet, so an IoU of 0.00 is expected. Run the cell again: the run is finished, so it is only reported.
 
 # %%
+#| hide
+import os
+import tempfile
+
+elsewhere = tempfile.TemporaryDirectory()
+os.chdir(elsewhere.name)
+
+# %%
 import mshnet
 
 config = mshnet.Config(
@@ -189,3 +197,5 @@ run = mshnet.train(config)
 # %%
 #| hide
 assert len(run.config.recipe()) > 10 and run.finished
+os.chdir("/")
+elsewhere.cleanup()

@@ -176,10 +176,18 @@ find_targets()
 # 图像很小，只有两个 epoch，所以训练只需几秒，也还什么都检测不到：IoU 为 0.00 是正常的。再执行一次这个单元格：训练已完成，所以只作报告。
 
 # %%
+#| hide
+import os
+import tempfile
+
+elsewhere = tempfile.TemporaryDirectory()
+os.chdir(elsewhere.name)
+
+# %%
 import mshnet
 
 config = mshnet.Config(
-    scenes=12, base_size=32, crop_size=32, epochs=2, device="cpu", output_dir="runs/tiny-zh"
+    scenes=12, base_size=32, crop_size=32, epochs=2, device="cpu", output_dir="runs/tiny"
 )
 run = mshnet.train(config)
 
@@ -189,3 +197,5 @@ run = mshnet.train(config)
 # %%
 #| hide
 assert len(run.config.recipe()) > 10 and run.finished
+os.chdir("/")
+elsewhere.cleanup()
