@@ -598,7 +598,8 @@ def trained_model(path: str | os.PathLike[str], config: Settings | None = None) 
         record = {name: content[name] for name in ("phase", "epoch", "best", "config")}
         record["data"] = content.get("data", {})  # exported weights of before have none
         origin, threshold = origin_of(record), float(content.get("threshold", 0.5))
-        multiscale = tuple(map(float, content.get("multiscale", ())))
+        scales = content.get("multiscale") or record["data"].get("multiscale", "").split()
+        multiscale = tuple(map(float, scales))  # of the file, or of the weights it began with
         if record["epoch"] != record["best"]["epoch"]:
             chosen = f"epoch {record['epoch']}, named by its file {path.name}"
             origin = replace(origin, chosen=chosen)

@@ -576,7 +576,7 @@ def beginning(job: Job) -> State:
     if old:
         restore(state, old)
         if config.weight_path or "starting weights" in old["data"]:
-            for name in ("starting weights", "training images"):  # as the run began
+            for name in ("starting weights", "training images", "multiscale"):  # as the run began
                 job.record.pop(name, None)
                 job.record |= {name: old["data"][name]} if name in old["data"] else {}
     elif config.weight_path:
@@ -585,13 +585,16 @@ def beginning(job: Job) -> State:
 
 
 def _begin_with_weights(job: Job, state: State) -> None:
-    "Begin with the weights of a file, and record which images they were trained on."
+    "Begin with the weights of a file; record their training images and their two sizes."
     config, record = job.config, job.record
     file = weights_file(config.weight_path, config.task)
     content = load_weights(state.model, file)
     if state.ema is not None:
         load_weights(state.ema, file, content)
-    earlier = content.get("data", {}) if isinstance(content, dict) else {}
+    content = content if isinstance(content, dict) else {}
+    earlier = content.get("data", {})
+    if scales := content.get("multiscale") or earlier.get("multiscale", "").split():
+        record["multiscale"] = " ".join(map(str, scales))
     judge = judge_split(config)
     remedy = "; use --choose last" if judge == "val" else ""
     count_seen(job.task, job.parts[judge], earlier, judge, remedy)

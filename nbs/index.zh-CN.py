@@ -16,15 +16,16 @@
 # | 中：杆顶 | 170, 28 | 37 | 0.96 | 虚警 |
 # | 右：鸟 | 154, 108 | - | - | 漏检 |
 #
-# 绿色：检出；橙色：虚警；红色：漏检；小图把目标放大。这些视频（320x256 像素）没有用于训练。161 段视频中每十段取一帧：在这 16 帧中，权重检出 15 个目标中的 13 个，有 3 个虚警（[全部结果](../results/pretrained/frames.json)）。来源：Svanström 等，Data in Brief 2021（[Zenodo 5500576](https://zenodo.org/records/5500576)，CC0）。
+# 绿色：检出；橙色：虚警；红色：漏检。161 段视频（320x256 像素，没有用于训练）中每十段取一帧。在这 16 帧中，权重检出 15 个目标中的 13 个，有 3 个虚警；上面三帧各示一种情形（[全部结果](../results/pretrained/frames.json)）。来源：Svanström 等，Data in Brief 2021（[Zenodo 5500576](https://zenodo.org/records/5500576)，CC0）。
 #
 # ## 从这里开始
 #
 # ### 我有一幅图像
 #
-# 需要 Python 3.11 或更新的版本和一个[虚拟环境](guides/first_run.zh-CN.ipynb)。请在本仓库的文件夹中执行第一条命令。在 Linux 上 PyTorch 带有 CUDA，有好几 GB。没有 NVIDIA GPU 时，请先安装小得多的 [CPU 版](guides/first_run.zh-CN.ipynb)。
+# 需要 Python 3.11 或更新的版本和一个[虚拟环境](guides/first_run.zh-CN.ipynb)。请在本仓库的文件夹中执行第一条命令。
 #
 # ```bash
+# # 没有 NVIDIA GPU？在 Linux 上先执行：pip install torch --index-url https://download.pytorch.org/whl/cpu
 # pip install "mshnet @ git+https://github.com/{{repo}}"   # PyPI 上的 mshnet 不是本项目
 # mshnet predict frame.png   # 你的图像，或示例：mshnet/examples/drone.png
 # ```
@@ -50,7 +51,7 @@
 #
 # **[检出太多，或什么都没检出？](guides/new_camera.ipynb)** `--min-area 4` 去掉少于 4 个像素的检测。`--threshold 0.2` 能检出更弱的目标，误检也更多。
 #
-# **在新相机上效果如何？** 在 IRSTD-1k 的 400 幅图像和上述 161 段视频的图像上（都没有用于训练），这些权重检出 0.874 和 0.861 的目标，每帧的误检为 0.39 和 0.19 个。这些分数略为乐观，因为预测中的三个数是在其中一部分图像上选定的。[模型卡](../mshnet/pretrained.md)列出分数和已知的失败情况。
+# **在新相机上效果如何？** 在 IRSTD-1k 的 400 幅图像和上述 161 段视频的图像上（都没有用于训练），这些权重检出 0.874 和 0.861 的目标，每帧的误检为 0.39 和 0.19 个。预测中的三个数是在其中一部分图像上选定的；在没有用于任何选择的 16 段视频上为 0.830 和 0.22。[模型卡](../mshnet/pretrained.md)列出分数和已知的失败情况。
 #
 # ### 我有数据集
 #
@@ -60,7 +61,8 @@
 # mshnet doctor                                            # 检查这台机器
 # mshnet data data/NUAA-SIRST                              # 检查数据集（还没有数据？见下文）
 # mshnet train data/NUAA-SIRST                             # 200 个 epoch；再执行一次就继续训练
-# mshnet test runs/NAME                                    # 评测：NAME 是 train 打印的名称
+# mshnet predict frame.png --weight-path runs/NAME         # 你的权重：NAME 是 train 打印的名称
+# mshnet test runs/NAME --base-size native                 # 再评测一次，用原始大小
 # pip install onnx onnxruntime onnxscript                  # 下一行需要
 # mshnet export runs/NAME                                  # 写出 ONNX
 # ```
@@ -75,12 +77,12 @@
 #
 # run = mshnet.train(mshnet.Config(dataset_dir="data/NUAA-SIRST"))
 # print(run)           # IoU、nIoU、F1、Pd、Fa
-# explore(run.folder)  # 浏览器：测试图像，IoU 最低的在前
+# explore(run.folder)  # 在 Jupyter 中浏览测试图像，IoU 最低的在前
 # ```
 #
 # ### 我要用云端
 #
-# 每个 notebook 从头到尾依次执行：安装、检测、训练、评测、画图。没有数据集时用合成图像训练，最多 20 个 epoch。在云端运行时{{published: 点击徽章，或}}上传两个文件：notebook 和打包成 wheel 的库（`make wheel`）。[Colab 和 Kaggle](guides/cloud.zh-CN.ipynb) 逐步说明；在那里还没有运行过。
+# 每个 notebook 从头到尾依次执行：安装、检测、训练、评测、画图。没有数据集时用合成图像训练，最多 20 个 epoch。在云端运行时{{published: 点击徽章，或}}上传两个文件：notebook 和一个 wheel，即整个库（`make wheel`）。[Colab 和 Kaggle](guides/cloud.zh-CN.ipynb) 逐步说明；在那里还没有运行过。
 #
 # | notebook | 机器 |
 # |---|---|
@@ -94,7 +96,7 @@
 #
 # ## 结果
 #
-# 测试列表上的分数。`steady` 是默认方案，在留出的训练图像上选定，但三个早期版本也在 NUAA-SIRST 的测试列表上评测过。`paper` 是论文的方案，400 个 epoch 中只训练了 60 个，不足以评判它。*Pd* 是检出的目标所占的比例，*Fa* 是每百万像素中的误检像素数。
+# 测试列表上的分数。`steady` 是默认方案，在留出的训练图像上选定，但三个早期版本也在 NUAA-SIRST 的测试列表上评测过，平均值更高：0.724 到 0.744（[原因](guides/results.ipynb)）。`paper` 是论文的方案，但用 bf16 而不是 float32，400 个 epoch 中只训练了 60 个，不足以评判它。*Pd* 是检出的目标所占的比例，*Fa* 是每百万像素中的误检像素数。
 #
 # | 数据集 | 方案 | epoch 数 | 种子 | 平均 IoU | 最低 | 最高 | Pd | Fa | 失效 |
 # |---|---|---|---|---|---|---|---|---|---|
@@ -107,11 +109,11 @@
 # | IRSTD-1k | 论文发表 | 400 | - | 0.6716 | - | - | 0.9388 | 15.03 | - |
 # | IRSTD-1k | 论文之后改正的代码 | - | - | 0.6787 | - | - | 0.9286 | 8.88 | - |
 #
-# - **我们的分数：** 256x256 像素，bf16，阈值 0.5，[最优匹配](guides/scores.ipynb)，每个种子的最后一个 epoch。论文的方案使用 float32。
+# - **我们的分数：** 256x256 像素，bf16，阈值 0.5，[最优匹配](guides/scores.ipynb)，每个种子的最后一个 epoch。
 # - **发表的分数**引自官方 README（没有 NUAA-SIRST）。其脚本报告在测试列表上最好的 epoch，并且不计某些误检（[说明](guides/from_official.ipynb)）。两者都可能使分数偏好。
 # - **失效**的种子什么都不预测，或处处都预测为目标（IoU 低于 0.05）。平均 IoU 包含它们，Pd 和 Fa 不包含。
 # - **图像：** NUAA-SIRST 有 213 幅训练图像和 214 幅测试图像，NUDT-SIRST 有 663 和 664 幅，IRSTD-1k 有 800 和 201 幅。NUDT-SIRST 有 43 幅测试图像与训练图像几乎相同。去掉这 43 幅，平均 IoU 为 0.817（`steady`）和 0.408（`paper`）。
-# - **时间：** 在一个 CPU 线程上用 bf16，200 个 epoch 用了约 40 分钟（NUAA-SIRST）和两小时（NUDT-SIRST）。
+# - **时间**（一个 CPU 线程，bf16）：40 分钟（NUAA-SIRST，由未受干扰的 epoch 算出），两小时（NUDT-SIRST）。默认每个 epoch 都评测，时间加倍。
 #
 # `--preset paper --rule reference` 的计算与改正之后的[官方代码](https://github.com/Lliu666/MSHNet)（提交 46cdfd4）一致。[测试](../tests/test_golden.py)比较各个步骤：计数完全相同，其余数值相差不超过 float32 的舍入误差。默认设置[与之不同](guides/from_official.ipynb)。
 #
@@ -132,12 +134,12 @@
 # |---|---|
 # | NUAA-SIRST、NUDT-SIRST | 已训练，已在测试列表上评测 |
 # | IRSTD-1k | 训练了 40 个 epoch，已在测试列表上评测 |
-# | 按名称下载 | 已用本地压缩包测试，从未试用真实的下载地址 |
+# | `mshnet data NAME`（下载） | 已用本地压缩包测试，从未试用真实的下载地址 |
 # | 已发布的 MSHNet 权重 | 已用同样格式的文件测试，从未载入已发布的文件 |
 #
 # ## 同一引擎上的另外三个任务
 #
-# 另外三个任务说明，引擎不依赖于图像：同样的训练循环和命令训练另外三篇论文的小模型，也可以训练[你自己的任务](guides/task.ipynb)。图中是模拟数据：
+# 为什么有四个任务？它们说明训练、继续训练和备份不依赖于图像，所以也可用于[你自己的任务](guides/task.ipynb)。这些是小模型，依照 [CDEIT](https://arxiv.org/abs/2412.16979)、[Mamba-Spike](https://arxiv.org/abs/2408.11823) 和 [TFNet](https://arxiv.org/abs/2409.11960)。图中是模拟数据：
 #
 # | 电阻抗层析成像：`--task eit` | 事件相机：`--task events` | 手语：`--task signs` |
 # |---|---|---|
@@ -145,7 +147,7 @@
 # | 由水箱边缘的电压得到电导率（左：真值，右：重建） | 由亮度变化的记录得到类别 | 由手部轨迹或视频得到手势词（gloss） |
 # | [指南](guides/eit.ipynb)、[notebook](run/eit.ipynb)、[权重](../mshnet/pretrained-eit.md) | [指南](guides/events.ipynb)、[notebook](run/events.ipynb) | [指南](guides/signs.ipynb)、[notebook](run/signs.ipynb) |
 #
-# 分数是在真实数据上的。`eit` 和 `signs` 的分数是种子 0、1、2 的平均值；`signs` 是我们用于手部轨迹的网络，不是论文中用于视频的网络：
+# 分数是在真实数据上的：种子 0、1、2 的平均值，`events` 为种子 0。`signs` 的网络是我们自己的，用于手部轨迹；它不是读取视频的 TFNet：
 #
 # | 任务 | 真实数据 | 指标 | 分数 | 基线 |
 # |---|---|---|---|---|

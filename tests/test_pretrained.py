@@ -401,6 +401,7 @@ def test_fine_tuned_weights_remember_what_the_first_were_trained_on(sirst, moved
     assert run.scores["protocol"]["trained_on_scored_images"] >= 5
     with pytest.warns(UserWarning, match="of the 6 scored images are among the training images"):
         evaluate(run)
+    assert len(Detector(run.folder, "cpu").multiscale) == 3  # of the weights it began with
     settings |= {"output_dir": f"{tmp_path}/other"}
     assert not train(Config(**settings, max_hours=1e-9)).finished
     run = train(Config(**settings))

@@ -17,7 +17,7 @@
 # | Kaggle, GPU | [kaggle_gpu](../run/kaggle_gpu.ipynb) [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/kaggle_gpu.ipynb) | Session options: GPU T4 x2; one is fine too |
 # | Kaggle, TPU | [kaggle_tpu](../run/kaggle_tpu.ipynb) [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/kaggle_tpu.ipynb) | Session options: TPU v5e-8 |
 #
-# Without a GPU or TPU, set `preset = "quick"` in the settings cell, and in a TPU notebook `device = "auto"`, too. For problems with a TPU, see [TPU](tpu.ipynb).
+# For problems with a TPU, see [TPU](tpu.ipynb).
 #
 # ## 2. Open it
 #
@@ -33,11 +33,11 @@
 # 2. Choose the accelerator of the table above.
 # 3. Drag `dist/mshnet-*.whl` into the panel Files. It is deleted with the session. To keep it, put it into `MyDrive` instead, and click Mount Drive before you run the notebook.
 #
-# **Kaggle** requires a verified phone number for Internet and accelerators.
+# **Kaggle** (Internet and accelerators need a verified phone number)
 #
 # 1. Create, New Notebook, then File, Import Notebook: choose a file of `nbs/run/`.
 # 2. Choose the accelerator of the table above, and switch Internet on.
-# 3. Add Input, Upload: upload the wheel as a private data set. It stays attached.
+# 3. Add Input, Upload: upload the wheel as a private data set. It stays attached. For a new wheel, upload a new version of this data set (not tried).
 #
 # The first cell installs `mshnet` and prints from where. If there are several wheels, it installs the latest version.
 #
@@ -46,9 +46,11 @@
 #
 # ## 3. Run all
 #
-# The notebook first detects targets in an image, then trains. Without a data set it trains on synthetic scenes: for 20 epochs in Colab and on a Kaggle TPU, for 9 on a Kaggle GPU (preset `quick`).
+# On Kaggle, try it with Run All. For a real run use Save Version, Save & Run All: it runs without you and keeps `/kaggle/working`.
 #
-# For a real run on your data use 200 epochs, the default with a data set. We have not measured how long that takes on these machines. Run `!mshnet bench NAME --preset a100` in a cell (the preset of your notebook), and put its times into [this formula](first_run.ipynb). Another number of epochs starts a new run, because it changes the learning rate of every epoch.
+# The notebook first detects targets in an image, then trains. Without a data set it trains on synthetic scenes: for 20 epochs in Colab and on a Kaggle TPU, for 9 on a Kaggle GPU (preset `quick`). Without a GPU or TPU, try it with `preset = "quick"`, and in a TPU notebook `device = "auto"`.
+#
+# For a real run on your data use 200 epochs, the default with a data set. We have not measured how long that takes on these machines. Measure it: `!mshnet bench NAME` in a cell, with `--preset a100` in Colab, with `--preset tpu` on a TPU. Put the rows `train` and `score` into the formula of [step 7](first_run.ipynb). Two T4s are not measured this way. Decide this number before: a different one later starts a new run.
 #
 # In Colab the cell below the settings asks for permission to use your Drive, because the notebook copies results there. If you refuse, training continues, and the results stay on the session's disk. With two T4s, each batch is split across two processes. The result should be the same as with one GPU and the same `batch_size`; we tested this with two processes on a CPU only.
 #
@@ -60,12 +62,12 @@
 # |---|---|---|
 # | upload | one `.zip` on your Drive | Add Input: choose or upload a data set |
 # | in the settings cell | `dataset_dir = "/content/drive/MyDrive/NUAA-SIRST.zip"` | `dataset_dir = "nuaa-sirst"`, its name |
-# | what happens | unpacked once to the session's disk | found by name in `/kaggle/input`, also two levels below; an archive is unpacked once |
+# | what happens | unpacked once to the session's disk | found by name in `/kaggle/input` or two levels below; an archive is unpacked once |
 # | note | do not train from single files on Drive, because reading them is slow | attached data are read-only |
 #
-# To try it without an upload, set `dataset_dir = "NUAA-SIRST"`, which downloads a published data set ([data sets](datasets.ipynb) explains its lists).
+# To try it without an upload, `dataset_dir = "NUAA-SIRST"` downloads a published data set (never tried; [data sets](datasets.ipynb) explains its lists).
 #
-# If your data have no lists, put a cell with `!mshnet data NAME --split 0.5` above the settings. It writes the lists into the folder of the data set, or, if that is read-only, next to the notebook. In Colab first click *Mount Drive* in the panel Files; training then finds the lists. On Kaggle set `train_list` and `test_list` to the printed names. The same seed gives the same lists in every session.
+# If your data have no lists, put a cell with `!mshnet data NAME --split 0.5` above the settings. It writes the lists into the folder of the data set, or, if that is read-only, next to the notebook. In Colab first click *Mount Drive* in the panel Files; nothing else is needed there. On Kaggle set `train_list` and `test_list` to the printed names. The same seed gives the same lists in every session.
 #
 # The cell "The data" reports what was found. Check the figures below it: the marks must lie on the targets.
 #
@@ -73,14 +75,12 @@
 #
 # | | Colab | Kaggle |
 # |---|---|---|
-# | the service ends a session | after at most 12 hours, and earlier when nobody uses it | after 12 hours, with a TPU after 9 |
-# | training saves everything and stops (hours since the kernel started) | after 11.5 hours | after 11.5 hours, with a TPU after 8.5 |
+# | the service ends a session (rules of 2025) | after at most 12 hours, and earlier when nobody uses it | after 12 hours, with a TPU after 9 |
+# | training saves everything and stops, counted from the kernel's start | after 11.5 hours | after 11.5 hours, with a TPU after 8.5 |
 # | what can be lost | what was not yet copied to Drive | everything that an interactive session wrote, unless you save a version |
 # | to resume | open the same notebook and run all: the run is restored from `MyDrive/mshnet` | Add Input: the last output of the same notebook; then run all |
 #
-# Change only `max_hours`, `device`, `num_devices` or `mirror_dir`: other settings may start a new run. A restarted kernel counts from zero: set `max_hours` to the hours left in the session, less half an hour.
-#
-# On Kaggle, Save Version, Save & Run All runs the notebook without you; `/kaggle/working` becomes its output.
+# When you resume, change only `max_hours`, `device`, `num_devices` or `mirror_dir`: other settings may start a new run. A restarted kernel counts from zero: set `max_hours` to the hours left in the session, less half an hour.
 #
 # ## 6. Download the run
 #
@@ -91,14 +91,14 @@
 #
 # ## Commands
 #
-# In a cell, put a `!` before each command. In Colab, first run the notebook up to *Check the settings*: that cell mounts Drive; a command cannot.
+# In a cell, put a `!` before each command. In Colab, first run the notebook up to *Check the settings*: only that cell can mount Drive.
 #
 # ```bash
 # mshnet doctor
 # mshnet predict /content/drive/MyDrive/images      # Colab: a folder of images, no masks needed
 # mshnet data /content/drive/MyDrive/NUAA-SIRST.zip    # Colab
 # mshnet train /content/drive/MyDrive/NUAA-SIRST.zip --mirror-dir drive    # Colab
-# mshnet train nuaa-sirst    # Kaggle: the name of the attached data set
+# mshnet train nuaa-sirst --num-devices 2    # Kaggle, two T4s: the name of the attached data set
 # mshnet test /kaggle/working/runs/NAME    # Kaggle: the folder that training printed
 # ```
 #

@@ -17,7 +17,7 @@
 # | Kaggle，GPU | [kaggle_gpu](../run/kaggle_gpu.ipynb) [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/kaggle_gpu.ipynb) | Session options：GPU T4 x2；一块也可以 |
 # | Kaggle，TPU | [kaggle_tpu](../run/kaggle_tpu.ipynb) [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/kaggle_tpu.ipynb) | Session options：TPU v5e-8 |
 #
-# 没有 GPU 或 TPU 时，请在设置单元格中设 `preset = "quick"`，在 TPU 的 notebook 中还要设 `device = "auto"`。TPU 的问题见 [TPU](tpu.zh-CN.ipynb)。
+# TPU 的问题见 [TPU](tpu.zh-CN.ipynb)。
 #
 # ## 2. 打开它
 #
@@ -33,11 +33,11 @@
 # 2. 选择上表中的加速器。
 # 3. 把 `dist/mshnet-*.whl` 拖进 Files 面板。它会随会话一起删除。要保留它，请放在 `MyDrive` 中，并在运行之前点击 Mount Drive。
 #
-# **Kaggle** 要求验证手机号，才能使用 Internet 和加速器。
+# **Kaggle**（使用 Internet 和加速器须验证手机号）
 #
 # 1. Create，New Notebook，再选 File，Import Notebook：选择 `nbs/run/` 中的一个文件。
 # 2. 选择上表中的加速器，并打开 Internet。
-# 3. Add Input，Upload：把 wheel 上传为私有数据集。它会一直附加着。
+# 3. Add Input，Upload：把 wheel 上传为私有数据集。它会一直附加着。要换新的 wheel，请上传这个数据集的新版本（没有试过）。
 #
 # 第一个单元格安装 `mshnet`，并打印安装的来源。有多个 wheel 时，安装版本最高的。
 #
@@ -46,9 +46,11 @@
 #
 # ## 3. 全部运行
 #
-# notebook 先在一幅图像中检测目标，然后训练。没有数据集时用合成场景训练：在 Colab 和 Kaggle 的 TPU 上 20 个 epoch，在 Kaggle 的 GPU 上 9 个（预设 `quick`）。
+# 在 Kaggle 上，试用时选 Run All。正式训练用 Save Version，Save & Run All：它在你离开后运行，并保留 `/kaggle/working`。
 #
-# 用自己的数据正式训练时用 200 个 epoch，即有数据集时的默认值。在这些机器上需要多久，我们没有测过。请在单元格中执行 `!mshnet bench NAME --preset a100`（用你的 notebook 的预设），把测得的时间代入[这个公式](first_run.zh-CN.ipynb)。如果改变 epoch 数，就会开始一次新的训练，因为每个 epoch 的学习率都取决于它。
+# notebook 先在一幅图像中检测目标，然后训练。没有数据集时用合成场景训练：在 Colab 和 Kaggle 的 TPU 上 20 个 epoch，在 Kaggle 的 GPU 上 9 个（预设 `quick`）。没有 GPU 或 TPU 时，用 `preset = "quick"` 试用，在 TPU 的 notebook 中还要设 `device = "auto"`。
+#
+# 用自己的数据正式训练时用 200 个 epoch，即有数据集时的默认值。在这些机器上需要多久，我们没有测过。请在单元格中测量：`!mshnet bench NAME`，在 Colab 中加 `--preset a100`，在 TPU 上加 `--preset tpu`。把 `train` 和 `score` 两行代入[第 7 步](first_run.zh-CN.ipynb)的公式。两块 T4 不能这样测量。请事先决定这个数：以后改变它会开始一次新的训练。
 #
 # 在 Colab 中，设置下面的单元格请求访问你的 Drive，因为 notebook 要把结果复制到那里。如果拒绝，训练照常进行，结果留在会话的磁盘上。有两块 T4 时，每个批次分给两个进程。结果应与一块 GPU 用同样的 `batch_size` 相同；我们只在 CPU 上用两个进程测试过。
 #
@@ -63,7 +65,7 @@
 # | 会发生什么 | 向会话的磁盘解压一次 | 在 `/kaggle/input` 及其下两级中按名称查找；压缩包解压一次 |
 # | 注意 | 不要用 Drive 上的零散文件训练，因为读取很慢 | 附加的内容是只读的 |
 #
-# 想不上传就试用，请设 `dataset_dir = "NUAA-SIRST"`，它会下载一个公开的数据集（[数据集](datasets.zh-CN.ipynb)说明用的是哪些列表）。
+# 想不上传就试用，请设 `dataset_dir = "NUAA-SIRST"`，它会下载一个公开的数据集（从未试过；[数据集](datasets.zh-CN.ipynb)说明用的是哪些列表）。
 #
 # 如果你的数据没有列表，请在设置上方加一个单元格 `!mshnet data NAME --split 0.5`。它把列表写在图像旁边；数据只读时，写在 notebook 旁边。它打印列表的名称：把 `train_list` 和 `test_list` 设为它们。同一个种子在每次会话中给出同样的列表。
 #
@@ -73,14 +75,12 @@
 #
 # | | Colab | Kaggle |
 # |---|---|---|
-# | 服务何时结束会话 | 最长 12 小时，无人使用时更早 | 12 小时，使用 TPU 时 9 小时 |
+# | 服务何时结束会话（2025 年的规则） | 最长 12 小时，无人使用时更早 | 12 小时，使用 TPU 时 9 小时 |
 # | 训练保存一切并停止（从内核启动算起） | 11.5 小时后 | 11.5 小时后，使用 TPU 时 8.5 小时后 |
 # | 可能丢失什么 | 还没有复制到 Drive 的内容 | 交互会话写下的全部内容，除非保存一个版本 |
 # | 怎样恢复 | 打开同一个 notebook 并全部运行：训练从 `MyDrive/mshnet` 恢复 | Add Input：同一个 notebook 上次的输出；然后全部运行 |
 #
-# 只改变 `max_hours`、`device`、`num_devices` 或 `mirror_dir`：其他设置可能开始一次新的训练。重启内核后计时会从零开始：请把 `max_hours` 设为会话剩余的小时数减半小时。
-#
-# 在 Kaggle 上，Save Version，Save & Run All 在你离开后运行 notebook；`/kaggle/working` 成为它的输出。
+# 继续训练时只改变 `max_hours`、`device`、`num_devices` 或 `mirror_dir`：其他设置可能开始一次新的训练。重启内核后计时会从零开始：请把 `max_hours` 设为会话剩余的小时数减半小时。
 #
 # ## 6. 下载结果
 #
@@ -98,7 +98,7 @@
 # mshnet predict /content/drive/MyDrive/images    # Colab：图像文件夹，不需要掩膜
 # mshnet data /content/drive/MyDrive/NUAA-SIRST.zip    # Colab
 # mshnet train /content/drive/MyDrive/NUAA-SIRST.zip --mirror-dir drive    # Colab
-# mshnet train nuaa-sirst    # Kaggle：所附数据集的名称
+# mshnet train nuaa-sirst --num-devices 2    # Kaggle，两块 T4：所附数据集的名称
 # mshnet test /kaggle/working/runs/NAME    # Kaggle：训练打印的文件夹
 # ```
 #

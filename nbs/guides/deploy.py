@@ -91,7 +91,7 @@ for seed in range(3):
 #
 # 1. Pad the frame at the right and below to multiples of 16, by its mirror image without the edge pixel (numpy calls this mode `reflect`).
 # 2. Run the session, and cut the padding off the result.
-# 3. Only for the pretrained weights (`multiscale` is `[a, b, c]` in `mshnet.onnx.json`):
+# 3. Only for the pretrained weights and those that began with them (`multiscale` is `[a, b, c]` in `mshnet.onnx.json`):
 #    - Also halve the frame itself, before padding: means of 2x2 pixels, rounded (0.5 up). At an odd size the last row or column is the mean of the pixels that exist. Predict this frame by steps 1 and 2.
 #    - Limit the logits of both predictions to ±13.8.
 #    - Upsample those at half size by two: bilinear, with half-pixel centres (PyTorch: `align_corners=False`; OpenCV: `INTER_LINEAR`). Cut the result to the size of the frame.

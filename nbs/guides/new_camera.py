@@ -78,7 +78,7 @@ for name, pixels in (("good frame", frame), ("hot pixel", bad)):
 # mshnet test --weight-path pretrained --dataset-dir data/mycamera
 # ```
 #
-# Training prints the scores of the new weights, the second command those of the old ones. Both resize the images to 256x256, predict at one size and use the threshold 0.5. `mshnet predict` uses the pretrained weights at two sizes, but the new ones at one. So also compare the detections of both in some frames. [Your own images](own_images.ipynb) has more on fine-tuning.
+# Training prints the scores of the new weights, the second command those of the old ones. Both resize the images to 256x256, predict at one size and use the threshold 0.5. `mshnet predict` uses both at two sizes. So also compare the detections of both in some frames. With 40 images of another camera, fine-tuning raised Pd from 0.843 to 0.887 ([your own images](own_images.ipynb)).
 #
 # ## When there is video
 #
