@@ -147,6 +147,7 @@ def explore(
     weights: str | Path,  # a run folder, or a file of weights
     threshold: float = 0.5,
     device: str = "cpu",  # one image at a time is no work for a TPU
+    dataset_dir: str | Path | None = None,  # if the data have moved: where they are
 ) -> Any:  # a widget, a Picture, or a line
     """Walk through test images, of a run the worst first: truth, probability, hits and misses.
 
@@ -160,6 +161,8 @@ def explore(
     if line := not_drawn("explore", config):
         return line
     config = config.model_copy(update={"on_bad_image": "skip"})  # show what can be shown
+    if dataset_dir is not None:
+        config = config.model_copy(update={"dataset_dir": str(dataset_dir)})
     split, known = splits(config, ["test"])["test"], dict[str, float]()
     if path.is_dir():
         known = {row.name: row.iou for row in read_details(file.parent).images}

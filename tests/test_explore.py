@@ -150,9 +150,9 @@ def test_weights_outside_a_run_have_their_settings(run, tmp_path):
     loose = tmp_path / "loose.pt"
     content = torch.load(run / "best.pt", weights_only=True)
     best = {"epoch": 1, "name": "iou", "score": 0.1}
-    record = {"config": Config(**SMALL).model_dump(), "best": best, "phase": "full", "epoch": 1}
-    torch.save(content | record, loose)
-    found = explore(loose)
+    record = {"config": Config(**SMALL, dataset_dir="moved").model_dump(), "phase": "full"}
+    torch.save(content | record | {"best": best, "epoch": 1}, loose)
+    found = explore(loose, dataset_dir="")
     assert found.path == tmp_path / "figures" / "explore.png"
     assert found.path.read_bytes() == explored(view_of(run, 0))  # in the order of the list
     with pytest.raises(UserError, match="no such file"):
