@@ -5,7 +5,7 @@
 #
 # [![Licence: Apache-2.0](https://img.shields.io/badge/licence-Apache--2.0-blue)](../LICENSE) [![Python: 3.11 or newer](https://img.shields.io/badge/python-3.11%2B-blue)](../setup.py)
 #
-# A target is a bright spot, of a few pixels to a few dozen, against sky, sea or ground. This library finds targets with pretrained weights, trains [MSHNet](https://arxiv.org/abs/2403.19366) (Liu et al., CVPR 2024) on your images, and explains every step in notebooks.
+# A target is a bright spot of some pixels to some dozens, against sky, sea or ground. This library finds targets with pretrained weights, trains [MSHNet](https://arxiv.org/abs/2403.19366) (Liu et al., CVPR 2024) on your images, and explains every step in notebooks.
 #
 # ![Three infrared frames with marked detections: a drone that is found, a helicopter that is found next to a false alarm, a bird that is missed](images/frames.jpg)
 #
@@ -16,21 +16,21 @@
 # | middle: the top of a mast | 170, 28 | 37 | 0.96 | false alarm |
 # | right: a bird | 154, 108 | - | - | missed |
 #
-# Green: found; orange: false alarm; red: missed. We took one frame of every tenth of 161 clips (320x256 pixels, not used in training). In these 16 frames the weights find 13 of 15 targets, with 3 false alarms; the three above were picked to show each case ([all frames](../results/pretrained/frames.json)). Source: Svanström et al., Data in Brief 2021 ([Zenodo 5500576](https://zenodo.org/records/5500576), CC0).
+# Green: found; orange: false alarm; red: missed; inset: zoom. Of 161 clips (320x256 pixels, not used in training) we took the middle frame of every tenth. In these 16 frames the weights find 13 of 15 targets, with 3 false alarms ([all frames](../results/pretrained/frames.json)). We picked three frames to show each case. Source: Svanström et al., Data in Brief 2021 ([Zenodo 5500576](https://zenodo.org/records/5500576), CC0).
 #
 # ## Start here
 #
 # ### I have an image
 #
-# You need Python 3.11 or newer and a [virtual environment](guides/first_run.ipynb). Run the first command in this repository's folder.
+# You need Python 3.11 or newer, a [virtual environment](guides/first_run.ipynb) and this repository. Run the commands in its folder.
 #
 # ```bash
 # # no NVIDIA GPU? On Linux, first: pip install torch --index-url https://download.pytorch.org/whl/cpu
 # pip install "mshnet @ git+https://github.com/{{repo}}"   # the name mshnet on PyPI is not ours
-# mshnet predict frame.png   # your image, or our example: mshnet/examples/drone.png
+# mshnet predict mshnet/examples/drone.png   # our example, or your own image
 # ```
 #
-# The second command prints three lines:
+# `mshnet predict` prints three lines:
 #
 # ```text
 # 1 frame of 1 file: 1 detection in 1 s
@@ -38,7 +38,7 @@
 # results  predictions/pretrained
 # ```
 #
-# The folder `predictions/pretrained` has the marked image (`overlays/`), a mask (`masks/`), and a table of the detections (`detections.csv`, `coco.json`). The next input gets `predictions/pretrained-2`. It reads images, folders, multi-page TIFFs and videos (`pip install av`). Frames may have any size, and 8 or 16 bits.
+# The folder `predictions/pretrained` has the marked image (`overlays/`), a mask (`masks/`), and a table of the detections (`detections.csv`, `coco.json`). The next input gets `predictions/pretrained-2`. The command reads images, folders, multi-page TIFFs and videos (`pip install av`). Frames may have any size, and 8 or 16 bits.
 #
 # In Python:
 #
@@ -51,7 +51,7 @@
 #
 # **[Too many detections, or none?](guides/new_camera.ipynb)** `--min-area 4` drops detections of fewer than 4 pixels. `--threshold 0.2` finds weaker targets, with more false alarms.
 #
-# **How good on a new camera?** On 400 images of IRSTD-1k and on frames of the 161 clips, neither used in training, the weights find 0.874 and 0.861 of the targets, with 0.39 and 0.19 false alarms per frame. Some of these images chose three numbers of the prediction; 16 clips that chose nothing have 0.830 and 0.22. The [model card](../mshnet/pretrained.md) lists scores and known failures.
+# **How good on a new camera?** On 400 images of IRSTD-1k and on frames of the 161 clips, neither used in training, the weights find 0.874 and 0.861 of the targets, with 0.39 and 0.19 false alarms per frame. Three constants of the prediction were tuned on some of these images, so expect a little less. The [model card](../mshnet/pretrained.md) lists scores and known failures.
 #
 # ### I have a data set
 #
@@ -67,7 +67,7 @@
 # mshnet export runs/NAME                                  # write ONNX
 # ```
 #
-# A data set is a folder with `images/`, `masks/` and two lists of names (`trainval.txt` or `train.txt`, and `test.txt`), or a `.zip` of such a folder. No data yet? `mshnet data NUAA-SIRST` downloads that data set to `data/` and uses the lists of most papers. So do `NUDT-SIRST` and `IRSTD-1k`. [Your own images](guides/own_images.ipynb) explains how to make masks and lists. `mshnet COMMAND --help` shows the common flags, `--help-all` all.
+# A data set is a folder with `images/`, `masks/` and two lists of names (`trainval.txt` or `train.txt`, and `test.txt`), or a `.zip` of such a folder. No data yet? `mshnet data NUAA-SIRST` (or `NUDT-SIRST`, `IRSTD-1k`) downloads it to `data/`, with the usual lists (never tried). [Your own images](guides/own_images.ipynb) explains how to make masks and lists. `mshnet COMMAND --help` shows the common flags, `--help-all` all.
 #
 # In Python:
 #
@@ -86,7 +86,7 @@
 #
 # | notebook | machine |
 # |---|---|
-# | [a100_setup](run/a100_setup.ipynb) [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/{{repo}}/blob/{{branch}}/nbs/run/a100_setup.ipynb) | Colab GPU (T4, L4, A100) |
+# | [a100_setup](run/a100_setup.ipynb) [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/{{repo}}/blob/{{branch}}/nbs/run/a100_setup.ipynb) | any Colab GPU (T4, L4, A100) |
 # | [tpu_setup](run/tpu_setup.ipynb) [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/{{repo}}/blob/{{branch}}/nbs/run/tpu_setup.ipynb) | Colab TPU |
 # | [kaggle_gpu](run/kaggle_gpu.ipynb) [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/kaggle_gpu.ipynb) | Kaggle, one or two GPUs |
 # | [kaggle_tpu](run/kaggle_tpu.ipynb) [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/kaggle_tpu.ipynb) | Kaggle TPU |
@@ -94,26 +94,26 @@
 #
 # ## Results
 #
-# Scores on the test lists. `steady` is the default recipe. It was chosen on held-out training images. But three earlier versions were scored on NUAA-SIRST's test list, with higher means, 0.724 to 0.744 ([why](guides/results.ipynb)). `paper` is the original recipe, in bf16 instead of float32 and stopped after 60 of 400 epochs: too few to judge it. *Pd* is the fraction of targets found. *Fa* is the number of false pixels per million.
+# Scores on the test lists. `steady` is the default recipe, chosen on held-out training images. Three earlier versions were also scored on NUAA-SIRST's test list (means 0.724 to 0.744), so its score may be too high ([details](guides/results.ipynb)). `paper` is the original recipe, in bf16 instead of float32. Where fewer epochs were trained than a recipe has (`of`), they are too few to judge it. *Pd* is the fraction of targets found, *Fa* the pixels of false alarms per million pixels.
 #
 # | data set | recipe | epochs | seeds | mean IoU | lowest | highest | Pd | Fa | collapsed |
 # |---|---|---|---|---|---|---|---|---|---|
 # | NUAA-SIRST | `steady` | 200 | 0, 1, 2 | 0.713 | 0.682 | 0.749 | 0.933 | 10.1 | 0 of 3 |
-# | NUAA-SIRST | `paper` | 60 | 0, 1, 2 | 0.291 | 0.001 | 0.475 | 0.922 | 413.8 | 1 of 3 |
+# | NUAA-SIRST | `paper` | 60 of 400 | 0, 1, 2 | 0.291 | 0.001 | 0.475 | 0.922 | 413.8 | 1 of 3 |
 # | NUDT-SIRST | `steady` | 200 | 0, 1, 2 | 0.818 | 0.811 | 0.826 | 0.968 | 10.8 | 0 of 3 |
-# | NUDT-SIRST | `paper` | 60 | 0, 1, 2 | 0.407 | 0.001 | 0.676 | 0.908 | 75.6 | 1 of 3 |
+# | NUDT-SIRST | `paper` | 60 of 400 | 0, 1, 2 | 0.407 | 0.001 | 0.676 | 0.908 | 75.6 | 1 of 3 |
 # | NUDT-SIRST | published | 400 | - | 0.8055 | - | - | 0.9799 | 11.77 | - |
-# | IRSTD-1k | `steady` | 40 | 0, 1, 2 | 0.585 | 0.573 | 0.591 | 0.893 | 16.7 | 0 of 3 |
+# | IRSTD-1k | `steady` | 40 of 200 | 0, 1, 2 | 0.585 | 0.573 | 0.591 | 0.893 | 16.7 | 0 of 3 |
 # | IRSTD-1k | published | 400 | - | 0.6716 | - | - | 0.9388 | 15.03 | - |
 # | IRSTD-1k | published, code corrected later | - | - | 0.6787 | - | - | 0.9286 | 8.88 | - |
 #
 # - **Our scores:** 256x256 pixels, bf16, threshold 0.5, [exact matching](guides/scores.ipynb), the last epoch of every seed.
-# - **Published scores** quote the official README, which has none for NUAA-SIRST. Its script reports the best epoch on the test list, and leaves out some false alarms ([how](guides/from_official.ipynb)). Both can make scores look better.
+# - **Published scores** quote the official README, which has none for NUAA-SIRST. The official script reports the best epoch on the test list, and leaves out some false alarms ([how](guides/from_official.ipynb)). Both can make scores look better.
 # - **Collapsed** seeds predict nothing, or everything (IoU below 0.05). The mean IoU includes them; Pd and Fa do not.
 # - **Images:** NUAA-SIRST has 213 for training and 214 for testing, NUDT-SIRST 663 and 664, IRSTD-1k 800 and 201. In NUDT-SIRST, 43 test images are near-duplicates of training images. Without those 43 the mean IoU is 0.817 (`steady`) and 0.408 (`paper`).
-# - **Time** on one CPU thread, in bf16: 40 minutes (NUAA-SIRST, computed from undisturbed epochs), two hours (NUDT-SIRST). Evaluating every epoch, the default, doubles it.
+# - **Time** on one CPU thread, in bf16: 40 minutes (NUAA-SIRST, computed from its fast epochs), two hours (NUDT-SIRST). The default evaluates every epoch, which doubles it.
 #
-# `--preset paper --rule reference` computes what the corrected [official code](https://github.com/Lliu666/MSHNet) computes (commit 46cdfd4). The [tests](../tests/test_golden.py) compare single steps: counts are equal, other values equal up to float32 rounding. The defaults [differ](guides/from_official.ipynb).
+# `--preset paper --rule reference` computes the same as the corrected [official code](https://github.com/Lliu666/MSHNet) (commit 46cdfd4). The [tests](../tests/test_golden.py) compare single steps: counts are equal, other values equal up to float32 rounding. The defaults [differ](guides/from_official.ipynb).
 #
 # [All results](guides/results.ipynb), [every seed](../results/SCORES.md).
 #
@@ -134,10 +134,11 @@
 # | IRSTD-1k | trained for 40 epochs, test list evaluated |
 # | `mshnet data NAME` (download) | tested with local archives, never with the real addresses |
 # | published MSHNet weights | tested with files of the same form, never with the published files |
+# | `eit`, `events`, `signs` (below) | small models trained on a CPU; networks of published size never trained |
 #
 # ## Three more tasks on the same engine
 #
-# Why four tasks? They show that training, resuming and backup assume nothing about images. So [your own task](guides/task.ipynb) gets them, too. The models are small; they follow [CDEIT](https://arxiv.org/abs/2412.16979), [Mamba-Spike](https://arxiv.org/abs/2408.11823) and [TFNet](https://arxiv.org/abs/2409.11960). The pictures show simulated data:
+# Why four tasks? They show that training, resuming and backup assume nothing about images, so [your own task](guides/task.ipynb) can use all three. We trained small models, after [CDEIT](https://arxiv.org/abs/2412.16979), [Mamba-Spike](https://arxiv.org/abs/2408.11823) and, for videos, [TFNet](https://arxiv.org/abs/2409.11960). The pictures show simulated data:
 #
 # | tomography: `--task eit` | event cameras: `--task events` | sign language: `--task signs` |
 # |---|---|---|
@@ -145,7 +146,7 @@
 # | from voltages at the rim of a tank to its conductivity (left: true, right: reconstructed) | from a recording of brightness changes to a class | from hand tracks or a video to glosses (names of signs) |
 # | [guide](guides/eit.ipynb), [notebook](run/eit.ipynb), [weights](../mshnet/pretrained-eit.md) | [guide](guides/events.ipynb), [notebook](run/events.ipynb) | [guide](guides/signs.ipynb), [notebook](run/signs.ipynb) |
 #
-# The scores are on real data: means of seeds 0, 1, 2, for `events` seed 0. The network of `signs` is ours, for hand tracks; TFNet reads videos:
+# The scores are on real data: means of seeds 0, 1, 2 (`events`: seed 0). For hand tracks, the network of `signs` is ours:
 #
 # | task | real data | measure | score | baseline |
 # |---|---|---|---|---|
@@ -157,7 +158,7 @@
 #
 # ## When a session ends
 #
-# Run the same command or notebook again to resume. After Ctrl-C or a closed terminal nothing is lost, after a killed process at most two epochs. If you may lose the disk, keep a backup with `--mirror-dir DIR` (in Colab: Drive). Kaggle keeps a run only if you save a version. [All cases](guides/resume.ipynb).
+# Run the same command or notebook again to resume. After Ctrl-C or a closed terminal nothing is lost, after a killed process at most two epochs. If the disk may vanish, keep a backup with `--mirror-dir DIR` (in Colab: Drive). Kaggle keeps a run only if you save a version. [All cases](guides/resume.ipynb).
 #
 # ## Guides
 #

@@ -1,7 +1,7 @@
 """What do tracks do for a clip? python tools/tracks.py DATA WEIGHTS OUTPUT.json
 
-DATA holds drone-ir/. Every frame of each tenth clip is predicted: part 9 of ten
-(the settings of the tracker may be chosen on them), and those that nothing was chosen on. OUTPUT
+DATA holds drone-ir/. Every frame of each tenth clip is predicted: part 9 of ten (the settings of
+the tracker may be chosen on it) and part 5, which no weights were trained on. OUTPUT
 gets for both parts, by threshold, before (each detection counts) and after (those of confirmed
 tracks): alarms a minute, which are detections beside all boxes; Pd by frame, at once and at the end
 (when a confirmed track has its first detections back); and Pd by clip.

@@ -251,12 +251,10 @@ class Signs(Task):
         "Take the glosses that a network was trained for; UserError if the data have none of them."
         self.load_vocabulary(model)
         self.longest = max(LONGEST, *map(len, data.sentences))
-        new = {gloss for sentence in data.sentences for gloss in sentence}
-        if not new & set(self.vocabulary.words):
-            raise UserError(
-                f"the weights have the vocabulary of another set: {len(self.vocabulary)} glosses "
-                f"such as {self.vocabulary.words[0]}, and none of the {len(new)} of {data.source}"
-            )
+        new, known = {g for sentence in data.sentences for g in sentence}, self.vocabulary.words
+        if not new & set(known):
+            what = f"{len(known)} glosses like {known[0]}, none of the {len(new)} of {data.source}"
+            raise UserError(f"the weights have the vocabulary of another set: {what}")
 
     def plan(self, data: Any, epoch: int | None) -> list[list[int]]:
         "Batches of clips of similar length, because padding is wasted work; shuffled in training."

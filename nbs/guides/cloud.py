@@ -12,7 +12,7 @@
 #
 # | service | notebook | accelerator to choose |
 # |---|---|---|
-# | Colab, GPU (T4, L4, A100) | [a100_setup](../run/a100_setup.ipynb) [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/{{repo}}/blob/{{branch}}/nbs/run/a100_setup.ipynb) | Runtime, Change runtime type: any GPU, also the free T4, despite the name |
+# | Colab, GPU (T4, L4, A100) | [a100_setup](../run/a100_setup.ipynb) [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/{{repo}}/blob/{{branch}}/nbs/run/a100_setup.ipynb) | Runtime, Change runtime type: any GPU, also the free T4 (not only an A100) |
 # | Colab, TPU | [tpu_setup](../run/tpu_setup.ipynb) [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/{{repo}}/blob/{{branch}}/nbs/run/tpu_setup.ipynb) | v5e-1 TPU |
 # | Kaggle, GPU | [kaggle_gpu](../run/kaggle_gpu.ipynb) [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/kaggle_gpu.ipynb) | Session options: GPU T4 x2; one is fine too |
 # | Kaggle, TPU | [kaggle_tpu](../run/kaggle_tpu.ipynb) [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/kaggle_tpu.ipynb) | Session options: TPU v5e-8 |
@@ -31,7 +31,7 @@
 #
 # 1. File, Upload notebook: choose a file of `nbs/run/`.
 # 2. Choose the accelerator of the table above.
-# 3. Drag `dist/mshnet-*.whl` into the panel Files. It is deleted with the session. To keep it, put it into `MyDrive` instead, and click Mount Drive before you run the notebook.
+# 3. Drag `dist/mshnet-*.whl` into the panel Files. The file is deleted with the session. To keep it, upload it to `MyDrive` instead, and click Mount Drive before you run the notebook.
 #
 # **Kaggle** (Internet and accelerators need a verified phone number)
 #
@@ -42,19 +42,9 @@
 # The first cell installs `mshnet` and prints from where. If there are several wheels, it installs the latest version.
 #
 # - Never run `pip install torch`: the service's own PyTorch fits its devices, and the cell keeps it.
-# - If `mshnet` is already installed, the cell installs nothing. For a new wheel in Colab, first choose Runtime, Disconnect and delete runtime; then upload the wheel, which may have been deleted with the session.
+# - If `mshnet` is already installed, the cell installs nothing. For a new wheel in Colab, first choose Runtime, Disconnect and delete runtime; then upload the new wheel.
 #
-# ## 3. Run all
-#
-# On Kaggle, try it with Run All. For a real run use Save Version, Save & Run All: it runs without you and keeps `/kaggle/working`.
-#
-# The notebook first detects targets in an image, then trains. Without a data set it trains on synthetic scenes: for 20 epochs in Colab and on a Kaggle TPU, for 9 on a Kaggle GPU (preset `quick`). Without a GPU or TPU, try it with `preset = "quick"`, and in a TPU notebook `device = "auto"`.
-#
-# For a real run on your data use 200 epochs, the default with a data set. We have not measured how long that takes on these machines. Measure it: `!mshnet bench NAME` in a cell, with `--preset a100` in Colab, with `--preset tpu` on a TPU. Put the rows `train` and `score` into the formula of [step 7](first_run.ipynb). Two T4s are not measured this way. Decide this number before: a different one later starts a new run.
-#
-# In Colab the cell below the settings asks for permission to use your Drive, because the notebook copies results there. If you refuse, training continues, and the results stay on the session's disk. With two T4s, each batch is split across two processes. The result should be the same as with one GPU and the same `batch_size`; we tested this with two processes on a CPU only.
-#
-# ## 4. Your data
+# ## 3. Your data
 #
 # A data set needs `images/`, `masks/` and two lists of names ([your own images](own_images.ipynb)).
 #
@@ -67,20 +57,30 @@
 #
 # To try it without an upload, `dataset_dir = "NUAA-SIRST"` downloads a published data set (never tried; [data sets](datasets.ipynb) explains its lists).
 #
-# If your data have no lists, put a cell with `!mshnet data NAME --split 0.5` above the settings. It writes the lists into the folder of the data set, or, if that is read-only, next to the notebook. In Colab first click *Mount Drive* in the panel Files; nothing else is needed there. On Kaggle set `train_list` and `test_list` to the printed names. The same seed gives the same lists in every session.
+# If your data have no lists, put a cell with `!mshnet data NAME --split 0.5` above the settings (in Colab, first click *Mount Drive* in the panel Files). It writes the lists into the folder of the data set; for a `.zip`, into its unpacked copy; if that is read-only, next to the notebook. On Kaggle set `train_list` and `test_list` to the printed names. Keep the cell: a new session needs it and gets the same lists, and the message *there is a list* is harmless.
 #
 # The cell "The data" reports what was found. Check the figures below it: the marks must lie on the targets.
+#
+# ## 4. Run all
+#
+# In Colab choose Runtime, Run all. On Kaggle, try it with Run All; for a real run use Save Version, Save & Run All: it runs without you and keeps `/kaggle/working`.
+#
+# The notebook first detects targets in an image, then trains. Without a data set it trains on synthetic scenes: for 20 epochs in Colab and on a Kaggle TPU, for 9 on a Kaggle GPU (preset `quick`). Without an accelerator set `preset = "quick"`, and in a TPU notebook also `device = "auto"`.
+#
+# For a real run on your data use 200 epochs, the default with a data set. Decide this before: a different number later starts a new run. How long it takes here is not measured. Measure it in a cell: `!mshnet bench NAME`, with `--preset a100` on a Colab GPU, `--preset tpu` on a TPU. Put its rows `train, batch ...` and `score, batch ...` into the formula of [step 7](first_run.ipynb). It measures one GPU only.
+#
+# In Colab the cell below the settings asks for permission to use your Drive, because the notebook copies results there. If you refuse, training continues, and the results stay on the session's disk. With two T4s, each batch is split across two processes. The result should be the same as with one GPU and the same `batch_size`; we tested this with two processes on a CPU only.
 #
 # ## 5. When the session ends
 #
 # | | Colab | Kaggle |
 # |---|---|---|
 # | the service ends a session (rules of 2025) | after at most 12 hours, and earlier when nobody uses it | after 12 hours, with a TPU after 9 |
-# | training saves everything and stops, counted from the kernel's start | after 11.5 hours | after 11.5 hours, with a TPU after 8.5 |
+# | training saves everything and stops (hours since the kernel's start) | after 11.5 hours | after 11.5 hours, with a TPU after 8.5 |
 # | what can be lost | what was not yet copied to Drive | everything that an interactive session wrote, unless you save a version |
 # | to resume | open the same notebook and run all: the run is restored from `MyDrive/mshnet` | Add Input: the last output of the same notebook; then run all |
 #
-# When you resume, change only `max_hours`, `device`, `num_devices` or `mirror_dir`: other settings may start a new run. A restarted kernel counts from zero: set `max_hours` to the hours left in the session, less half an hour.
+# When you resume, change only `max_hours`, `device`, `num_devices` or `mirror_dir`: other settings may start a new run. A restarted kernel counts from zero: set `max_hours` to the hours left, minus 0.5.
 #
 # ## 6. Download the run
 #
@@ -91,7 +91,7 @@
 #
 # ## Commands
 #
-# In a cell, put a `!` before each command. In Colab, first run the notebook up to *Check the settings*: only that cell can mount Drive.
+# In a cell, put a `!` before each command. In Colab, first click *Mount Drive* in the panel Files: a command cannot do it.
 #
 # ```bash
 # mshnet doctor

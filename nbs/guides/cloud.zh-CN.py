@@ -12,7 +12,7 @@
 #
 # | 服务 | notebook | 要选的加速器 |
 # |---|---|---|
-# | Colab，GPU（T4、L4、A100） | [a100_setup](../run/a100_setup.ipynb) [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/{{repo}}/blob/{{branch}}/nbs/run/a100_setup.ipynb) | Runtime，Change runtime type：任何 GPU，尽管名称如此，免费的 T4 也可以 |
+# | Colab，GPU（T4、L4、A100） | [a100_setup](../run/a100_setup.ipynb) [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/{{repo}}/blob/{{branch}}/nbs/run/a100_setup.ipynb) | Runtime，Change runtime type：任何 GPU，免费的 T4 也可以（不限于 A100） |
 # | Colab，TPU | [tpu_setup](../run/tpu_setup.ipynb) [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/{{repo}}/blob/{{branch}}/nbs/run/tpu_setup.ipynb) | v5e-1 TPU |
 # | Kaggle，GPU | [kaggle_gpu](../run/kaggle_gpu.ipynb) [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/kaggle_gpu.ipynb) | Session options：GPU T4 x2；一块也可以 |
 # | Kaggle，TPU | [kaggle_tpu](../run/kaggle_tpu.ipynb) [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/kaggle_tpu.ipynb) | Session options：TPU v5e-8 |
@@ -31,7 +31,7 @@
 #
 # 1. File，Upload notebook：选择 `nbs/run/` 中的一个文件。
 # 2. 选择上表中的加速器。
-# 3. 把 `dist/mshnet-*.whl` 拖进 Files 面板。它会随会话一起删除。要保留它，请放在 `MyDrive` 中，并在运行之前点击 Mount Drive。
+# 3. 把 `dist/mshnet-*.whl` 拖进 Files 面板。这个文件会随会话一起删除。要保留它，请上传到 `MyDrive`，并在运行之前点击 Mount Drive。
 #
 # **Kaggle**（使用 Internet 和加速器须验证手机号）
 #
@@ -42,19 +42,9 @@
 # 第一个单元格安装 `mshnet`，并打印安装的来源。有多个 wheel 时，安装版本最高的。
 #
 # - 请不要在那里执行 `pip install torch`：单元格保留服务自带的 PyTorch 和 numpy。
-# - 如果已经装有 `mshnet`，单元格什么都不安装。在 Colab 中要换新的 wheel，请先选择 Runtime，Disconnect and delete runtime；再上传 wheel，因为它可能已随会话删除。
+# - 如果已经装有 `mshnet`，单元格什么都不安装。在 Colab 中要换新的 wheel，请先选择 Runtime，Disconnect and delete runtime；再上传新的 wheel。
 #
-# ## 3. 全部运行
-#
-# 在 Kaggle 上，试用时选 Run All。正式训练用 Save Version，Save & Run All：它在你离开后运行，并保留 `/kaggle/working`。
-#
-# notebook 先在一幅图像中检测目标，然后训练。没有数据集时用合成场景训练：在 Colab 和 Kaggle 的 TPU 上 20 个 epoch，在 Kaggle 的 GPU 上 9 个（预设 `quick`）。没有 GPU 或 TPU 时，用 `preset = "quick"` 试用，在 TPU 的 notebook 中还要设 `device = "auto"`。
-#
-# 用自己的数据正式训练时用 200 个 epoch，即有数据集时的默认值。在这些机器上需要多久，我们没有测过。请在单元格中测量：`!mshnet bench NAME`，在 Colab 中加 `--preset a100`，在 TPU 上加 `--preset tpu`。把 `train` 和 `score` 两行代入[第 7 步](first_run.zh-CN.ipynb)的公式。两块 T4 不能这样测量。请事先决定这个数：以后改变它会开始一次新的训练。
-#
-# 在 Colab 中，设置下面的单元格请求访问你的 Drive，因为 notebook 要把结果复制到那里。如果拒绝，训练照常进行，结果留在会话的磁盘上。有两块 T4 时，每个批次分给两个进程。结果应与一块 GPU 用同样的 `batch_size` 相同；我们只在 CPU 上用两个进程测试过。
-#
-# ## 4. 你的数据
+# ## 3. 你的数据
 #
 # 数据集需要 `images/`、`masks/` 和两个名称列表（[你自己的图像](own_images.ipynb)）。
 #
@@ -67,20 +57,30 @@
 #
 # 想不上传就试用，请设 `dataset_dir = "NUAA-SIRST"`，它会下载一个公开的数据集（从未试过；[数据集](datasets.zh-CN.ipynb)说明用的是哪些列表）。
 #
-# 如果你的数据没有列表，请在设置上方加一个单元格 `!mshnet data NAME --split 0.5`。它把列表写在图像旁边；数据只读时，写在 notebook 旁边。它打印列表的名称：把 `train_list` 和 `test_list` 设为它们。同一个种子在每次会话中给出同样的列表。
+# 如果你的数据没有列表，请在设置上方加一个单元格 `!mshnet data NAME --split 0.5`（在 Colab 中先在 Files 面板点击 *Mount Drive*）。它把列表写在数据集的文件夹中；`.zip` 则写在解压后的副本中；只读时写在 notebook 旁边。在 Kaggle 上把 `train_list` 和 `test_list` 设为打印的名称。请保留这个单元格：新的会话需要它，并得到同样的列表；消息 *there is a list* 无妨。
 #
 # “数据”单元格报告找到了什么。请检查其下的图：标记必须落在目标上。
+#
+# ## 4. 全部运行
+#
+# 在 Colab 中选 Runtime，Run all。在 Kaggle 上，试用时选 Run All；正式训练用 Save Version，Save & Run All：它在你离开后运行，并保留 `/kaggle/working`。
+#
+# notebook 先在一幅图像中检测目标，然后训练。没有数据集时用合成场景训练：在 Colab 和 Kaggle 的 TPU 上 20 个 epoch，在 Kaggle 的 GPU 上 9 个（预设 `quick`）。没有加速器时请设 `preset = "quick"`，在 TPU 的 notebook 中还要设 `device = "auto"`。
+#
+# 用自己的数据正式训练时用 200 个 epoch，即有数据集时的默认值。请事先决定：以后改变这个数会开始一次新的训练。在这里需要多久，没有测过。请在单元格中测量：`!mshnet bench NAME`，在 Colab 的 GPU 上加 `--preset a100`，在 TPU 上加 `--preset tpu`。把 `train, batch ...` 和 `score, batch ...` 两行代入[第 7 步](first_run.zh-CN.ipynb)的公式。它只测量一块 GPU。
+#
+# 在 Colab 中，设置下面的单元格请求访问你的 Drive，因为 notebook 要把结果复制到那里。如果拒绝，训练照常进行，结果留在会话的磁盘上。有两块 T4 时，每个批次分给两个进程。结果应与一块 GPU 用同样的 `batch_size` 相同；我们只在 CPU 上用两个进程测试过。
 #
 # ## 5. 会话结束时
 #
 # | | Colab | Kaggle |
 # |---|---|---|
 # | 服务何时结束会话（2025 年的规则） | 最长 12 小时，无人使用时更早 | 12 小时，使用 TPU 时 9 小时 |
-# | 训练保存一切并停止（从内核启动算起） | 11.5 小时后 | 11.5 小时后，使用 TPU 时 8.5 小时后 |
+# | 训练保存一切并停止（内核启动后的小时数） | 11.5 小时后 | 11.5 小时后，使用 TPU 时 8.5 小时后 |
 # | 可能丢失什么 | 还没有复制到 Drive 的内容 | 交互会话写下的全部内容，除非保存一个版本 |
 # | 怎样恢复 | 打开同一个 notebook 并全部运行：训练从 `MyDrive/mshnet` 恢复 | Add Input：同一个 notebook 上次的输出；然后全部运行 |
 #
-# 继续训练时只改变 `max_hours`、`device`、`num_devices` 或 `mirror_dir`：其他设置可能开始一次新的训练。重启内核后计时会从零开始：请把 `max_hours` 设为会话剩余的小时数减半小时。
+# 继续训练时只改变 `max_hours`、`device`、`num_devices` 或 `mirror_dir`：其他设置可能开始一次新的训练。重启内核后计时会从零开始：请把 `max_hours` 设为会话剩余的小时数减 0.5。
 #
 # ## 6. 下载结果
 #
@@ -91,7 +91,7 @@
 #
 # ## 命令
 #
-# 在单元格中，每条命令前加 `!`。在 Colab 中请先运行 notebook 的单元格：命令不能挂载 Drive。
+# 在单元格中，每条命令前加 `!`。在 Colab 中请先在 Files 面板点击 *Mount Drive*：命令不能挂载它。
 #
 # ```bash
 # mshnet doctor

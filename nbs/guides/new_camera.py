@@ -84,7 +84,7 @@ for name, pixels in (("good frame", frame), ("hot pixel", bad)):
 #
 # The detector sees one frame at a time. A false alarm that flickers from frame to frame, such as noise, can be told from a target by time. `mshnet predict clip.mp4 --tracks` links the detections of a clip ([tracks](../44_tracks.ipynb)): a track is confirmed after five detections in eight frames. `tracks.csv` lists the confirmed tracks from their first detection on, and the overlays show their numbers. It needs `pip install av trackpy`.
 #
-# Do not expect too much: a false alarm that stays becomes a track, too. This was measured at threshold 0.5, on 16 clips of a drone camera that nothing was chosen on ([numbers](../../results/pretrained/tracks.json)):
+# Do not expect too much: a false alarm that stays becomes a track, too. This was measured at threshold 0.5, on 16 clips of a drone camera, not used in training ([numbers](../../results/pretrained/tracks.json)):
 #
 # | detections | Pd | alarms per frame |
 # |---|---|---|

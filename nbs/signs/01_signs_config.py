@@ -1,18 +1,24 @@
 # %% [markdown]
 # # Settings of sign language
 #
-# > For whoever trains this task: which preset, which network, and all settings with their defaults.
+# > For whoever trains this task: which preset, which network, and the task's own settings ([others](../10_core.ipynb)).
 #
-# **Hand tracks or videos?** For a folder of hand tracks, keep the defaults, also called preset `tracks`: word error rate 0.189 on [BOSTON-104](../../results/boston104). For a folder of videos, use `--preset paper`, the published recipe with the network `tfnet`, for a GPU; we have not trained it. `--network vac` is lighter. But `--network` alone keeps the other defaults, such as frames of 24x24 pixels: add `--preset paper`. Without a folder the preset is `quick`: simulated videos, and a small version of `tfnet`. If the network is for the other kind of data, the run stops and prints the flag to use.
+# | you have | use | network |
+# |---|---|---|
+# | a folder of hand tracks | the defaults (preset `tracks`) | `tracks`, our own |
+# | a folder of videos, and a GPU | `--preset paper`, which we have not trained | `tfnet`, the published one; `--network vac` is lighter |
+# | no folder | the defaults (preset `quick`): simulated videos | a small `tfnet` |
 #
-# `paper` has the published network, loss weights and schedule, but among others these differences: no gradient to the teacher of the distillation ([CTC](02_ctc.ipynb) explains it, and the decoders), no mirrored clips, at most 230 frames also in tests, glosses of the training list only, and random first weights without `--weight-path` ([guide](../guides/signs.ipynb)). Each setting is a flag: `max_frames` is `--max-frames`. Below is what no folder, a folder of hand tracks, and `paper` give:
+# On the new sentences of [BOSTON-104](../../results/boston104) the first row has a word error rate of 0.264. `--network` changes only the network: with videos, always add `--preset paper`. If network and data do not fit, the run stops and prints the flag to use.
+#
+# `paper` has the published network, loss weights and schedule. It differs in these points, among others: the distillation gives its teacher no gradient ([CTC](02_ctc.ipynb)), clips are not mirrored and have at most 230 frames also in tests, the glosses are those of the training list, and without `--weight-path` the weights start at random ([guide](../guides/signs.ipynb)). Each setting is a flag: `max_frames` is `--max-frames`. What no folder, a folder of hand tracks, and `paper` give:
 
 # %%
 from mshnet.core import configure
 
 for given in ({}, {"dataset_dir": "boston104"}, {"preset": "paper"}):
     c = configure({"task": "signs", **given})
-    print(c.preset or "defaults", c.network, f"LSTM of {c.hidden}", f"{c.epochs} epochs", sep=", ")
+    print(f"{c.preset or 'tracks'}: {c.network}, LSTM of {c.hidden}, batches of {c.batch_size}")
 
 # %%
 #| export
@@ -35,10 +41,9 @@ class _SignFields(BaseModel):
     rescale: float = Field(default=0.2, ge=0, le=0.9, description="change of tempo in training")
     augment: Literal["splice", "warp", "none"] = Field(
         default="splice",
-        description="change hand tracks in training: moved, rotated, stretched, warped in time "
-        "(warp); also give a sentence the end of another that shares a gloss (splice)",
+        description="warp: move, turn, stretch tracks, warp time; splice: also swap sentence ends",
     )
-    max_frames: int = Field(default=300, ge=16, le=10_000, description="more are thinned to this")
+    max_frames: int = Field(default=300, ge=16, le=10_000, description="longer clips are thinned")
     buckets: int = Field(default=4, ge=0, le=64, description="padded lengths; 0: any")
     network: Literal["tracks", "tfnet", "vac"] = Field(
         default="tracks", description="for hand tracks, or for video: TFNet, or the lighter VAC"
@@ -57,7 +62,7 @@ class _SignFields(BaseModel):
 
 
 # %% [markdown]
-# `train` accepts every setting. `flags` lists the settings that other commands accept as flags, and `daily` those in the short help. `smaller` is the advice if memory runs out. `first_look` is the preset of a run without a folder. `retired` names old presets and the flags that replace them, `gone` the removed settings:
+# `train` accepts every setting. `flags` lists what other commands accept; its entry `daily`, what the short help shows. `smaller` names the flags to lower if memory runs out. `first_look` is the preset of a run without a folder. `retired` names old presets and the flags that replace them, `gone` removed settings with the only value still accepted:
 
 # %%
 #| export
@@ -79,7 +84,7 @@ class SignsConfig(Settings, _SignFields):
             **{"distil": "detached", "distil_weight": 1.0, "lr": 1.5e-3, "ema": 0.0},
             **{"clip_grad": 5.0, "batch_size": 8, "epochs": 6, "eval_every": 3},
         },
-        "paper": {  # as published, but for what the text lists
+        "paper": {  # as published, but for the differences in the text
             **{"network": "tfnet", "frame_size": 256, "crop": 224, "max_frames": 230},
             **{"hidden": 1024, "scale": 1.0, "distil": "detached", "bigram_weight": 0.0},
             **{"precision": "auto", "optimizer": "adam", "lr": 1e-4, "schedule": "steps"},
@@ -104,8 +109,7 @@ class SignsConfig(Settings, _SignFields):
     eval_every: int = Settings.with_default("eval_every", 50)
     schedule: Literal["cosine", "constant", "steps"] = Field(  # type: ignore[assignment]
         default="cosine",
-        description="learning rate: falling to lr_end * lr (cosine), constant, or a fifth after "
-        "35/55 and again after 45/55 of the epochs, as published (steps)",
+        description="cosine, constant, or a fifth after 35/55 and 45/55 of the epochs (steps)",
     )
     lr: float = Settings.with_default("lr", 3e-3)
     clip_grad: float = Settings.with_default("clip_grad", 5.0)
@@ -126,6 +130,6 @@ class SignsConfig(Settings, _SignFields):
 # ## Questions
 #
 # 1. You have a folder of videos and set only `--network vac`. Which recipe does the run have, and which should it have?
-#    <details><summary>Answer</summary>That of the defaults, which is for hand tracks: frames of 24x24 pixels, the size of the simulated videos, and an LSTM of 128. Set <code>--preset paper --network vac</code>.</details>
+#    <details><summary>Answer</summary>The default one, for hand tracks: frames of 24x24 pixels, the size of the simulated videos, and an LSTM of 128. Set <code>--preset paper --network vac</code>.</details>
 # 2. You set `--decoder greedy --beam-width 20`. What is printed, and why?
 #    <details><summary>Answer</summary><code>beam_width is not used with decoder=greedy</code>. The greedy decoder keeps the most probable class of each step, so there are no prefixes to count.</details>

@@ -214,10 +214,8 @@ def _read_labels(path: Path) -> list[tuple[str, str, tuple[str, ...]]]:
     sign = re.compile(r"(?<=\S)[\s,，;；|／\\、]+(?=\S)")  # separates glosses, but is no slash
     other = [found for r in rows if "/" not in r["Gloss"] and (found := sign.search(r["Gloss"]))]
     if 2 * len(other) > len(rows):
-        raise UserError(
-            f"{path}: glosses are separated by {other[0][0]!r}, as in {other[0].string[:60]!r}; "
-            "write / between them"
-        )
+        what = f"glosses are separated by {other[0][0]!r}, as in {other[0].string[:60]!r}"
+        raise UserError(f"{path}: {what}; write / between them")
     spelt = Counter(map(normalise, {x.strip() for r in rows for x in r["Gloss"].split("/")}))
     joined = {k: n for k, n in spelt.items() if n > 1 and k.lower() != k.upper()}  # not Chinese
     if joined and path.stem == "train":

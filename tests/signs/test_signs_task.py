@@ -117,7 +117,7 @@ def test_weights_of_another_vocabulary(run, tmp_path):
     task, model = trained_task(run.folder, run.config)
     data = simulated_clips("test", 4, 2, 0, video=False)
     clips = tuple(replace(clip, glosses=("HELLO", "YOU")) for clip in data.clips)
-    with pytest.raises(UserError, match="vocabulary of another set: 4 glosses such as SIGN-AA"):
+    with pytest.raises(UserError, match="vocabulary of another set: 4 glosses like SIGN-AA"):
         task.check_vocabulary(model, replace(data, clips=clips))
     plain = _make_network(tiny(), 5).state_dict()
     fit_weights(model, plain)
