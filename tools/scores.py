@@ -26,8 +26,8 @@ HEAD = """<!-- made by tools/scores.py: edit that -->
 For whoever checks a number of README or of the guides. Test scores of every seed in this folder,
 none left out: the last epoch, exact matching, threshold 0.5. Fa counts pixels of false alarms per
 million. A seed has collapsed if its IoU is below 0.05: it predicts nothing, or everything. In the
-first table Pd and Fa are means of the seeds that have not; IoU is of all. "Last third" is the mean test IoU of
-the last third of the epochs, where each of these epochs was scored.
+first table Pd and Fa are means of the seeds that have not; IoU is of all. "Last third" is the mean
+test IoU of the last third of the epochs, where each of these epochs was scored.
 """
 
 
