@@ -5,7 +5,7 @@
 #
 # [![Licence: Apache-2.0](https://img.shields.io/badge/licence-Apache--2.0-blue)](../LICENSE) [![Python: 3.11 or newer](https://img.shields.io/badge/python-3.11%2B-blue)](../setup.py)
 #
-# A target is a bright spot of some pixels to some dozens, against sky, sea or ground. This library finds targets with pretrained weights, trains [MSHNet](https://arxiv.org/abs/2403.19366) (Liu et al., CVPR 2024) on your images, and explains every step in notebooks.
+# A target is a bright spot of up to about a hundred pixels, against sky, sea or ground. This library finds targets with pretrained weights, trains [MSHNet](https://arxiv.org/abs/2403.19366) (Liu et al., CVPR 2024) on your images, and explains every step in notebooks.
 #
 # ![Three infrared frames with marked detections: a drone that is found, a helicopter that is found next to a false alarm, a bird that is missed](images/frames.jpg)
 #
@@ -16,7 +16,9 @@
 # | middle: the top of a mast | 170, 28 | 37 | 0.96 | false alarm |
 # | right: a bird | 154, 108 | - | - | missed |
 #
-# Green: found; orange: false alarm; red: missed; inset: zoom. Of 161 clips (320x256 pixels, not used in training) we took the middle frame of every tenth. In these 16 frames the weights find 13 of 15 targets, with 3 false alarms ([all frames](../results/pretrained/frames.json)). We picked three frames to show each case. Source: Svanström et al., Data in Brief 2021 ([Zenodo 5500576](https://zenodo.org/records/5500576), CC0).
+# Green: found; orange: false alarm; red: missed; inset: zoom. We picked three of 16 frames, to show each case. In all 16 the weights find 13 of 15 targets, with 3 false alarms ([all frames](../results/pretrained/frames.json)).
+#
+# They are the middle frames of every tenth of 161 clips, not used in training (some were used to compare settings). Source: Svanström et al., Data in Brief 2021 ([Zenodo 5500576](https://zenodo.org/records/5500576), CC0).
 #
 # ## Start here
 #
@@ -51,25 +53,23 @@
 #
 # **[Too many detections, or none?](guides/new_camera.ipynb)** `--min-area 4` drops detections of fewer than 4 pixels. `--threshold 0.2` finds weaker targets, with more false alarms.
 #
-# **How good on a new camera?** On 400 images of IRSTD-1k and on frames of the 161 clips, neither used in training, the weights find 0.874 and 0.861 of the targets, with 0.39 and 0.19 false alarms per frame. Three constants of the prediction were tuned on some of these images, so expect a little less. The [model card](../mshnet/pretrained.md) lists scores and known failures.
+# **How good on a new camera?** On 400 images of IRSTD-1k, not used in training, the weights find 0.874 of the targets, with 0.39 false alarms per frame; on frames of the 161 clips 0.861, with 0.19. Three constants of the prediction were tuned on some of these images: expect slightly worse. The [model card](../mshnet/pretrained.md) lists scores and known failures.
 #
 # ### I have a data set
 #
-# [The first run](guides/first_run.ipynb) checks the machine, the data and a short training. Then:
+# First [check the machine, the data and a short training](guides/first_run.ipynb). Then:
 #
 # ```bash
 # mshnet doctor                                            # check this machine
 # mshnet data data/NUAA-SIRST                              # check a data set (none yet? see below)
 # mshnet train data/NUAA-SIRST                             # 200 epochs; run it again to resume
 # mshnet predict frame.png --weight-path runs/NAME         # your weights: NAME as train printed it
-# mshnet test runs/NAME --base-size native                 # evaluate again, at original size
+# mshnet test runs/NAME                                    # evaluate again
 # pip install onnx onnxruntime onnxscript                  # for the next line
 # mshnet export runs/NAME                                  # write ONNX
 # ```
 #
-# A data set is a folder with `images/`, `masks/` and two lists of names (`trainval.txt` or `train.txt`, and `test.txt`), or a `.zip` of such a folder. No data yet? `mshnet data NUAA-SIRST` (or `NUDT-SIRST`, `IRSTD-1k`) downloads it to `data/`, with the usual lists (never tried). [Your own images](guides/own_images.ipynb) explains how to make masks and lists. `mshnet COMMAND --help` shows the common flags, `--help-all` all.
-#
-# In Python:
+# A data set is a folder with `images/`, `masks/` and two lists of names (`trainval.txt` or `train.txt`, and `test.txt`), or a `.zip` of it. No data yet? `mshnet data NUAA-SIRST` (or `NUDT-SIRST`, `IRSTD-1k`) downloads it (never tried) to `data/`, with the usual lists. [Your own images](guides/own_images.ipynb) explains masks, lists and fine-tuning: 40 images raised the IoU of the pretrained weights from 0.534 to 0.584. Training resizes images to 256x256, `mshnet predict` does not: for much larger images, train with `--base-size native`. `mshnet COMMAND --help` shows the common flags, `--help-all` all.
 #
 # ```python
 # import mshnet
@@ -77,12 +77,12 @@
 #
 # run = mshnet.train(mshnet.Config(dataset_dir="data/NUAA-SIRST"))
 # print(run)           # IoU, nIoU, F1, Pd, Fa
-# explore(run.folder)  # in Jupyter: browse the test images, lowest IoU first
+# explore(run.folder)  # in Jupyter with ipywidgets: browse the test images
 # ```
 #
 # ### I want the cloud
 #
-# Each notebook runs from top to bottom: install, detect, train, evaluate, plot. Without a data set it trains on synthetic images, for at most 20 epochs. In the cloud, {{published: click its badge, or }}upload two files: the notebook, and the library as one file, a wheel (`make wheel`). [Colab and Kaggle](guides/cloud.ipynb) shows each step; nothing has run there yet.
+# Each notebook runs from top to bottom: install, detect, train, evaluate, plot. Without a data set it trains on synthetic images, for at most 20 epochs. In the cloud, {{published: click its badge, or }}upload two files: the notebook and the library's wheel (`make wheel`, on your own machine). [Colab and Kaggle](guides/cloud.ipynb) shows each step; nothing has run there yet.
 #
 # | notebook | machine |
 # |---|---|
@@ -94,26 +94,28 @@
 #
 # ## Results
 #
-# Scores on the test lists. `steady` is the default recipe, chosen on held-out training images. Three earlier versions were also scored on NUAA-SIRST's test list (means 0.724 to 0.744), so its score may be too high ([details](guides/results.ipynb)). `paper` is the original recipe, in bf16 instead of float32. Where fewer epochs were trained than a recipe has (`of`), they are too few to judge it. *Pd* is the fraction of targets found, *Fa* the pixels of false alarms per million pixels.
+# Scores on the test lists. *Pd* is the fraction of targets found, *Fa* the pixels of false alarms per million. `steady` is the default recipe, chosen on held-out training images, `paper` the original one, in bf16 instead of float32. "60 of 400": only 60 of the recipe's 400 epochs were trained, too few to judge it.
 #
-# | data set | recipe | epochs | seeds | mean IoU | lowest | highest | Pd | Fa | collapsed |
+# | data set, images to train/test | recipe | epochs | seeds | mean IoU | lowest | highest | Pd | Fa | collapsed |
 # |---|---|---|---|---|---|---|---|---|---|
-# | NUAA-SIRST | `steady` | 200 | 0, 1, 2 | 0.713 | 0.682 | 0.749 | 0.933 | 10.1 | 0 of 3 |
-# | NUAA-SIRST | `paper` | 60 of 400 | 0, 1, 2 | 0.291 | 0.001 | 0.475 | 0.922 | 413.8 | 1 of 3 |
-# | NUDT-SIRST | `steady` | 200 | 0, 1, 2 | 0.818 | 0.811 | 0.826 | 0.968 | 10.8 | 0 of 3 |
-# | NUDT-SIRST | `paper` | 60 of 400 | 0, 1, 2 | 0.407 | 0.001 | 0.676 | 0.908 | 75.6 | 1 of 3 |
-# | NUDT-SIRST | published | 400 | - | 0.8055 | - | - | 0.9799 | 11.77 | - |
-# | IRSTD-1k | `steady` | 40 of 200 | 0, 1, 2 | 0.585 | 0.573 | 0.591 | 0.893 | 16.7 | 0 of 3 |
-# | IRSTD-1k | published | 400 | - | 0.6716 | - | - | 0.9388 | 15.03 | - |
-# | IRSTD-1k | published, code corrected later | - | - | 0.6787 | - | - | 0.9286 | 8.88 | - |
+# | NUAA-SIRST, 213/214 | `steady` | 200 | 0, 1, 2 | 0.713 | 0.682 | 0.749 | 0.933 | 10.1 | 0 of 3 |
+# | NUAA-SIRST, 213/214 | `paper` | 60 of 400 | 0, 1, 2 | 0.291 | 0.001 | 0.475 | 0.922 | 413.8 | 1 of 3 |
+# | NUAA-SIRST, 213/214 | published | none | - | - | - | - | - | - | - |
+# | NUDT-SIRST, 663/664 | `steady` | 200 | 0, 1, 2 | 0.818 | 0.811 | 0.826 | 0.968 | 10.8 | 0 of 3 |
+# | NUDT-SIRST, 663/664 | `paper` | 60 of 400 | 0, 1, 2 | 0.407 | 0.001 | 0.676 | 0.908 | 75.6 | 1 of 3 |
+# | NUDT-SIRST, 663/664 | published | 400 | - | 0.8055 | - | - | 0.9799 | 11.77 | - |
+# | IRSTD-1k, 800/201 | `steady` | 40 of 200 | 0, 1, 2 | 0.585 | 0.573 | 0.591 | 0.893 | 16.7 | 0 of 3 |
+# | IRSTD-1k, 800/201 | published | 400 | - | 0.6716 | - | - | 0.9388 | 15.03 | - |
+# | IRSTD-1k, 800/201 | published, for the corrected code | - | - | 0.6787 | - | - | 0.9286 | 8.88 | - |
 #
 # - **Our scores:** 256x256 pixels, bf16, threshold 0.5, [exact matching](guides/scores.ipynb), the last epoch of every seed.
-# - **Published scores** quote the official README, which has none for NUAA-SIRST. The official script reports the best epoch on the test list, and leaves out some false alarms ([how](guides/from_official.ipynb)). Both can make scores look better.
+# - **Published scores** quote the official README. The official script reports the best epoch on the test list, and leaves out some false alarms ([how](guides/from_official.ipynb)). Both can make these scores look better than ours.
+# - **NUAA-SIRST:** three earlier versions of `steady` were scored on this test list (means 0.724 to 0.744), so its score may be too high ([details](guides/results.ipynb)).
 # - **Collapsed** seeds predict nothing, or everything (IoU below 0.05). The mean IoU includes them; Pd and Fa do not.
-# - **Images:** NUAA-SIRST has 213 for training and 214 for testing, NUDT-SIRST 663 and 664, IRSTD-1k 800 and 201. In NUDT-SIRST, 43 test images are near-duplicates of training images. Without those 43 the mean IoU is 0.817 (`steady`) and 0.408 (`paper`).
-# - **Time** on one CPU thread, in bf16: 40 minutes (NUAA-SIRST, computed from its fast epochs), two hours (NUDT-SIRST). The default evaluates every epoch, which doubles it.
+# - **NUDT-SIRST:** 43 test images are near-duplicates of training images. Without them the mean IoU is 0.817 (`steady`) and 0.408 (`paper`).
+# - **Time** on one CPU thread, in bf16: 40 minutes (NUAA-SIRST, projected from its fastest epochs), two hours (NUDT-SIRST). The default evaluates every epoch, which doubles it.
 #
-# `--preset paper --rule reference` computes the same as the corrected [official code](https://github.com/Lliu666/MSHNet) (commit 46cdfd4). The [tests](../tests/test_golden.py) compare single steps: counts are equal, other values equal up to float32 rounding. The defaults [differ](guides/from_official.ipynb).
+# `--preset paper --rule reference` computes the same as the corrected [official code](https://github.com/Lliu666/MSHNet) (commit 46cdfd4). The [tests](../tests/test_golden.py) compare parts and six training steps: counts are equal, other values equal up to float32 rounding. The defaults [differ](guides/from_official.ipynb).
 #
 # [All results](guides/results.ipynb), [every seed](../results/SCORES.md).
 #
@@ -131,22 +133,22 @@
 # | data and weights | status |
 # |---|---|
 # | NUAA-SIRST, NUDT-SIRST | trained, test lists evaluated |
-# | IRSTD-1k | trained for 40 epochs, test list evaluated |
+# | IRSTD-1k, 800/201 | trained for 40 epochs, test list evaluated |
 # | `mshnet data NAME` (download) | tested with local archives, never with the real addresses |
 # | published MSHNet weights | tested with files of the same form, never with the published files |
 # | `eit`, `events`, `signs` (below) | small models trained on a CPU; networks of published size never trained |
 #
 # ## Three more tasks on the same engine
 #
-# Why four tasks? They show that training, resuming and backup assume nothing about images, so [your own task](guides/task.ipynb) can use all three. We trained small models, after [CDEIT](https://arxiv.org/abs/2412.16979), [Mamba-Spike](https://arxiv.org/abs/2408.11823) and, for videos, [TFNet](https://arxiv.org/abs/2409.11960). The pictures show simulated data:
+# Why four tasks? They show that training, resuming and backup assume nothing about images, so [your own task](guides/task.ipynb) can use them. We trained small models, after [CDEIT](https://arxiv.org/abs/2412.16979), [Mamba-Spike](https://arxiv.org/abs/2408.11823) and [TFNet](https://arxiv.org/abs/2409.11960) (for videos; our own network for hand tracks).
 #
 # | tomography: `--task eit` | event cameras: `--task events` | sign language: `--task signs` |
 # |---|---|---|
 # | ![A simulated tank and its reconstruction](images/eit.jpg) | ![Four bins of events of a digit, simulated](images/events.jpg) | ![Two hands in four frames, simulated](images/signs.jpg) |
-# | from voltages at the rim of a tank to its conductivity (left: true, right: reconstructed) | from a recording of brightness changes to a class | from hand tracks or a video to glosses (names of signs) |
+# | from voltages at the rim of a tank to its conductivity (simulated; left: true, right: reconstructed) | from a recording of brightness changes to a class (simulated; red: brighter) | from hand tracks or a video to glosses, the names of signs (simulated: two hands in four frames) |
 # | [guide](guides/eit.ipynb), [notebook](run/eit.ipynb), [weights](../mshnet/pretrained-eit.md) | [guide](guides/events.ipynb), [notebook](run/events.ipynb) | [guide](guides/signs.ipynb), [notebook](run/signs.ipynb) |
 #
-# The scores are on real data: means of seeds 0, 1, 2 (`events`: seed 0). For hand tracks, the network of `signs` is ours:
+# Real data, means of seeds 0, 1, 2 (`events`: seed 0). The baselines are ours; published scores are not comparable:
 #
 # | task | real data | measure | score | baseline |
 # |---|---|---|---|---|

@@ -5,7 +5,7 @@
 #
 # [![Licence: Apache-2.0](https://img.shields.io/badge/licence-Apache--2.0-blue)](../LICENSE) [![Python: 3.11 or newer](https://img.shields.io/badge/python-3.11%2B-blue)](../setup.py)
 #
-# 目标是天空、海面或地面背景中的几个明亮像素。本项目用预训练权重检测目标，用你的图像训练 [MSHNet](https://arxiv.org/abs/2403.19366)（Liu 等，CVPR 2024），并用 notebook 讲解每一步。以英文文档为准；没有中文版的页面是英文的。
+# 目标是天空、海面或地面背景中的亮点，至多约一百个像素。本项目用预训练权重检测目标，用你的图像训练 [MSHNet](https://arxiv.org/abs/2403.19366)（Liu 等，CVPR 2024），并用 notebook 讲解每一步。以英文文档为准；没有中文版的页面是英文的。
 #
 # ![三帧带检测标记的红外图像：检出的无人机；检出的直升机和旁边的一个虚警；漏检的鸟](images/frames.jpg)
 #
@@ -16,7 +16,9 @@
 # | 中：杆顶 | 170, 28 | 37 | 0.96 | 虚警 |
 # | 右：鸟 | 154, 108 | - | - | 漏检 |
 #
-# 绿色：检出；橙色：虚警；红色：漏检；小图：放大。161 段视频（320x256 像素，没有用于训练）中每十段取一段的中间一帧。在这 16 帧中，权重检出 15 个目标中的 13 个，有 3 个虚警（[全部结果](../results/pretrained/frames.json)）。我们挑选了三帧，各示一种情形。来源：Svanström 等，Data in Brief 2021（[Zenodo 5500576](https://zenodo.org/records/5500576)，CC0）。
+# 绿色：检出；橙色：虚警；红色：漏检；小图：放大。我们从 16 帧中挑选了三帧，各示一种情形。在全部 16 帧中，权重检出 15 个目标中的 13 个，有 3 个虚警（[全部结果](../results/pretrained/frames.json)）。
+#
+# 这 16 帧取自 161 段视频：每十段取一段的中间一帧。这些视频没有用于训练；有一些曾用于比较设置。来源：Svanström 等，Data in Brief 2021（[Zenodo 5500576](https://zenodo.org/records/5500576)，CC0）。
 #
 # ## 从这里开始
 #
@@ -51,7 +53,7 @@
 #
 # **[检出太多，或什么都没检出？](guides/new_camera.ipynb)** `--min-area 4` 去掉少于 4 个像素的检测。`--threshold 0.2` 能检出更弱的目标，误检也更多。
 #
-# **在新相机上效果如何？** 在 IRSTD-1k 的 400 幅图像和上述 161 段视频的图像上（都没有用于训练），这些权重检出 0.874 和 0.861 的目标，每帧的误检为 0.39 和 0.19 个。预测中的三个常数是在其中一部分图像上调整的，所以实际会略低一些。[模型卡](../mshnet/pretrained.md)列出分数和已知的失败情况。
+# **在新相机上效果如何？** 在 IRSTD-1k 的 400 幅没有用于训练的图像上，这些权重检出 0.874 的目标，每帧有 0.39 个虚警；在上述 161 段视频的图像上为 0.861 和 0.19。预测中的三个常数是在其中一部分图像上调整的，所以实际会略差一些。[模型卡](../mshnet/pretrained.md)列出分数和已知的失败情况。
 #
 # ### 我有数据集
 #
@@ -62,14 +64,12 @@
 # mshnet data data/NUAA-SIRST                              # 检查数据集（还没有数据？见下文）
 # mshnet train data/NUAA-SIRST                             # 200 个 epoch；再执行一次就继续训练
 # mshnet predict frame.png --weight-path runs/NAME         # 你的权重：NAME 是 train 打印的名称
-# mshnet test runs/NAME --base-size native                 # 再评测一次，用原始大小
+# mshnet test runs/NAME                                    # 再评测一次
 # pip install onnx onnxruntime onnxscript                  # 下一行需要
 # mshnet export runs/NAME                                  # 写出 ONNX
 # ```
 #
-# 数据集是一个文件夹，含有 `images/`、`masks/` 和两个名称列表（`trainval.txt` 或 `train.txt`，以及 `test.txt`），也可以是这种文件夹的 `.zip` 压缩包。还没有数据？`mshnet data NUAA-SIRST`（或 `NUDT-SIRST`、`IRSTD-1k`）把它下载到 `data/`，采用通常的列表（从未试过）。[自己的图像](guides/own_images.ipynb)说明怎样制作掩膜和列表。`mshnet COMMAND --help` 显示常用的参数，`--help-all` 显示全部。
-#
-# 在 Python 中：
+# 数据集是一个文件夹，含有 `images/`、`masks/` 和两个名称列表（`trainval.txt` 或 `train.txt`，以及 `test.txt`），也可以是这种文件夹的 `.zip` 压缩包。还没有数据？`mshnet data NUAA-SIRST`（或 `NUDT-SIRST`、`IRSTD-1k`）把它下载（从未试过）到 `data/`，采用通常的列表。[自己的图像](guides/own_images.ipynb)说明掩膜、列表，以及怎样微调预训练权重：40 幅图像使 IoU 从 0.534 升到 0.584。训练把图像缩放到 256x256，`mshnet predict` 则不缩放：图像大得多时，请用 `--base-size native` 训练。`mshnet COMMAND --help` 显示常用的参数，`--help-all` 显示全部。
 #
 # ```python
 # import mshnet
@@ -77,12 +77,12 @@
 #
 # run = mshnet.train(mshnet.Config(dataset_dir="data/NUAA-SIRST"))
 # print(run)           # IoU、nIoU、F1、Pd、Fa
-# explore(run.folder)  # 在 Jupyter 中浏览测试图像，IoU 最低的在前
+# explore(run.folder)  # 在装有 ipywidgets 的 Jupyter 中浏览测试图像
 # ```
 #
 # ### 我要用云端
 #
-# 每个 notebook 从头到尾依次执行：安装、检测、训练、评测、画图。没有数据集时用合成图像训练，最多 20 个 epoch。在云端运行时{{published: 点击徽章，或}}上传两个文件：notebook 和一个 wheel，即整个库（`make wheel`）。[Colab 和 Kaggle](guides/cloud.zh-CN.ipynb) 逐步说明；在那里还没有运行过。
+# 每个 notebook 从头到尾依次执行：安装、检测、训练、评测、画图。没有数据集时用合成图像训练，最多 20 个 epoch。在云端运行时{{published: 点击徽章，或}}上传两个文件：notebook 和一个 wheel，即整个库（在自己的机器上执行 `make wheel`）。[Colab 和 Kaggle](guides/cloud.zh-CN.ipynb) 逐步说明；在那里还没有运行过。
 #
 # | notebook | 机器 |
 # |---|---|
@@ -96,26 +96,28 @@
 #
 # ## 结果
 #
-# 测试列表上的分数。`steady` 是默认方案，在留出的训练图像上选定。三个早期版本也在 NUAA-SIRST 的测试列表上评测过（平均 0.724 到 0.744），所以它的分数可能偏高（[详情](guides/results.ipynb)）。`paper` 是论文的方案，但用 bf16 而不是 float32。训练的 epoch 少于方案规定时（如 60/400），不足以评判它。*Pd* 是检出的目标所占的比例，*Fa* 是每百万像素中虚警的像素数。
+# 测试列表上的分数。*Pd* 是检出的目标所占的比例，*Fa* 是每百万像素中虚警的像素数。`steady` 是默认方案，在留出的训练图像上选定；`paper` 是论文的方案，但用 bf16 而不是 float32。“60/400”：只训练了方案的 400 个 epoch 中的 60 个，不足以评判它。
 #
-# | 数据集 | 方案 | epoch 数 | 种子 | 平均 IoU | 最低 | 最高 | Pd | Fa | 失效 |
+# | 数据集，训练/测试图像数 | 方案 | epoch 数 | 种子 | 平均 IoU | 最低 | 最高 | Pd | Fa | 失效 |
 # |---|---|---|---|---|---|---|---|---|---|
-# | NUAA-SIRST | `steady` | 200 | 0, 1, 2 | 0.713 | 0.682 | 0.749 | 0.933 | 10.1 | 0/3 |
-# | NUAA-SIRST | `paper` | 60/400 | 0, 1, 2 | 0.291 | 0.001 | 0.475 | 0.922 | 413.8 | 1/3 |
-# | NUDT-SIRST | `steady` | 200 | 0, 1, 2 | 0.818 | 0.811 | 0.826 | 0.968 | 10.8 | 0/3 |
-# | NUDT-SIRST | `paper` | 60/400 | 0, 1, 2 | 0.407 | 0.001 | 0.676 | 0.908 | 75.6 | 1/3 |
-# | NUDT-SIRST | 论文发表 | 400 | - | 0.8055 | - | - | 0.9799 | 11.77 | - |
-# | IRSTD-1k | `steady` | 40/200 | 0, 1, 2 | 0.585 | 0.573 | 0.591 | 0.893 | 16.7 | 0/3 |
-# | IRSTD-1k | 论文发表 | 400 | - | 0.6716 | - | - | 0.9388 | 15.03 | - |
-# | IRSTD-1k | 论文之后改正的代码 | - | - | 0.6787 | - | - | 0.9286 | 8.88 | - |
+# | NUAA-SIRST, 213/214 | `steady` | 200 | 0, 1, 2 | 0.713 | 0.682 | 0.749 | 0.933 | 10.1 | 0/3 |
+# | NUAA-SIRST, 213/214 | `paper` | 60/400 | 0, 1, 2 | 0.291 | 0.001 | 0.475 | 0.922 | 413.8 | 1/3 |
+# | NUAA-SIRST, 213/214 | 论文发表 | 无 | - | - | - | - | - | - | - |
+# | NUDT-SIRST, 663/664 | `steady` | 200 | 0, 1, 2 | 0.818 | 0.811 | 0.826 | 0.968 | 10.8 | 0/3 |
+# | NUDT-SIRST, 663/664 | `paper` | 60/400 | 0, 1, 2 | 0.407 | 0.001 | 0.676 | 0.908 | 75.6 | 1/3 |
+# | NUDT-SIRST, 663/664 | 论文发表 | 400 | - | 0.8055 | - | - | 0.9799 | 11.77 | - |
+# | IRSTD-1k, 800/201 | `steady` | 40/200 | 0, 1, 2 | 0.585 | 0.573 | 0.591 | 0.893 | 16.7 | 0/3 |
+# | IRSTD-1k, 800/201 | 论文发表 | 400 | - | 0.6716 | - | - | 0.9388 | 15.03 | - |
+# | IRSTD-1k, 800/201 | 发表，改正后的代码 | - | - | 0.6787 | - | - | 0.9286 | 8.88 | - |
 #
 # - **我们的分数：** 256x256 像素，bf16，阈值 0.5，[最优匹配](guides/scores.ipynb)，每个种子的最后一个 epoch。
-# - **发表的分数**引自官方 README（没有 NUAA-SIRST）。官方脚本报告在测试列表上最好的 epoch，并且不计某些误检（[说明](guides/from_official.ipynb)）。两者都可能使分数偏好。
+# - **发表的分数**引自官方 README。官方脚本报告在测试列表上最好的 epoch，并且不计某些误检（[说明](guides/from_official.ipynb)）。两者都可能使这些分数看起来比我们的好。
+# - **NUAA-SIRST：** `steady` 的三个早期版本在这个测试列表上评测过（平均 0.724 到 0.744），所以它的分数可能偏高（[详情](guides/results.ipynb)）。
 # - **失效**的种子什么都不预测，或处处都预测为目标（IoU 低于 0.05）。平均 IoU 包含它们，Pd 和 Fa 不包含。
-# - **图像：** NUAA-SIRST 有 213 幅训练图像和 214 幅测试图像，NUDT-SIRST 有 663 和 664 幅，IRSTD-1k 有 800 和 201 幅。NUDT-SIRST 有 43 幅测试图像与训练图像几乎相同。去掉这 43 幅，平均 IoU 为 0.817（`steady`）和 0.408（`paper`）。
-# - **时间**（一个 CPU 线程，bf16）：40 分钟（NUAA-SIRST，由较快的 epoch 算出），两小时（NUDT-SIRST）。默认每个 epoch 都评测，时间加倍。
+# - **NUDT-SIRST：** 43 幅测试图像与训练图像几乎相同。去掉这 43 幅，平均 IoU 为 0.817（`steady`）和 0.408（`paper`）。
+# - **时间**（一个 CPU 线程，bf16）：40 分钟（NUAA-SIRST，由最快的 epoch 推算），两小时（NUDT-SIRST）。默认每个 epoch 都评测，时间加倍。
 #
-# `--preset paper --rule reference` 的计算与改正之后的[官方代码](https://github.com/Lliu666/MSHNet)（提交 46cdfd4）一致。[测试](../tests/test_golden.py)比较各个步骤：计数完全相同，其余数值相差不超过 float32 的舍入误差。默认设置[与之不同](guides/from_official.ipynb)。
+# `--preset paper --rule reference` 的计算与改正之后的[官方代码](https://github.com/Lliu666/MSHNet)（提交 46cdfd4）一致。[测试](../tests/test_golden.py)比较各个部分和六个训练步：计数完全相同，其余数值相差不超过 float32 的舍入误差。默认设置[与之不同](guides/from_official.ipynb)。
 #
 # [全部结果](guides/results.ipynb)，[每个种子](../results/SCORES.md)。
 #
@@ -133,22 +135,22 @@
 # | 数据和权重 | 状态 |
 # |---|---|
 # | NUAA-SIRST、NUDT-SIRST | 已训练，已在测试列表上评测 |
-# | IRSTD-1k | 训练了 40 个 epoch，已在测试列表上评测 |
+# | IRSTD-1k, 800/201 | 训练了 40 个 epoch，已在测试列表上评测 |
 # | `mshnet data NAME`（下载） | 已用本地压缩包测试，从未试用真实的下载地址 |
 # | 已发布的 MSHNet 权重 | 已用同样格式的文件测试，从未载入已发布的文件 |
 # | `eit`、`events`、`signs`（见下文） | 在 CPU 上训练了小模型；论文大小的网络从未训练 |
 #
 # ## 同一引擎上的另外三个任务
 #
-# 为什么有四个任务？它们说明训练、继续训练和备份不依赖于图像，所以[你自己的任务](guides/task.ipynb)可以使用这三者。我们训练了小模型，依照 [CDEIT](https://arxiv.org/abs/2412.16979)、[Mamba-Spike](https://arxiv.org/abs/2408.11823) 和（用于视频的）[TFNet](https://arxiv.org/abs/2409.11960)。图中是模拟数据：
+# 为什么有四个任务？它们说明训练、继续训练和备份不依赖于图像，所以[你自己的任务](guides/task.ipynb)也可以使用。我们训练了小模型，依照 [CDEIT](https://arxiv.org/abs/2412.16979)、[Mamba-Spike](https://arxiv.org/abs/2408.11823) 和 [TFNet](https://arxiv.org/abs/2409.11960)（用于视频；手部轨迹用我们自己的网络）。
 #
 # | 电阻抗层析成像：`--task eit` | 事件相机：`--task events` | 手语：`--task signs` |
 # |---|---|---|
 # | ![模拟的水箱及其重建图像](images/eit.jpg) | ![一个数字的四个事件时段，模拟](images/events.jpg) | ![四帧中的两只手，模拟](images/signs.jpg) |
-# | 由水箱边缘的电压得到电导率（左：真值，右：重建） | 由亮度变化的记录得到类别 | 由手部轨迹或视频得到手势词（gloss） |
+# | 由水箱边缘的电压得到电导率（模拟；左：真值，右：重建） | 由亮度变化的记录得到类别（模拟；红：变亮） | 由手部轨迹或视频得到手势词（gloss）（模拟：四帧中的两只手） |
 # | [指南](guides/eit.ipynb)、[notebook](run/eit.ipynb)、[权重](../mshnet/pretrained-eit.md) | [指南](guides/events.ipynb)、[notebook](run/events.ipynb) | [指南](guides/signs.ipynb)、[notebook](run/signs.ipynb) |
 #
-# 分数是在真实数据上的：种子 0、1、2 的平均值（`events`：种子 0）。用于手部轨迹的 `signs` 网络是我们自己的：
+# 真实数据，种子 0、1、2 的平均值（`events`：种子 0）。基线是我们自己的；发表的分数不可比较：
 #
 # | 任务 | 真实数据 | 指标 | 分数 | 基线 |
 # |---|---|---|---|---|

@@ -59,7 +59,7 @@ def test_readme_quotes_the_page(name):
     rows = (TOP / "results" / "SCORES.md").read_text(encoding="utf-8").splitlines()
     text = (TOP / name).read_text(encoding="utf-8")
     text = re.sub(r"\b(\d)/(\d) \|", r"\1 of \2 |", text)  # in the Chinese one
-    quoted = re.findall(r"(?m)^\| ([\w-]+) \| `(\w+)` \| (\d+)(?: of |/)?\d* \| (\d.*\|)$", text)
+    quoted = re.findall(r"(?m)^\| ([\w-]+).*? \| `(\w+)` \| (\d+)(?: of |/)?\d* \| (\d.*\|)$", text)
     assert len(quoted) == 5
     for data, recipe, epochs, row in quoted:
         names = (f"{data.lower()}-{recipe}{end}" for end in ("", f"-{epochs}", "-scored"))

@@ -27,7 +27,7 @@ class _SignFields(BaseModel):
         description="warp: move, turn, stretch tracks, warp time; splice: also swap sentence ends",
     )
     max_frames: int = Field(default=300, ge=16, le=10_000, description="longer clips are thinned")
-    buckets: int = Field(default=4, ge=0, le=64, description="padded lengths; 0: any")
+    buckets: int = Field(default=4, ge=0, le=64, description="padded lengths; 0: any length")
     network: Literal["tracks", "tfnet", "vac"] = Field(
         default="tracks", description="for hand tracks, or for video: TFNet, or the lighter VAC"
     )
@@ -87,7 +87,7 @@ class SignsConfig(Settings, _SignFields):
     eval_every: int = Settings.with_default("eval_every", 50)
     schedule: Literal["cosine", "constant", "steps"] = Field(  # type: ignore[assignment]
         default="cosine",
-        description="cosine, constant, or a fifth after 35/55 and 45/55 of the epochs (steps)",
+        description="cosine, constant, or steps: times 0.2 after 35/55 and 45/55 of the epochs",
     )
     lr: float = Settings.with_default("lr", 3e-3)
     clip_grad: float = Settings.with_default("clip_grad", 5.0)

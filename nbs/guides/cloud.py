@@ -10,6 +10,8 @@
 #
 # ## 1. Choose a notebook
 #
+# Begin with Colab's T4 or Kaggle's GPU; a TPU takes the longest to start.
+#
 # | service | notebook | accelerator to choose |
 # |---|---|---|
 # | Colab, GPU (T4, L4, A100) | [a100_setup](../run/a100_setup.ipynb) [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/{{repo}}/blob/{{branch}}/nbs/run/a100_setup.ipynb) | Runtime, Change runtime type: any GPU, also the free T4 (not only an A100) |
@@ -31,7 +33,7 @@
 #
 # 1. File, Upload notebook: choose a file of `nbs/run/`.
 # 2. Choose the accelerator of the table above.
-# 3. Drag `dist/mshnet-*.whl` into the panel Files. The file is deleted with the session. To keep it, upload it to `MyDrive` instead, and click Mount Drive before you run the notebook.
+# 3. Upload `dist/mshnet-*.whl` to `MyDrive`, and click Mount Drive in the panel Files before you run the notebook. For a trial, drag it into that panel; there it is deleted with the session.
 #
 # **Kaggle** (Internet and accelerators need a verified phone number)
 #
@@ -52,12 +54,12 @@
 # |---|---|---|
 # | upload | one `.zip` on your Drive | Add Input: choose or upload a data set |
 # | in the settings cell | `dataset_dir = "/content/drive/MyDrive/NUAA-SIRST.zip"` | `dataset_dir = "nuaa-sirst"`, its name |
-# | what happens | unpacked once to the session's disk | found by name in `/kaggle/input` or two levels below; an archive is unpacked once |
+# | what happens | unpacked once to the session's disk | found by name in `/kaggle/input` or up to two folders below; an archive is unpacked once |
 # | note | do not train from single files on Drive, because reading them is slow | attached data are read-only |
 #
 # To try it without an upload, `dataset_dir = "NUAA-SIRST"` downloads a published data set (never tried; [data sets](datasets.ipynb) explains its lists).
 #
-# If your data have no lists, put a cell with `!mshnet data NAME --split 0.5` above the settings (in Colab, first click *Mount Drive* in the panel Files). It writes the lists into the folder of the data set; for a `.zip`, into its unpacked copy; if that is read-only, next to the notebook. On Kaggle set `train_list` and `test_list` to the printed names. Keep the cell: a new session needs it and gets the same lists, and the message *there is a list* is harmless.
+# If your data have no lists, put a cell with `!mshnet data NAME --split 0.5` above the settings; NAME is what you write as `dataset_dir` (in Colab, first click *Mount Drive* in the panel Files). It writes the lists into the folder of the data set; for a `.zip`, into its unpacked copy; if that is read-only, next to the notebook. On Kaggle set `train_list` and `test_list` to the printed names. Keep the cell: a new session needs it, and makes the same lists. Its message *there is a list* is harmless. For frames of videos, make the lists [by video](own_images.ipynb).
 #
 # The cell "The data" reports what was found. Check the figures below it: the marks must lie on the targets.
 #
@@ -65,22 +67,22 @@
 #
 # In Colab choose Runtime, Run all. On Kaggle, try it with Run All; for a real run use Save Version, Save & Run All: it runs without you and keeps `/kaggle/working`.
 #
-# The notebook first detects targets in an image, then trains. Without a data set it trains on synthetic scenes: for 20 epochs in Colab and on a Kaggle TPU, for 9 on a Kaggle GPU (preset `quick`). Without an accelerator set `preset = "quick"`, and in a TPU notebook also `device = "auto"`.
+# The notebook first detects targets in an image, then trains. Without a data set it trains on synthetic scenes: for 20 epochs in Colab and on a Kaggle TPU, for 9 on a Kaggle GPU (preset `quick`). If you got no accelerator, set `preset = "quick"`, and in a TPU notebook also `device = "auto"`.
 #
-# For a real run on your data use 200 epochs, the default with a data set. Decide this before: a different number later starts a new run. How long it takes here is not measured. Measure it in a cell: `!mshnet bench NAME`, with `--preset a100` on a Colab GPU, `--preset tpu` on a TPU. Put its rows `train, batch ...` and `score, batch ...` into the formula of [step 7](first_run.ipynb). It measures one GPU only.
+# For a real run on your data use 200 epochs, the default with a data set. Longer than a session is fine (section 5). Decide now: a different number of epochs later starts a new run. How long it takes here is not measured. Measure it in a cell: `!mshnet bench NAME`, with `--preset a100` on a Colab GPU, `--preset tpu` on a TPU. Put its rows `train, batch ...` and `score, batch ...` and your numbers of images into the formula of [step 7](first_run.ipynb). It measures one GPU only.
 #
-# In Colab the cell below the settings asks for permission to use your Drive, because the notebook copies results there. If you refuse, training continues, and the results stay on the session's disk. With two T4s, each batch is split across two processes. The result should be the same as with one GPU and the same `batch_size`; we tested this with two processes on a CPU only.
+# In Colab the cell below the settings asks for permission to use your Drive, because the notebook copies results there. If you refuse, data on Drive cannot be read; without them training continues, and the results stay on the session's disk. With two T4s, each batch is split across two processes. The result should not change; this was tested on a CPU only.
 #
 # ## 5. When the session ends
 #
 # | | Colab | Kaggle |
 # |---|---|---|
-# | the service ends a session (rules of 2025) | after at most 12 hours, and earlier when nobody uses it | after 12 hours, with a TPU after 9 |
+# | the service ends a session (rules of 2025) | after at most 12 hours, and earlier when nobody uses it | after 12 hours, with a TPU after 9; hours per week are limited, too |
 # | training saves everything and stops (hours since the kernel's start) | after 11.5 hours | after 11.5 hours, with a TPU after 8.5 |
 # | what can be lost | what was not yet copied to Drive | everything that an interactive session wrote, unless you save a version |
-# | to resume | open the same notebook and run all: the run is restored from `MyDrive/mshnet` | Add Input: the last output of the same notebook; then run all |
+# | to resume | open the same notebook, click Mount Drive and run all: the run is restored from `MyDrive/mshnet` | Add Input: the last output of the same notebook; then run all |
 #
-# When you resume, change only `max_hours`, `device`, `num_devices` or `mirror_dir`: other settings may start a new run. A restarted kernel counts from zero: set `max_hours` to the hours left, minus 0.5.
+# When you resume, change only `max_hours`, `device`, `num_devices` or `mirror_dir`: other settings may start a new run. After a restart of the kernel in the same session, set `max_hours` to the session's remaining hours minus 0.5, because the count begins at zero.
 #
 # ## 6. Download the run
 #
@@ -91,11 +93,11 @@
 #
 # ## Commands
 #
-# In a cell, put a `!` before each command. In Colab, first click *Mount Drive* in the panel Files: a command cannot do it.
+# In a cell below the first one, put a `!` before each command. In Colab, first click *Mount Drive* in the panel Files: a command cannot do it.
 #
 # ```bash
 # mshnet doctor
-# mshnet predict /content/drive/MyDrive/images      # Colab: a folder of images, no masks needed
+# mshnet predict /content/drive/MyDrive/images --output-dir /content/drive/MyDrive/found    # Colab
 # mshnet data /content/drive/MyDrive/NUAA-SIRST.zip    # Colab
 # mshnet train /content/drive/MyDrive/NUAA-SIRST.zip --mirror-dir drive    # Colab
 # mshnet train nuaa-sirst --num-devices 2    # Kaggle, two T4s: the name of the attached data set

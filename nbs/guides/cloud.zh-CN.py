@@ -10,6 +10,8 @@
 #
 # ## 1. 选一个 notebook
 #
+# 请先用 Colab 的 T4 或 Kaggle 的 GPU；TPU 启动最慢。
+#
 # | 服务 | notebook | 要选的加速器 |
 # |---|---|---|
 # | Colab，GPU（T4、L4、A100） | [a100_setup](../run/a100_setup.ipynb) [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/{{repo}}/blob/{{branch}}/nbs/run/a100_setup.ipynb) | Runtime，Change runtime type：任何 GPU，免费的 T4 也可以（不限于 A100） |
@@ -31,7 +33,7 @@
 #
 # 1. File，Upload notebook：选择 `nbs/run/` 中的一个文件。
 # 2. 选择上表中的加速器。
-# 3. 把 `dist/mshnet-*.whl` 拖进 Files 面板。这个文件会随会话一起删除。要保留它，请上传到 `MyDrive`，并在运行之前点击 Mount Drive。
+# 3. 把 `dist/mshnet-*.whl` 上传到 `MyDrive`，并在运行之前点击 Files 面板中的 Mount Drive。试用时可以拖进这个面板；在那里它会随会话一起删除。
 #
 # **Kaggle**（使用 Internet 和加速器须验证手机号）
 #
@@ -52,12 +54,12 @@
 # |---|---|---|
 # | 上传 | Drive 上的一个 `.zip` | Add Input：选择或上传一个数据集 |
 # | 在设置单元格中 | `dataset_dir = "/content/drive/MyDrive/NUAA-SIRST.zip"` | `dataset_dir = "nuaa-sirst"`，即它的名称 |
-# | 会发生什么 | 向会话的磁盘解压一次 | 在 `/kaggle/input` 及其下两级中按名称查找；压缩包解压一次 |
+# | 会发生什么 | 向会话的磁盘解压一次 | 在 `/kaggle/input` 及其下至多两级文件夹中按名称查找；压缩包解压一次 |
 # | 注意 | 不要用 Drive 上的零散文件训练，因为读取很慢 | 附加的内容是只读的 |
 #
 # 想不上传就试用，请设 `dataset_dir = "NUAA-SIRST"`，它会下载一个公开的数据集（从未试过；[数据集](datasets.zh-CN.ipynb)说明用的是哪些列表）。
 #
-# 如果你的数据没有列表，请在设置上方加一个单元格 `!mshnet data NAME --split 0.5`（在 Colab 中先在 Files 面板点击 *Mount Drive*）。它把列表写在数据集的文件夹中；`.zip` 则写在解压后的副本中；只读时写在 notebook 旁边。在 Kaggle 上把 `train_list` 和 `test_list` 设为打印的名称。请保留这个单元格：新的会话需要它，并得到同样的列表；消息 *there is a list* 无妨。
+# 如果你的数据没有列表，请在设置上方加一个单元格 `!mshnet data NAME --split 0.5`；NAME 就是你写在 `dataset_dir` 中的内容（在 Colab 中先在 Files 面板点击 *Mount Drive*）。它把列表写在数据集的文件夹中；`.zip` 则写在解压后的副本中；只读时写在 notebook 旁边。在 Kaggle 上把 `train_list` 和 `test_list` 设为打印的名称。请保留这个单元格：新的会话需要它，并生成同样的列表。消息 *there is a list* 无妨。视频的帧请[按视频](own_images.ipynb)制作列表。
 #
 # “数据”单元格报告找到了什么。请检查其下的图：标记必须落在目标上。
 #
@@ -65,22 +67,22 @@
 #
 # 在 Colab 中选 Runtime，Run all。在 Kaggle 上，试用时选 Run All；正式训练用 Save Version，Save & Run All：它在你离开后运行，并保留 `/kaggle/working`。
 #
-# notebook 先在一幅图像中检测目标，然后训练。没有数据集时用合成场景训练：在 Colab 和 Kaggle 的 TPU 上 20 个 epoch，在 Kaggle 的 GPU 上 9 个（预设 `quick`）。没有加速器时请设 `preset = "quick"`，在 TPU 的 notebook 中还要设 `device = "auto"`。
+# notebook 先在一幅图像中检测目标，然后训练。没有数据集时用合成场景训练：在 Colab 和 Kaggle 的 TPU 上 20 个 epoch，在 Kaggle 的 GPU 上 9 个（预设 `quick`）。如果没有得到加速器，请设 `preset = "quick"`，在 TPU 的 notebook 中还要设 `device = "auto"`。
 #
-# 用自己的数据正式训练时用 200 个 epoch，即有数据集时的默认值。请事先决定：以后改变这个数会开始一次新的训练。在这里需要多久，没有测过。请在单元格中测量：`!mshnet bench NAME`，在 Colab 的 GPU 上加 `--preset a100`，在 TPU 上加 `--preset tpu`。把 `train, batch ...` 和 `score, batch ...` 两行代入[第 7 步](first_run.zh-CN.ipynb)的公式。它只测量一块 GPU。
+# 用自己的数据正式训练时用 200 个 epoch，即有数据集时的默认值。比一次会话长也可以（第 5 节）。请现在决定：以后改变 epoch 数会开始一次新的训练。在这里需要多久，没有测过。请在单元格中测量：`!mshnet bench NAME`，在 Colab 的 GPU 上加 `--preset a100`，在 TPU 上加 `--preset tpu`。把 `train, batch ...` 和 `score, batch ...` 两行以及你的图像数代入[第 7 步](first_run.zh-CN.ipynb)的公式。它只测量一块 GPU。
 #
-# 在 Colab 中，设置下面的单元格请求访问你的 Drive，因为 notebook 要把结果复制到那里。如果拒绝，训练照常进行，结果留在会话的磁盘上。有两块 T4 时，每个批次分给两个进程。结果应与一块 GPU 用同样的 `batch_size` 相同；我们只在 CPU 上用两个进程测试过。
+# 在 Colab 中，设置下面的单元格请求访问你的 Drive，因为 notebook 要把结果复制到那里。如果拒绝，就不能读取 Drive 上的数据；没有这种数据时训练照常进行，结果留在会话的磁盘上。有两块 T4 时，每个批次分给两个进程。结果应不变；只在 CPU 上测试过。
 #
 # ## 5. 会话结束时
 #
 # | | Colab | Kaggle |
 # |---|---|---|
-# | 服务何时结束会话（2025 年的规则） | 最长 12 小时，无人使用时更早 | 12 小时，使用 TPU 时 9 小时 |
+# | 服务何时结束会话（2025 年的规则） | 最长 12 小时，无人使用时更早 | 12 小时，使用 TPU 时 9 小时；每周的小时数也有限制 |
 # | 训练保存一切并停止（内核启动后的小时数） | 11.5 小时后 | 11.5 小时后，使用 TPU 时 8.5 小时后 |
 # | 可能丢失什么 | 还没有复制到 Drive 的内容 | 交互会话写下的全部内容，除非保存一个版本 |
-# | 怎样恢复 | 打开同一个 notebook 并全部运行：训练从 `MyDrive/mshnet` 恢复 | Add Input：同一个 notebook 上次的输出；然后全部运行 |
+# | 怎样恢复 | 打开同一个 notebook，点击 Mount Drive 并全部运行：训练从 `MyDrive/mshnet` 恢复 | Add Input：同一个 notebook 上次的输出；然后全部运行 |
 #
-# 继续训练时只改变 `max_hours`、`device`、`num_devices` 或 `mirror_dir`：其他设置可能开始一次新的训练。重启内核后计时会从零开始：请把 `max_hours` 设为会话剩余的小时数减 0.5。
+# 继续训练时只改变 `max_hours`、`device`、`num_devices` 或 `mirror_dir`：其他设置可能开始一次新的训练。在同一会话中重启内核之后，请把 `max_hours` 设为会话剩余的小时数减 0.5，因为计时从零开始。
 #
 # ## 6. 下载结果
 #
@@ -91,11 +93,11 @@
 #
 # ## 命令
 #
-# 在单元格中，每条命令前加 `!`。在 Colab 中请先在 Files 面板点击 *Mount Drive*：命令不能挂载它。
+# 在第一个单元格之后的单元格中，每条命令前加 `!`。在 Colab 中请先在 Files 面板点击 *Mount Drive*：命令不能挂载它。
 #
 # ```bash
 # mshnet doctor
-# mshnet predict /content/drive/MyDrive/images    # Colab：图像文件夹，不需要掩膜
+# mshnet predict /content/drive/MyDrive/images --output-dir /content/drive/MyDrive/found    # Colab
 # mshnet data /content/drive/MyDrive/NUAA-SIRST.zip    # Colab
 # mshnet train /content/drive/MyDrive/NUAA-SIRST.zip --mirror-dir drive    # Colab
 # mshnet train nuaa-sirst --num-devices 2    # Kaggle，两块 T4：所附数据集的名称

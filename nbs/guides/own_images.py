@@ -6,11 +6,13 @@
 # %% [markdown]
 # ## 1. Try the pretrained weights first
 #
+# Put your images into `data/mine/images`. Frames of a video? Section 2 has the lines that save them.
+#
 # ```bash
-# mshnet predict images --output-dir predictions/first
+# mshnet predict data/mine/images --output-dir predictions/first
 # ```
 #
-# If the detections are good enough, you need no labels. If not, use `predictions/first/masks` as a first draft of your masks. Correcting a draft is faster than drawing. Look carefully for missed targets: these are what training must add.
+# If the detections are good enough, you need no labels. If not, use `predictions/first/masks` as a first draft of your masks. Correcting a draft is faster than drawing. Put the corrected masks into `data/mine/masks`. Add every missed target: training must learn these.
 #
 # ## 2. Draw the masks
 #
@@ -43,7 +45,7 @@ for column, (image, mask) in zip(panels.T, pairs[1:4], strict=True):
 # | An image without a target? | Keep it, with a black mask. From such images a network learns not to raise false alarms on empty frames |
 # | Only boxes from a label tool? | Do not fill boxes to make masks: the network would learn to predict boxes |
 # | Which file format? | PNG or BMP. JPEG changes the values at the edges of a mask |
-# | Dark targets? | Mark them only if you train from random weights; the pretrained ones know bright targets. If your camera shows heat as black, invert the images (255 - value) |
+# | Dark targets? | Mark them only if you train from random weights; the pretrained ones know bright targets. If your camera shows heat as black, invert the images (255 or 65535 minus the value) |
 #
 # These lines save frames of a video as images. Consecutive frames are almost equal, so take only a few of each clip:
 #
@@ -54,23 +56,37 @@ for column, (image, mask) in zip(panels.T, pairs[1:4], strict=True):
 #
 # from mshnet.frames import frames_of
 #
-# Path("images").mkdir(exist_ok=True)
+# folder = Path("data/mine/images")
+# folder.mkdir(parents=True, exist_ok=True)
 # for frame in frames_of(Path("clip.mp4")):  # pip install av
 #     if frame.number % 30 == 0 and not frame.error:
-#         Image.fromarray(frame.pixels).save(f"images/clip_{frame.number:05d}.png")
+#         Image.fromarray(frame.pixels).save(folder / f"clip_{frame.number:05d}.png")
 # ```
 #
 # ## 3. Make the lists
 #
-# A data set is a folder with `images/`, `masks/` and two lists of names. This command writes the lists, `train.txt` and `test.txt`, and never overwrites lists that exist:
+# `data/mine` now has `images/` and `masks/`. With two lists of names it is a data set. This command writes the lists, `train.txt` and `test.txt`, and never overwrites lists that exist:
 #
 # ```bash
 # mshnet data data/mine --split 0.5 --seed 0
 # ```
 #
-# **Frames of videos? Do not use it:** it splits by image, so test images would be almost copies of training images, and the scores too high. Write the lists yourself, with one name per line and without suffixes, and put all frames of a video into the same list.
+# Half of the images are for training; the seed decides which.
 #
-# Half of the images are for training; the seed decides which. For six images like those above:
+# **Frames of videos? Do not use this command.** It splits by image, so test images would be almost copies of training images, and the scores too high. Put all frames of a video into one list. For the file names above, these lines put every second video into the test list:
+#
+# ```python
+# from pathlib import Path
+#
+# clips = {}
+# for path in sorted(Path("data/mine/images").iterdir()):
+#     clips.setdefault(path.stem.rsplit("_", 1)[0], []).append(path.stem)
+# for name, part in (("test", list(clips)[::2]), ("train", list(clips)[1::2])):
+#     lines = [frame for clip in part for frame in clips[clip]]
+#     Path(f"data/mine/{name}.txt").write_text("\n".join(lines) + "\n")
+# ```
+#
+# What the command prints and writes for six images like those above:
 
 # %%
 import contextlib
@@ -95,7 +111,7 @@ print(printed.getvalue().replace(str(root), "data/mine"))
 print(*sorted(path.relative_to(root).as_posix() for path in root.rglob("*.*")), sep="\n")
 
 # %% [markdown]
-# With few images, check the counts. Here both frames without a target fell into the test list, so the network would never train on an empty frame. In such a case move names from one list to the other by hand, before you train. Compare two scores only if the hash after `test` in this output is equal.
+# With few images, check the counts. Here both frames without a target fell into the test list, so the network would never see an empty frame in training. In such a case move names from one list to the other by hand, before you train. The hash after `test` stands for the test images: compare two scores only if it is the same for both.
 #
 # ## 4. Check
 #
@@ -118,7 +134,7 @@ print(*sorted(path.relative_to(root).as_posix() for path in root.rglob("*.*")), 
 #
 # ## 5. How many images?
 #
-# We have not measured how many you need. Two examples: with the 213 training images of NUAA-SIRST, `steady` reaches a mean test IoU of 0.713 ([results](results.ipynb)), and 40 images improve the pretrained weights (section 7). Take images of different days, backgrounds and distances, and frames without targets.
+# We have not measured how many you need. Two examples: with the 213 training images of NUAA-SIRST, `steady` reaches a mean test IoU of 0.713 ([results](results.ipynb)), and 40 images improve the pretrained weights at 256x256 (section 7). Take images of different days, backgrounds and distances, and frames without targets.
 #
 # ## 6. Train from random weights
 #
@@ -128,11 +144,11 @@ print(*sorted(path.relative_to(root).as_posix() for path in root.rglob("*.*")), 
 #
 # | if | then |
 # |---|---|
-# | your images are much larger than 256x256, or `mshnet data` reports that targets vanish | use `--base-size native`: train and evaluate images at their original size |
 # | you have only a few dozen images | fine-tune instead (section 7) |
-# | most of your images have no target | begin with the default. If Pd stays low, try `--target-share 0.9` (default 0.5; it concerns only crops of images with targets) |
+# | your images are much larger than 256x256, or `mshnet data` reports that targets vanish | use `--base-size native`: train and evaluate images at their original size |
+# | most of your images have no target | begin with the default. If Pd stays low, try `--target-share 0.9` (default 0.5): of the crops of images with targets, at least nine in ten contain one |
 # | your images come from several cameras | use `--augment robust`: it also varies contrast, brightness, noise, sensor faults and scale |
-# | you want to compare two settings | use `--choose val`, which holds out images of the training list. Compare the `val` scores in the log, and do not look at test scores before you have chosen |
+# | you want to compare two settings | use `--choose val`, which holds out random training images (not for frames of videos: they need lists by video). Compare the `val` scores in the log, and do not look at test scores before you have chosen |
 #
 # ## 7. Fine-tune the pretrained weights
 #
@@ -140,9 +156,9 @@ print(*sorted(path.relative_to(root).as_posix() for path in root.rglob("*.*")), 
 # mshnet train data/mine --weight-path pretrained --lr 0.0003 --epochs 40 --eval-every 40
 # ```
 #
-# Training then starts from the pretrained weights instead of random ones.
+# Training then starts from the pretrained weights instead of random ones. If false alarms cost you most, add `--base-size native`; if missed targets do, leave it out (second table).
 #
-# - **Learning rate:** 0.0003 has the best IoU and Pd, 0.001 the lowest Fa. Larger rates were not tried. Try two on held-out training images (`--choose val`).
+# - **Learning rate:** in the first table 0.0003 has the best IoU and Pd, 0.001 the lowest Fa. Larger rates were not tried. Try two on held-out training images (`--choose val`).
 # - **Epochs:** an epoch of 40 images is only ten steps, so train for dozens of epochs. The steps of these 40 took less than two minutes on one CPU thread, in bf16. `--eval-every 40` evaluates only the last epoch.
 # - **Several cameras:** add `--augment robust` (section 6); the pretrained weights were trained with it.
 # - **Sizes:** with fine-tuned weights, as with the pretrained ones, `mshnet predict` uses [two sizes](../53_predict.ipynb), the frame's own and half of it. `mshnet test` uses one.
@@ -166,16 +182,16 @@ print(*sorted(path.relative_to(root).as_posix() for path in root.rglob("*.*")), 
 # | fine-tuned, 0.0003 | 0.576 | 0.887 | 0.29 |
 # | fine-tuned, 0.0003, `--base-size native` | 0.586 | 0.834 | 0.15 |
 #
-# At 256x256, 40 images help. At 512x512 the first fine-tuned weights find more targets with more false alarms, those trained at the original size fewer of both. It is one camera, and its 100 images also chose the best rate, so expect a little less.
+# At 256x256, 40 images help. At 512x512 the weights fine-tuned at 256x256 find more targets than the pretrained ones, with more false alarms; those fine-tuned at the original size have fewer of both. It is one camera, and its 100 images also chose the best rate, so expect a little less.
 #
 # ## 8. Use the weights
 #
 # ```bash
 # mshnet test runs/mine-NAME
-# mshnet predict images --weight-path runs/mine-NAME
+# mshnet predict data/mine/images --weight-path runs/mine-NAME
 # ```
 #
-# Replace `runs/mine-NAME` by the run folder that training printed. In a notebook, `explore` lists the test images, lowest IoU first, with a slider for the threshold and a zoom:
+# Replace `runs/mine-NAME` by the run folder that training printed. In a notebook with ipywidgets, `explore` lists the test images, lowest IoU first, with a slider for the threshold and a zoom:
 #
 # ```python
 # from mshnet.explore import explore

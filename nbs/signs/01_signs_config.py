@@ -6,19 +6,19 @@
 # | you have | use | network |
 # |---|---|---|
 # | a folder of hand tracks | the defaults (preset `tracks`) | `tracks`, our own |
-# | a folder of videos, and a GPU | `--preset paper`, which we have not trained | `tfnet`, the published one; `--network vac` is lighter |
+# | a folder of videos | `--preset paper` (needs a GPU; we have not trained it), or `quick` for a trial | `tfnet`, the published one; `--network vac` is lighter |
 # | no folder | the defaults (preset `quick`): simulated videos | a small `tfnet` |
 #
-# On the new sentences of [BOSTON-104](../../results/boston104) the first row has a word error rate of 0.264. `--network` changes only the network: with videos, always add `--preset paper`. If network and data do not fit, the run stops and prints the flag to use.
+# On the 14 test sentences of BOSTON-104 that are not in training, hand tracks have a mean word error rate of 0.264 ([scores](../../results/SCORES.md)). `--network` changes only the network: with videos, also add a preset. If network and data do not fit, the run stops and prints the flag to use.
 #
-# `paper` has the published network, loss weights and schedule. It differs in these points, among others: the distillation gives its teacher no gradient ([CTC](02_ctc.ipynb)), clips are not mirrored and have at most 230 frames also in tests, the glosses are those of the training list, and without `--weight-path` the weights start at random ([guide](../guides/signs.ipynb)). Each setting is a flag: `max_frames` is `--max-frames`. What no folder, a folder of hand tracks, and `paper` give:
+# `paper` has the published network, loss weights and schedule. It differs in these points, among others: the distillation gives its teacher no gradient ([CTC](02_ctc.ipynb)), clips are not mirrored; they have at most 230 frames, in tests too; the glosses are those of the training list, and without `--weight-path` the weights start at random ([guide](../guides/signs.ipynb)). `mshnet train --task signs --help-all` lists all settings as flags. Below: no folder, a folder of hand tracks, `paper`:
 
 # %%
 from mshnet.core import configure
 
 for given in ({}, {"dataset_dir": "boston104"}, {"preset": "paper"}):
     c = configure({"task": "signs", **given})
-    print(f"{c.preset or 'tracks'}: {c.network}, LSTM of {c.hidden}, batches of {c.batch_size}")
+    print(f"{c.preset or 'tracks'}: {c.network}, LSTM of {c.hidden}, frames of {c.crop}, lr {c.lr}")
 
 # %%
 #| export
@@ -44,7 +44,7 @@ class _SignFields(BaseModel):
         description="warp: move, turn, stretch tracks, warp time; splice: also swap sentence ends",
     )
     max_frames: int = Field(default=300, ge=16, le=10_000, description="longer clips are thinned")
-    buckets: int = Field(default=4, ge=0, le=64, description="padded lengths; 0: any")
+    buckets: int = Field(default=4, ge=0, le=64, description="padded lengths; 0: any length")
     network: Literal["tracks", "tfnet", "vac"] = Field(
         default="tracks", description="for hand tracks, or for video: TFNet, or the lighter VAC"
     )
@@ -62,7 +62,7 @@ class _SignFields(BaseModel):
 
 
 # %% [markdown]
-# `train` accepts every setting. `flags` lists what other commands accept; its entry `daily`, what the short help shows. `smaller` names the flags to lower if memory runs out. `first_look` is the preset of a run without a folder. `retired` names old presets and the flags that replace them, `gone` removed settings with the only value still accepted:
+# For developers: `train` accepts every setting. `flags` lists the settings of other commands; `daily`, those that `--help` shows. `smaller` names the flags to lower if memory runs out. `first_look` is the preset without a folder and `--preset`. `retired` names old presets and the flags that replace them, `gone` removed settings, with the only value that old files may have:
 
 # %%
 #| export
@@ -109,7 +109,7 @@ class SignsConfig(Settings, _SignFields):
     eval_every: int = Settings.with_default("eval_every", 50)
     schedule: Literal["cosine", "constant", "steps"] = Field(  # type: ignore[assignment]
         default="cosine",
-        description="cosine, constant, or a fifth after 35/55 and 45/55 of the epochs (steps)",
+        description="cosine, constant, or steps: times 0.2 after 35/55 and 45/55 of the epochs",
     )
     lr: float = Settings.with_default("lr", 3e-3)
     clip_grad: float = Settings.with_default("clip_grad", 5.0)
@@ -130,6 +130,6 @@ class SignsConfig(Settings, _SignFields):
 # ## Questions
 #
 # 1. You have a folder of videos and set only `--network vac`. Which recipe does the run have, and which should it have?
-#    <details><summary>Answer</summary>The default one, for hand tracks: frames of 24x24 pixels, the size of the simulated videos, and an LSTM of 128. Set <code>--preset paper --network vac</code>.</details>
+#    <details><summary>Answer</summary>The defaults, which are for hand tracks: an LSTM of 128, and frames of 24x24 pixels as in the simulated videos. Set <code>--preset paper --network vac</code>.</details>
 # 2. You set `--decoder greedy --beam-width 20`. What is printed, and why?
 #    <details><summary>Answer</summary><code>beam_width is not used with decoder=greedy</code>. The greedy decoder keeps the most probable class of each step, so there are no prefixes to count.</details>

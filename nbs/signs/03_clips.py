@@ -457,7 +457,7 @@ def load_clips(config: Any, names: Sequence[str]) -> dict[str, Clips]:
         return {name: _simulated(name, config, 0, wanted == "video") for name in names}
     folder = Path(config.dataset_dir).expanduser()
     if (kind := kind_of(folder)) != wanted:
-        other = "--network tracks" if kind == "tracks" else "--preset paper"
+        other = "--preset tracks" if kind == "tracks" else "--preset paper"
         what = "hand tracks" if kind == "tracks" else "videos"
         raise UserError(f"{folder} holds {what}, network={config.network} does not: use {other}")
     source, skip = folder.resolve().name, config.on_bad_image == "skip"
