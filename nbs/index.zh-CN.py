@@ -18,7 +18,7 @@
 #
 # 绿色：检出；橙色：虚警；红色：漏检；小图：放大。我们从 16 帧中挑选了三帧，各示一种情形。在全部 16 帧中，权重检出 15 个目标中的 13 个，有 3 个虚警（[全部结果](../results/pretrained/frames.json)）。
 #
-# 这 16 帧取自 161 段视频：每十段取一段的中间一帧。这些视频没有用于训练；有一些曾用于比较设置。来源：Svanström 等，Data in Brief 2021（[Zenodo 5500576](https://zenodo.org/records/5500576)，CC0）。
+# 每一帧都是一段视频的中间一帧，161 段中每十段取一段。它们都没有用于训练，有一些用于比较设置。来源：Svanström 等，Data in Brief 2021（[Zenodo 5500576](https://zenodo.org/records/5500576)，CC0）。
 #
 # ## 从这里开始
 #
@@ -53,7 +53,7 @@
 #
 # **[检出太多，或什么都没检出？](guides/new_camera.ipynb)** `--min-area 4` 去掉少于 4 个像素的检测。`--threshold 0.2` 能检出更弱的目标，误检也更多。
 #
-# **在新相机上效果如何？** 在 IRSTD-1k 的 400 幅没有用于训练的图像上，这些权重检出 0.874 的目标，每帧有 0.39 个虚警；在上述 161 段视频的图像上为 0.861 和 0.19。预测中的三个常数是在其中一部分图像上调整的，所以实际会略差一些。[模型卡](../mshnet/pretrained.md)列出分数和已知的失败情况。
+# **在新相机上效果如何？** 在 IRSTD-1k 的 400 幅没有用于训练的图像上，这些权重检出 0.874 的目标，每帧有 0.39 个虚警；在上述 161 段视频的图像上为 0.861 和 0.19（有一些是没有标注的鸟）。其中一部分图像用于调整预测，所以实际会略差一些。[模型卡](../mshnet/pretrained.md)列出分数和已知的失败情况。
 #
 # ### 我有数据集
 #
@@ -67,9 +67,10 @@
 # mshnet test runs/NAME                                    # 再评测一次
 # pip install onnx onnxruntime onnxscript                  # 下一行需要
 # mshnet export runs/NAME                                  # 写出 ONNX
+# mshnet train --help                                      # 常用的参数；--help-all：全部
 # ```
 #
-# 数据集是一个文件夹，含有 `images/`、`masks/` 和两个名称列表（`trainval.txt` 或 `train.txt`，以及 `test.txt`），也可以是这种文件夹的 `.zip` 压缩包。还没有数据？`mshnet data NUAA-SIRST`（或 `NUDT-SIRST`、`IRSTD-1k`）把它下载（从未试过）到 `data/`，采用通常的列表。[自己的图像](guides/own_images.ipynb)说明掩膜、列表，以及怎样微调预训练权重：40 幅图像使 IoU 从 0.534 升到 0.584。训练把图像缩放到 256x256，`mshnet predict` 则不缩放：图像大得多时，请用 `--base-size native` 训练。`mshnet COMMAND --help` 显示常用的参数，`--help-all` 显示全部。
+# 数据集是一个文件夹，含有 `images/`、`masks/` 和两个名称列表（`trainval.txt` 或 `train.txt`，以及 `test.txt`），也可以是这种文件夹的 `.zip` 压缩包。还没有数据？`mshnet data NUAA-SIRST`（或 `NUDT-SIRST`、`IRSTD-1k`）把它下载到 `data/`（从未试过）。[自己的图像](guides/own_images.ipynb)说明掩膜、列表，以及怎样微调预训练权重：用新相机的 40 幅图像，`mshnet predict` 检出 0.887 的目标，而不是 0.843，虚警也更多。训练把图像缩放到 256x256，`mshnet predict` 则不缩放：图像比这大得多时，请用 `--base-size native` 训练。
 #
 # ```python
 # import mshnet
@@ -82,7 +83,7 @@
 #
 # ### 我要用云端
 #
-# 每个 notebook 从头到尾依次执行：安装、检测、训练、评测、画图。没有数据集时用合成图像训练，最多 20 个 epoch。在云端运行时{{published: 点击徽章，或}}上传两个文件：notebook 和一个 wheel，即整个库（在自己的机器上执行 `make wheel`）。[Colab 和 Kaggle](guides/cloud.zh-CN.ipynb) 逐步说明；在那里还没有运行过。
+# 每个 notebook 完成全部步骤：安装、检测、训练、评测、画图。它们只在 CPU 上运行过。没有数据集时用合成图像训练，最多 20 个 epoch。在云端运行时{{published: 点击徽章，或}}上传两个文件：notebook 和一个 wheel，即整个库（在自己的机器上执行 `make wheel`）。[Colab 和 Kaggle](guides/cloud.zh-CN.ipynb) 逐步说明。
 #
 # | notebook | 机器 |
 # |---|---|
@@ -96,28 +97,28 @@
 #
 # ## 结果
 #
-# 测试列表上的分数。*Pd* 是检出的目标所占的比例，*Fa* 是每百万像素中虚警的像素数。`steady` 是默认方案，在留出的训练图像上选定；`paper` 是论文的方案，但用 bf16 而不是 float32。“60/400”：只训练了方案的 400 个 epoch 中的 60 个，不足以评判它。
+# 测试列表上的分数。*Pd* 是检出的目标所占的比例，*Fa* 是每百万像素中虚警的像素数。`steady` 是默认方案，在留出的训练图像上选定；`paper` 是论文的方案，但这里用 bf16 而不是 float32。“60/400”：训练了方案的 400 个 epoch 中的 60 个。请不要用这样的行评判方案。
 #
 # | 数据集，训练/测试图像数 | 方案 | epoch 数 | 种子 | 平均 IoU | 最低 | 最高 | Pd | Fa | 失效 |
 # |---|---|---|---|---|---|---|---|---|---|
 # | NUAA-SIRST, 213/214 | `steady` | 200 | 0, 1, 2 | 0.713 | 0.682 | 0.749 | 0.933 | 10.1 | 0/3 |
 # | NUAA-SIRST, 213/214 | `paper` | 60/400 | 0, 1, 2 | 0.291 | 0.001 | 0.475 | 0.922 | 413.8 | 1/3 |
-# | NUAA-SIRST, 213/214 | 论文发表 | 无 | - | - | - | - | - | - | - |
+# | NUAA-SIRST | 论文发表：无 | - | - | - | - | - | - | - | - |
 # | NUDT-SIRST, 663/664 | `steady` | 200 | 0, 1, 2 | 0.818 | 0.811 | 0.826 | 0.968 | 10.8 | 0/3 |
 # | NUDT-SIRST, 663/664 | `paper` | 60/400 | 0, 1, 2 | 0.407 | 0.001 | 0.676 | 0.908 | 75.6 | 1/3 |
-# | NUDT-SIRST, 663/664 | 论文发表 | 400 | - | 0.8055 | - | - | 0.9799 | 11.77 | - |
+# | NUDT-SIRST | 论文发表 | 400 | - | 0.8055 | - | - | 0.9799 | 11.77 | - |
 # | IRSTD-1k, 800/201 | `steady` | 40/200 | 0, 1, 2 | 0.585 | 0.573 | 0.591 | 0.893 | 16.7 | 0/3 |
-# | IRSTD-1k, 800/201 | 论文发表 | 400 | - | 0.6716 | - | - | 0.9388 | 15.03 | - |
-# | IRSTD-1k, 800/201 | 发表，改正后的代码 | - | - | 0.6787 | - | - | 0.9286 | 8.88 | - |
+# | IRSTD-1k | 论文发表 | 400 | - | 0.6716 | - | - | 0.9388 | 15.03 | - |
+# | IRSTD-1k | 发表，改正后的代码 | - | - | 0.6787 | - | - | 0.9286 | 8.88 | - |
 #
 # - **我们的分数：** 256x256 像素，bf16，阈值 0.5，[最优匹配](guides/scores.ipynb)，每个种子的最后一个 epoch。
-# - **发表的分数**引自官方 README。官方脚本报告在测试列表上最好的 epoch，并且不计某些误检（[说明](guides/from_official.ipynb)）。两者都可能使这些分数看起来比我们的好。
+# - **发表的分数**引自官方 README，其中没有说明划分。官方脚本报告在测试列表上最好的 epoch，并且不计某些误检（[说明](guides/from_official.ipynb)）。两者都可能对它有利。
 # - **NUAA-SIRST：** `steady` 的三个早期版本在这个测试列表上评测过（平均 0.724 到 0.744），所以它的分数可能偏高（[详情](guides/results.ipynb)）。
 # - **失效**的种子什么都不预测，或处处都预测为目标（IoU 低于 0.05）。平均 IoU 包含它们，Pd 和 Fa 不包含。
 # - **NUDT-SIRST：** 43 幅测试图像与训练图像几乎相同。去掉这 43 幅，平均 IoU 为 0.817（`steady`）和 0.408（`paper`）。
-# - **时间**（一个 CPU 线程，bf16）：40 分钟（NUAA-SIRST，由最快的 epoch 推算），两小时（NUDT-SIRST）。默认每个 epoch 都评测，时间加倍。
+# - **时间**（一个 CPU 线程，bf16）：两小时（NUDT-SIRST），94 到 170 分钟（NUAA-SIRST，与其他程序同时）。默认每个 epoch 都评测，时间加倍。
 #
-# `--preset paper --rule reference` 的计算与改正之后的[官方代码](https://github.com/Lliu666/MSHNet)（提交 46cdfd4）一致。[测试](../tests/test_golden.py)比较各个部分和六个训练步：计数完全相同，其余数值相差不超过 float32 的舍入误差。默认设置[与之不同](guides/from_official.ipynb)。
+# `--preset paper --rule reference` 遵循改正之后的[官方代码](https://github.com/Lliu666/MSHNet)（提交 46cdfd4）。[测试](../tests/test_golden.py)比较各个部分和六个训练步：计数完全相同，其余数值相差不超过 float32 的舍入误差。默认设置[与之不同](guides/from_official.ipynb)。
 #
 # [全部结果](guides/results.ipynb)，[每个种子](../results/SCORES.md)。
 #
@@ -126,7 +127,7 @@
 # | | 安装、预测 | 训练 | 继续训练 | 速度 |
 # |---|---|---|---|---|
 # | x86-64 上的 Linux，CPU | 已测试 | 已测试 | 已测试 | [已测量](guides/devices.ipynb) |
-# | 一块 NVIDIA H200（torch 2.11） | 预测已运行 | bf16 训练 21 次；fp32 1 个 epoch，fp16 2 个 | 未运行 | 未测量 |
+# | 一块 NVIDIA H200（torch 2.11） | 预测已运行 | [bf16](../results/ladder/README.md) 训练 21 次；没有记录：fp32 1 个 epoch，fp16 2 个 | 未运行 | 未测量 |
 # | 多块 GPU | 未运行 | 已模拟：两个 CPU 进程 | 已模拟 | 未测量 |
 # | TPU | 已模拟：CPU 上的 XLA | 已模拟：1 个和 8 个虚拟设备 | 已模拟 | 未测量 |
 # | Apple 芯片、macOS、Windows | 未运行 | 未运行 | 未运行 | 未测量 |
@@ -142,7 +143,7 @@
 #
 # ## 同一引擎上的另外三个任务
 #
-# 为什么有四个任务？它们说明训练、继续训练和备份不依赖于图像，所以[你自己的任务](guides/task.ipynb)也可以使用。我们训练了小模型，依照 [CDEIT](https://arxiv.org/abs/2412.16979)、[Mamba-Spike](https://arxiv.org/abs/2408.11823) 和 [TFNet](https://arxiv.org/abs/2409.11960)（用于视频；手部轨迹用我们自己的网络）。
+# 为什么有四个任务？它们说明训练、继续训练和备份不依赖于图像，所以[你自己的任务](guides/task.ipynb)也可以使用。我们训练了小模型，依照 [CDEIT](https://arxiv.org/abs/2412.16979)、[Mamba-Spike](https://arxiv.org/abs/2408.11823) 和 [TFNet](https://arxiv.org/abs/2409.11960)（在模拟视频上；用于手部轨迹的网络是我们自己的）。
 #
 # | 电阻抗层析成像：`--task eit` | 事件相机：`--task events` | 手语：`--task signs` |
 # |---|---|---|
@@ -150,7 +151,7 @@
 # | 由水箱边缘的电压得到电导率（模拟；左：真值，右：重建） | 由亮度变化的记录得到类别（模拟；红：变亮） | 由手部轨迹或视频得到手势词（gloss）（模拟：四帧中的两只手） |
 # | [指南](guides/eit.ipynb)、[notebook](run/eit.ipynb)、[权重](../mshnet/pretrained-eit.md) | [指南](guides/events.ipynb)、[notebook](run/events.ipynb) | [指南](guides/signs.ipynb)、[notebook](run/signs.ipynb) |
 #
-# 真实数据，种子 0、1、2 的平均值（`events`：种子 0）。基线是我们自己的；发表的分数不可比较：
+# 真实数据，种子 0、1、2 的平均值（`events`：种子 0）。基线是我们自己的；KTC 2023 几乎持平；发表的分数不可比较：
 #
 # | 任务 | 真实数据 | 指标 | 分数 | 基线 |
 # |---|---|---|---|---|

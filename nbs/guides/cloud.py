@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Colab and Kaggle
 #
-# > For somebody without a GPU of their own. At the end a notebook has trained on your data, and you have downloaded the run.
+# > For you, if you have no GPU. At the end a notebook has trained on your data, and you have downloaded the run.
 
 # %% [markdown]
 # [中文](cloud.zh-CN.ipynb)
@@ -19,7 +19,7 @@
 # | Kaggle, GPU | [kaggle_gpu](../run/kaggle_gpu.ipynb) [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/kaggle_gpu.ipynb) | Session options: GPU T4 x2; one is fine too |
 # | Kaggle, TPU | [kaggle_tpu](../run/kaggle_tpu.ipynb) [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/kaggle_tpu.ipynb) | Session options: TPU v5e-8 |
 #
-# For problems with a TPU, see [TPU](tpu.ipynb).
+# If you get no accelerator, set `preset = "quick"` in the settings cell, and in a TPU notebook also `device = "auto"`. For problems with a TPU, see [TPU](tpu.ipynb).
 #
 # ## 2. Open it
 #
@@ -33,7 +33,7 @@
 #
 # 1. File, Upload notebook: choose a file of `nbs/run/`.
 # 2. Choose the accelerator of the table above.
-# 3. Upload `dist/mshnet-*.whl` to `MyDrive`, and click Mount Drive in the panel Files before you run the notebook. For a trial, drag it into that panel; there it is deleted with the session.
+# 3. For a trial, open the panel Files and drag `dist/mshnet-*.whl` into it (deleted with the session). To keep it, upload it to `MyDrive`, and click Mount Drive in that panel before you run the notebook.
 #
 # **Kaggle** (Internet and accelerators need a verified phone number)
 #
@@ -41,9 +41,9 @@
 # 2. Choose the accelerator of the table above, and switch Internet on.
 # 3. Add Input, Upload: upload the wheel as a private data set. It stays attached. For a new wheel, upload a new version of this data set (not tried).
 #
-# The first cell installs `mshnet` and prints from where. If there are several wheels, it installs the latest version.
+# The first cell installs `mshnet` and prints the source. If there are several wheels, it installs the latest version.
 #
-# - Never run `pip install torch`: the service's own PyTorch fits its devices, and the cell keeps it.
+# - Never run `pip install torch`: the cell keeps the installed PyTorch, which fits the machine.
 # - If `mshnet` is already installed, the cell installs nothing. For a new wheel in Colab, first choose Runtime, Disconnect and delete runtime; then upload the new wheel.
 #
 # ## 3. Your data
@@ -53,13 +53,19 @@
 # | | Colab | Kaggle |
 # |---|---|---|
 # | upload | one `.zip` on your Drive | Add Input: choose or upload a data set |
-# | in the settings cell | `dataset_dir = "/content/drive/MyDrive/NUAA-SIRST.zip"` | `dataset_dir = "nuaa-sirst"`, its name |
-# | what happens | unpacked once to the session's disk | found by name in `/kaggle/input` or up to two folders below; an archive is unpacked once |
+# | in the settings cell | `dataset_dir = "/content/drive/MyDrive/NUAA-SIRST.zip"` | `dataset_dir = "nuaa-sirst"`, its folder's name |
+# | what happens | unpacked once to the session's disk | found in `/kaggle/input`, at most two folders deeper; an archive is unpacked once |
 # | note | do not train from single files on Drive, because reading them is slow | attached data are read-only |
 #
 # To try it without an upload, `dataset_dir = "NUAA-SIRST"` downloads a published data set (never tried; [data sets](datasets.ipynb) explains its lists).
 #
-# If your data have no lists, put a cell with `!mshnet data NAME --split 0.5` above the settings; NAME is what you write as `dataset_dir` (in Colab, first click *Mount Drive* in the panel Files). It writes the lists into the folder of the data set; for a `.zip`, into its unpacked copy; if that is read-only, next to the notebook. On Kaggle set `train_list` and `test_list` to the printed names. Keep the cell: a new session needs it, and makes the same lists. Its message *there is a list* is harmless. For frames of videos, make the lists [by video](own_images.ipynb).
+# If your data have no lists:
+#
+# 1. Above the settings add a cell with `!mshnet data NAME --split 0.5`. NAME is your `dataset_dir`. In Colab, first click *Mount Drive* in the panel Files.
+# 2. The lists go into the data set's folder or, for a `.zip`, into its unpacked copy. If that is read-only (Kaggle), they go next to the notebook: set `train_list` and `test_list` to the printed names.
+# 3. Keep the cell: a new session makes the same lists. Its message *there is a list* is harmless.
+#
+# For frames of videos, make the lists [by video](own_images.ipynb).
 #
 # The cell "The data" reports what was found. Check the figures below it: the marks must lie on the targets.
 #
@@ -67,22 +73,26 @@
 #
 # In Colab choose Runtime, Run all. On Kaggle, try it with Run All; for a real run use Save Version, Save & Run All: it runs without you and keeps `/kaggle/working`.
 #
-# The notebook first detects targets in an image, then trains. Without a data set it trains on synthetic scenes: for 20 epochs in Colab and on a Kaggle TPU, for 9 on a Kaggle GPU (preset `quick`). If you got no accelerator, set `preset = "quick"`, and in a TPU notebook also `device = "auto"`.
+# The notebook first detects targets in an image, then trains. Without a data set it trains on synthetic scenes: for 20 epochs in Colab and on a Kaggle TPU, for 9 on a Kaggle GPU (preset `quick`).
 #
-# For a real run on your data use 200 epochs, the default with a data set. Longer than a session is fine (section 5). Decide now: a different number of epochs later starts a new run. How long it takes here is not measured. Measure it in a cell: `!mshnet bench NAME`, with `--preset a100` on a Colab GPU, `--preset tpu` on a TPU. Put its rows `train, batch ...` and `score, batch ...` and your numbers of images into the formula of [step 7](first_run.ipynb). It measures one GPU only.
+# For a real run on your data use 200 epochs, the default with a data set. A run may take several sessions (section 5). Decide now: another number of epochs starts a new run. The time here is not measured. `!mshnet bench NAME` in a cell (add `--preset a100` on a Colab GPU, `--preset tpu` on a TPU) prints `ms/image` in rows `train` and `score`, on one GPU. Then
 #
-# In Colab the cell below the settings asks for permission to use your Drive, because the notebook copies results there. If you refuse, data on Drive cannot be read; without them training continues, and the results stay on the session's disk. With two T4s, each batch is split across two processes. The result should not change; this was tested on a CPU only.
+# ```
+# hours = 200 * (training images * train + test images * score) / 3_600_000
+# ```
+#
+# In Colab the notebook copies results to your Drive. If it is not mounted, the cell below the settings asks for permission. If you refuse, data on Drive cannot be read, and results stay on the session's disk. With two T4s, each batch is split across two processes. The result should not change; this was tested on a CPU only.
 #
 # ## 5. When the session ends
 #
 # | | Colab | Kaggle |
 # |---|---|---|
 # | the service ends a session (rules of 2025) | after at most 12 hours, and earlier when nobody uses it | after 12 hours, with a TPU after 9; hours per week are limited, too |
-# | training saves everything and stops (hours since the kernel's start) | after 11.5 hours | after 11.5 hours, with a TPU after 8.5 |
-# | what can be lost | what was not yet copied to Drive | everything that an interactive session wrote, unless you save a version |
+# | our own limit: training saves and stops (hours since its process began) | after 11.5 hours | after 11.5 hours, with a TPU after 8.5 |
+# | what can be lost | what was [not yet copied](resume.ipynb) to Drive | everything that an interactive session wrote, unless you save a version |
 # | to resume | open the same notebook, click Mount Drive and run all: the run is restored from `MyDrive/mshnet` | Add Input: the last output of the same notebook; then run all |
 #
-# When you resume, change only `max_hours`, `device`, `num_devices` or `mirror_dir`: other settings may start a new run. After a restart of the kernel in the same session, set `max_hours` to the session's remaining hours minus 0.5, because the count begins at zero.
+# When you resume, change only `max_hours`, `device`, `num_devices` or `mirror_dir`: other settings may start a new run. After a restart of the kernel the count begins at zero: set `max_hours` to the session's remaining hours minus 0.5.
 #
 # ## 6. Download the run
 #
@@ -93,7 +103,7 @@
 #
 # ## Commands
 #
-# In a cell below the first one, put a `!` before each command. In Colab, first click *Mount Drive* in the panel Files: a command cannot do it.
+# In a cell below the first one, put a `!` before each command. In Colab, first click *Mount Drive* in the panel Files: a command cannot do it. Training counts hours from the command's start: add `--max-hours`, the session's remaining hours minus 0.5.
 #
 # ```bash
 # mshnet doctor

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Colab 与 Kaggle
 #
-# > 写给只有浏览器、没有自己机器的人。读完后：一个 notebook 用你的数据完成了训练，结果已下载。
+# > 写给没有 GPU 的你。读完后：一个 notebook 用你的数据完成了训练，结果已下载。
 
 # %% [markdown]
 # [English](cloud.ipynb)
@@ -19,7 +19,7 @@
 # | Kaggle，GPU | [kaggle_gpu](../run/kaggle_gpu.ipynb) [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/kaggle_gpu.ipynb) | Session options：GPU T4 x2；一块也可以 |
 # | Kaggle，TPU | [kaggle_tpu](../run/kaggle_tpu.ipynb) [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/kaggle_tpu.ipynb) | Session options：TPU v5e-8 |
 #
-# TPU 的问题见 [TPU](tpu.zh-CN.ipynb)。
+# 如果没有得到加速器，请在设置单元格中设 `preset = "quick"`，在 TPU 的 notebook 中还要设 `device = "auto"`。TPU 的问题见 [TPU](tpu.zh-CN.ipynb)。
 #
 # ## 2. 打开它
 #
@@ -33,7 +33,7 @@
 #
 # 1. File，Upload notebook：选择 `nbs/run/` 中的一个文件。
 # 2. 选择上表中的加速器。
-# 3. 把 `dist/mshnet-*.whl` 上传到 `MyDrive`，并在运行之前点击 Files 面板中的 Mount Drive。试用时可以拖进这个面板；在那里它会随会话一起删除。
+# 3. 试用时打开 Files 面板，把 `dist/mshnet-*.whl` 拖进去（会随会话一起删除）。要保留它，请上传到 `MyDrive`，并在运行之前点击这个面板中的 Mount Drive。
 #
 # **Kaggle**（使用 Internet 和加速器须验证手机号）
 #
@@ -53,13 +53,19 @@
 # | | Colab | Kaggle |
 # |---|---|---|
 # | 上传 | Drive 上的一个 `.zip` | Add Input：选择或上传一个数据集 |
-# | 在设置单元格中 | `dataset_dir = "/content/drive/MyDrive/NUAA-SIRST.zip"` | `dataset_dir = "nuaa-sirst"`，即它的名称 |
-# | 会发生什么 | 向会话的磁盘解压一次 | 在 `/kaggle/input` 及其下至多两级文件夹中按名称查找；压缩包解压一次 |
+# | 在设置单元格中 | `dataset_dir = "/content/drive/MyDrive/NUAA-SIRST.zip"` | `dataset_dir = "nuaa-sirst"`，即它的文件夹名 |
+# | 会发生什么 | 向会话的磁盘解压一次 | 在 `/kaggle/input` 及其下至多两级文件夹中查找；压缩包解压一次 |
 # | 注意 | 不要用 Drive 上的零散文件训练，因为读取很慢 | 附加的内容是只读的 |
 #
 # 想不上传就试用，请设 `dataset_dir = "NUAA-SIRST"`，它会下载一个公开的数据集（从未试过；[数据集](datasets.zh-CN.ipynb)说明用的是哪些列表）。
 #
-# 如果你的数据没有列表，请在设置上方加一个单元格 `!mshnet data NAME --split 0.5`；NAME 就是你写在 `dataset_dir` 中的内容（在 Colab 中先在 Files 面板点击 *Mount Drive*）。它把列表写在数据集的文件夹中；`.zip` 则写在解压后的副本中；只读时写在 notebook 旁边。在 Kaggle 上把 `train_list` 和 `test_list` 设为打印的名称。请保留这个单元格：新的会话需要它，并生成同样的列表。消息 *there is a list* 无妨。视频的帧请[按视频](own_images.ipynb)制作列表。
+# 如果你的数据没有列表：
+#
+# 1. 在设置上方加一个单元格 `!mshnet data NAME --split 0.5`。NAME 就是你的 `dataset_dir`。在 Colab 中先在 Files 面板点击 *Mount Drive*。
+# 2. 列表写在数据集的文件夹中，`.zip` 则写在解压后的副本中。只读时（Kaggle）写在 notebook 旁边：把 `train_list` 和 `test_list` 设为打印的名称。
+# 3. 请保留这个单元格：新的会话会生成同样的列表。消息 *there is a list* 无妨。
+#
+# 视频的帧请[按视频](own_images.ipynb)制作列表。
 #
 # “数据”单元格报告找到了什么。请检查其下的图：标记必须落在目标上。
 #
@@ -67,22 +73,26 @@
 #
 # 在 Colab 中选 Runtime，Run all。在 Kaggle 上，试用时选 Run All；正式训练用 Save Version，Save & Run All：它在你离开后运行，并保留 `/kaggle/working`。
 #
-# notebook 先在一幅图像中检测目标，然后训练。没有数据集时用合成场景训练：在 Colab 和 Kaggle 的 TPU 上 20 个 epoch，在 Kaggle 的 GPU 上 9 个（预设 `quick`）。如果没有得到加速器，请设 `preset = "quick"`，在 TPU 的 notebook 中还要设 `device = "auto"`。
+# notebook 先在一幅图像中检测目标，然后训练。没有数据集时用合成场景训练：在 Colab 和 Kaggle 的 TPU 上 20 个 epoch，在 Kaggle 的 GPU 上 9 个（预设 `quick`）。
 #
-# 用自己的数据正式训练时用 200 个 epoch，即有数据集时的默认值。比一次会话长也可以（第 5 节）。请现在决定：以后改变 epoch 数会开始一次新的训练。在这里需要多久，没有测过。请在单元格中测量：`!mshnet bench NAME`，在 Colab 的 GPU 上加 `--preset a100`，在 TPU 上加 `--preset tpu`。把 `train, batch ...` 和 `score, batch ...` 两行以及你的图像数代入[第 7 步](first_run.zh-CN.ipynb)的公式。它只测量一块 GPU。
+# 用自己的数据正式训练时用 200 个 epoch，即有数据集时的默认值。一次训练可以用几次会话（第 5 节）。请现在决定：改变 epoch 数会开始一次新的训练。在这里需要多久，没有测过。在单元格中执行 `!mshnet bench NAME`（在 Colab 的 GPU 上加 `--preset a100`，在 TPU 上加 `--preset tpu`），它在 `train` 和 `score` 两行中打印一块 GPU 的 `ms/image`。于是
 #
-# 在 Colab 中，设置下面的单元格请求访问你的 Drive，因为 notebook 要把结果复制到那里。如果拒绝，就不能读取 Drive 上的数据；没有这种数据时训练照常进行，结果留在会话的磁盘上。有两块 T4 时，每个批次分给两个进程。结果应不变；只在 CPU 上测试过。
+# ```
+# hours = 200 * (training images * train + test images * score) / 3_600_000
+# ```
+#
+# 在 Colab 中，notebook 把结果复制到你的 Drive。如果 Drive 没有挂载，设置下面的单元格会请求许可。如果拒绝，就不能读取 Drive 上的数据，结果留在会话的磁盘上。有两块 T4 时，每个批次分给两个进程。结果应不变；只在 CPU 上测试过。
 #
 # ## 5. 会话结束时
 #
 # | | Colab | Kaggle |
 # |---|---|---|
 # | 服务何时结束会话（2025 年的规则） | 最长 12 小时，无人使用时更早 | 12 小时，使用 TPU 时 9 小时；每周的小时数也有限制 |
-# | 训练保存一切并停止（内核启动后的小时数） | 11.5 小时后 | 11.5 小时后，使用 TPU 时 8.5 小时后 |
-# | 可能丢失什么 | 还没有复制到 Drive 的内容 | 交互会话写下的全部内容，除非保存一个版本 |
+# | 我们自己的限制：训练保存并停止（其进程开始后的小时数） | 11.5 小时后 | 11.5 小时后，使用 TPU 时 8.5 小时后 |
+# | 可能丢失什么 | [还没有复制](resume.ipynb)到 Drive 的内容 | 交互会话写下的全部内容，除非保存一个版本 |
 # | 怎样恢复 | 打开同一个 notebook，点击 Mount Drive 并全部运行：训练从 `MyDrive/mshnet` 恢复 | Add Input：同一个 notebook 上次的输出；然后全部运行 |
 #
-# 继续训练时只改变 `max_hours`、`device`、`num_devices` 或 `mirror_dir`：其他设置可能开始一次新的训练。在同一会话中重启内核之后，请把 `max_hours` 设为会话剩余的小时数减 0.5，因为计时从零开始。
+# 继续训练时只改变 `max_hours`、`device`、`num_devices` 或 `mirror_dir`：其他设置可能开始一次新的训练。重启内核之后计时从零开始：请把 `max_hours` 设为会话剩余的小时数减 0.5。
 #
 # ## 6. 下载结果
 #
@@ -93,7 +103,7 @@
 #
 # ## 命令
 #
-# 在第一个单元格之后的单元格中，每条命令前加 `!`。在 Colab 中请先在 Files 面板点击 *Mount Drive*：命令不能挂载它。
+# 在第一个单元格之后的单元格中，每条命令前加 `!`。在 Colab 中请先在 Files 面板点击 *Mount Drive*：命令不能挂载它。训练从命令开始时计时：请加上 `--max-hours`，即会话剩余的小时数减 0.5。
 #
 # ```bash
 # mshnet doctor

@@ -1,24 +1,24 @@
 # %% [markdown]
 # # Settings of sign language
 #
-# > For whoever trains this task: which preset, which network, and the task's own settings ([others](../10_core.ipynb)).
+# > For whoever trains this task: which preset, which network, and the settings of this task only ([all tasks](../10_core.ipynb)).
 #
 # | you have | use | network |
 # |---|---|---|
-# | a folder of hand tracks | the defaults (preset `tracks`) | `tracks`, our own |
-# | a folder of videos | `--preset paper` (needs a GPU; we have not trained it), or `quick` for a trial | `tfnet`, the published one; `--network vac` is lighter |
-# | no folder | the defaults (preset `quick`): simulated videos | a small `tfnet` |
+# | a folder of hand tracks | no flag (preset `tracks`) | `tracks`, our own |
+# | a folder of videos | `--preset paper` (needs a GPU; we have not trained it), or `quick` for a trial | `tfnet`, the published one; lighter: `--preset paper --network vac` |
+# | no folder | no flag (preset `quick`): simulated videos | a small `tfnet` |
 #
-# On the 14 test sentences of BOSTON-104 that are not in training, hand tracks have a mean word error rate of 0.264 ([scores](../../results/SCORES.md)). `--network` changes only the network: with videos, also add a preset. If network and data do not fit, the run stops and prints the flag to use.
+# On the 14 test sentences of BOSTON-104 that are not in training, `tracks` has a word error rate of 0.264 (mean of three seeds; nearest sentence: 0.313; [scores](../../results/SCORES.md)). `--network` changes only the network: with a folder of videos add `--preset paper`, or the recipe stays that of hand tracks. If network and data do not fit, the run stops and prints the flag to use.
 #
-# `paper` has the published network, loss weights and schedule. It differs in these points, among others: the distillation gives its teacher no gradient ([CTC](02_ctc.ipynb)), clips are not mirrored; they have at most 230 frames, in tests too; the glosses are those of the training list, and without `--weight-path` the weights start at random ([guide](../guides/signs.ipynb)). `mshnet train --task signs --help-all` lists all settings as flags. Below: no folder, a folder of hand tracks, `paper`:
+# `paper` has the published network, loss weights and schedule. It differs in these points, among others: the distillation gives its teacher no gradient ([CTC](02_ctc.ipynb)), clips are not mirrored, and have at most 230 frames, in tests too; the vocabulary is that of the training list; without `--weight-path` the weights start at random ([guide](../guides/signs.ipynb)). `mshnet train --task signs --help-all` lists all settings as flags. Below: no folder, a folder of hand tracks, `paper`:
 
 # %%
 from mshnet.core import configure
 
 for given in ({}, {"dataset_dir": "boston104"}, {"preset": "paper"}):
     c = configure({"task": "signs", **given})
-    print(f"{c.preset or 'tracks'}: {c.network}, LSTM of {c.hidden}, frames of {c.crop}, lr {c.lr}")
+    print(f"{c.preset or 'tracks'}: LSTM of {c.hidden}, batches of {c.batch_size}, lr {c.lr}")
 
 # %%
 #| export
@@ -62,7 +62,7 @@ class _SignFields(BaseModel):
 
 
 # %% [markdown]
-# For developers: `train` accepts every setting. `flags` lists the settings of other commands; `daily`, those that `--help` shows. `smaller` names the flags to lower if memory runs out. `first_look` is the preset without a folder and `--preset`. `retired` names old presets and the flags that replace them, `gone` removed settings, with the only value that old files may have:
+# For developers: `flags` has, for each other command, the settings that it accepts; its entry `daily` has those of this task in `train --help` (`train` accepts all). `smaller` names the flags to lower if memory runs out. `first_look` is the preset if neither a folder nor `--preset` is given. `retired` names old presets and the flags that replace them, `gone` removed settings, with the only value that old files may have:
 
 # %%
 #| export
@@ -132,4 +132,4 @@ class SignsConfig(Settings, _SignFields):
 # 1. You have a folder of videos and set only `--network vac`. Which recipe does the run have, and which should it have?
 #    <details><summary>Answer</summary>The defaults, which are for hand tracks: an LSTM of 128, and frames of 24x24 pixels as in the simulated videos. Set <code>--preset paper --network vac</code>.</details>
 # 2. You set `--decoder greedy --beam-width 20`. What is printed, and why?
-#    <details><summary>Answer</summary><code>beam_width is not used with decoder=greedy</code>. The greedy decoder keeps the most probable class of each step, so there are no prefixes to count.</details>
+#    <details><summary>Answer</summary><code>beam_width is not used with decoder=greedy</code>. The greedy decoder keeps the most probable class of each step, so it keeps no prefixes.</details>
