@@ -16,9 +16,9 @@
 # | 中：杆顶 | 170, 28 | 37 | 0.96 | 虚警 |
 # | 右：鸟 | 154, 108 | - | - | 漏检 |
 #
-# 绿色：检出；橙色：虚警；红色：漏检；小图：放大。我们从 16 帧中挑选了三帧，各示一种情形。在全部 16 帧中，权重检出 15 个目标中的 13 个，有 3 个虚警（[全部结果](../results/pretrained/frames.json)）。
+# 绿色：检出；橙色：虚警；红色：漏检；小图：放大。三帧是从 16 帧中挑选的，各示一种情形。在全部 16 帧中，阈值为 0.5，权重检出 15 个目标中的 13 个，有 3 个虚警（[全部结果](../results/pretrained/frames.json)）。
 #
-# 每一帧都是一段视频的中间一帧，161 段中每十段取一段。它们都没有用于训练，有一些用于比较设置。来源：Svanström 等，Data in Brief 2021（[Zenodo 5500576](https://zenodo.org/records/5500576)，CC0）。
+# 161 段视频中每十段取一段的中间一帧。这些视频没有用于训练；有一些曾用于比较设置。来源：Svanström 等，Data in Brief 2021（[Zenodo 5500576](https://zenodo.org/records/5500576)，CC0）。
 #
 # ## 从这里开始
 #
@@ -53,24 +53,24 @@
 #
 # **[检出太多，或什么都没检出？](guides/new_camera.ipynb)** `--min-area 4` 去掉少于 4 个像素的检测。`--threshold 0.2` 能检出更弱的目标，误检也更多。
 #
-# **在新相机上效果如何？** 在 IRSTD-1k 的 400 幅没有用于训练的图像上，这些权重检出 0.874 的目标，每帧有 0.39 个虚警；在上述 161 段视频的图像上为 0.861 和 0.19（有一些是没有标注的鸟）。其中一部分图像用于调整预测，所以实际会略差一些。[模型卡](../mshnet/pretrained.md)列出分数和已知的失败情况。
+# **在新相机上效果如何？** 在 IRSTD-1k 的 400 幅没有用于训练的图像上，这些权重检出 0.874 的目标，每帧有 0.39 个虚警；在上述 161 段视频的图像上为 0.861 和 0.19（有一些虚警是没有标注的鸟和无人机）。其中一部分图像用于调整预测；你的相机可能差别更大。[模型卡](../mshnet/pretrained.md)列出分数和已知的失败情况。
 #
 # ### 我有数据集
 #
-# [第一次运行](guides/first_run.zh-CN.ipynb)检查机器、数据，并做一次短训练。然后：
+# 新手？[第一次运行](guides/first_run.zh-CN.ipynb)说明每一步。简言之：
 #
 # ```bash
 # mshnet doctor                                            # 检查这台机器
 # mshnet data data/NUAA-SIRST                              # 检查数据集（还没有数据？见下文）
-# mshnet train data/NUAA-SIRST                             # 200 个 epoch；再执行一次就继续训练
-# mshnet predict frame.png --weight-path runs/NAME         # 你的权重：NAME 是 train 打印的名称
+# mshnet train data/NUAA-SIRST                             # 200 个 epoch（在 CPU 上加 --eval-every 200）；再执行一次就继续
+# mshnet predict frame.png --weight-path runs/NAME         # 你的权重；NAME 由 train 打印
 # mshnet test runs/NAME                                    # 再评测一次
 # pip install onnx onnxruntime onnxscript                  # 下一行需要
 # mshnet export runs/NAME                                  # 写出 ONNX
 # mshnet train --help                                      # 常用的参数；--help-all：全部
 # ```
 #
-# 数据集是一个文件夹，含有 `images/`、`masks/` 和两个名称列表（`trainval.txt` 或 `train.txt`，以及 `test.txt`），也可以是这种文件夹的 `.zip` 压缩包。还没有数据？`mshnet data NUAA-SIRST`（或 `NUDT-SIRST`、`IRSTD-1k`）把它下载到 `data/`（从未试过）。[自己的图像](guides/own_images.ipynb)说明掩膜、列表，以及怎样微调预训练权重：用新相机的 40 幅图像，`mshnet predict` 检出 0.887 的目标，而不是 0.843，虚警也更多。训练把图像缩放到 256x256，`mshnet predict` 则不缩放：图像比这大得多时，请用 `--base-size native` 训练。
+# 数据集是一个文件夹，含有 `images/`、`masks/` 和两个名称列表（`trainval.txt` 或 `train.txt`，以及 `test.txt`），也可以是这种文件夹的 `.zip` 压缩包。还没有数据？`mshnet data NUAA-SIRST`（或 `NUDT-SIRST`、`IRSTD-1k`）把它下载到 `data/`（从未试过）。[自己的图像](guides/own_images.ipynb)说明掩膜、列表，以及怎样微调预训练权重：用新相机的 40 幅图像，`mshnet predict` 检出 0.887 的目标，而不是 0.843，虚警也更多（在同样的图像上调整过）。训练把图像缩放到 256x256，`mshnet predict` 则不缩放。图像大得多时，请试用 `--base-size native`。
 #
 # ```python
 # import mshnet
@@ -83,7 +83,7 @@
 #
 # ### 我要用云端
 #
-# 每个 notebook 完成全部步骤：安装、检测、训练、评测、画图。它们只在 CPU 上运行过。没有数据集时用合成图像训练，最多 20 个 epoch。在云端运行时{{published: 点击徽章，或}}上传两个文件：notebook 和一个 wheel，即整个库（在自己的机器上执行 `make wheel`）。[Colab 和 Kaggle](guides/cloud.zh-CN.ipynb) 逐步说明。
+# 每个 notebook 完成全部步骤：安装、检测、训练、评测、画图。只在 CPU 上测试过，从未在云端。没有数据集时用合成图像训练，最多 20 个 epoch。在云端运行时{{published: 点击徽章，或}}上传两个文件：notebook 和一个 wheel，即整个库（在自己的机器上执行 `make wheel`）。[Colab 和 Kaggle](guides/cloud.zh-CN.ipynb) 逐步说明。
 #
 # | notebook | 机器 |
 # |---|---|
@@ -103,7 +103,6 @@
 # |---|---|---|---|---|---|---|---|---|---|
 # | NUAA-SIRST, 213/214 | `steady` | 200 | 0, 1, 2 | 0.713 | 0.682 | 0.749 | 0.933 | 10.1 | 0/3 |
 # | NUAA-SIRST, 213/214 | `paper` | 60/400 | 0, 1, 2 | 0.291 | 0.001 | 0.475 | 0.922 | 413.8 | 1/3 |
-# | NUAA-SIRST | 论文发表：无 | - | - | - | - | - | - | - | - |
 # | NUDT-SIRST, 663/664 | `steady` | 200 | 0, 1, 2 | 0.818 | 0.811 | 0.826 | 0.968 | 10.8 | 0/3 |
 # | NUDT-SIRST, 663/664 | `paper` | 60/400 | 0, 1, 2 | 0.407 | 0.001 | 0.676 | 0.908 | 75.6 | 1/3 |
 # | NUDT-SIRST | 论文发表 | 400 | - | 0.8055 | - | - | 0.9799 | 11.77 | - |
@@ -112,11 +111,11 @@
 # | IRSTD-1k | 发表，改正后的代码 | - | - | 0.6787 | - | - | 0.9286 | 8.88 | - |
 #
 # - **我们的分数：** 256x256 像素，bf16，阈值 0.5，[最优匹配](guides/scores.ipynb)，每个种子的最后一个 epoch。
-# - **发表的分数**引自官方 README，其中没有说明划分。官方脚本报告在测试列表上最好的 epoch，并且不计某些误检（[说明](guides/from_official.ipynb)）。两者都可能对它有利。
+# - **发表的分数**引自官方 README，其中没有说明划分，也没有 NUAA-SIRST。官方脚本报告在测试列表上最好的 epoch，并且不计某些误检（[说明](guides/from_official.ipynb)）。两者都可能提高其分数。
 # - **NUAA-SIRST：** `steady` 的三个早期版本在这个测试列表上评测过（平均 0.724 到 0.744），所以它的分数可能偏高（[详情](guides/results.ipynb)）。
 # - **失效**的种子什么都不预测，或处处都预测为目标（IoU 低于 0.05）。平均 IoU 包含它们，Pd 和 Fa 不包含。
 # - **NUDT-SIRST：** 43 幅测试图像与训练图像几乎相同。去掉这 43 幅，平均 IoU 为 0.817（`steady`）和 0.408（`paper`）。
-# - **时间**（一个 CPU 线程，bf16）：两小时（NUDT-SIRST），94 到 170 分钟（NUAA-SIRST，与其他程序同时）。默认每个 epoch 都评测，时间加倍。
+# - **时间**（一个 CPU 线程，bf16）：两小时（NUDT-SIRST），40 分钟（NUAA-SIRST，估计；与其他程序同时为 81 到 170 分钟）。默认每个 epoch 都评测，时间加倍。
 #
 # `--preset paper --rule reference` 遵循改正之后的[官方代码](https://github.com/Lliu666/MSHNet)（提交 46cdfd4）。[测试](../tests/test_golden.py)比较各个部分和六个训练步：计数完全相同，其余数值相差不超过 float32 的舍入误差。默认设置[与之不同](guides/from_official.ipynb)。
 #
@@ -124,10 +123,10 @@
 #
 # ## 测试过什么，在哪里测试
 #
-# | | 安装、预测 | 训练 | 继续训练 | 速度 |
+# | 已测试：由我们的测试；已运行：用过一次；已模拟：在 CPU 上代替 | 安装、预测 | 训练 | 继续训练 | 速度 |
 # |---|---|---|---|---|
 # | x86-64 上的 Linux，CPU | 已测试 | 已测试 | 已测试 | [已测量](guides/devices.ipynb) |
-# | 一块 NVIDIA H200（torch 2.11） | 预测已运行 | [bf16](../results/ladder/README.md) 训练 21 次；没有记录：fp32 1 个 epoch，fp16 2 个 | 未运行 | 未测量 |
+# | 一块 NVIDIA H200（torch 2.11） | 预测已运行，没有日志 | [bf16](../results/ladder/README.md) 训练 21 次；没有保存日志：fp32 1 个 epoch，fp16 2 个 | 未运行 | 未测量 |
 # | 多块 GPU | 未运行 | 已模拟：两个 CPU 进程 | 已模拟 | 未测量 |
 # | TPU | 已模拟：CPU 上的 XLA | 已模拟：1 个和 8 个虚拟设备 | 已模拟 | 未测量 |
 # | Apple 芯片、macOS、Windows | 未运行 | 未运行 | 未运行 | 未测量 |
@@ -136,22 +135,23 @@
 # | 数据和权重 | 状态 |
 # |---|---|
 # | NUAA-SIRST、NUDT-SIRST | 已训练，已在测试列表上评测 |
-# | IRSTD-1k, 800/201 | 训练了 40 个 epoch，已在测试列表上评测 |
+# | IRSTD-1k | 训练了 40 个 epoch，已在测试列表上评测 |
 # | `mshnet data NAME`（下载） | 已用本地压缩包测试，从未试用真实的下载地址 |
 # | 已发布的 MSHNet 权重 | 已用同样格式的文件测试，从未载入已发布的文件 |
 # | `eit`、`events`、`signs`（见下文） | 在 CPU 上训练了小模型；论文大小的网络从未训练 |
 #
 # ## 同一引擎上的另外三个任务
 #
-# 为什么有四个任务？它们说明训练、继续训练和备份不依赖于图像，所以[你自己的任务](guides/task.ipynb)也可以使用。我们训练了小模型，依照 [CDEIT](https://arxiv.org/abs/2412.16979)、[Mamba-Spike](https://arxiv.org/abs/2408.11823) 和 [TFNet](https://arxiv.org/abs/2409.11960)（在模拟视频上；用于手部轨迹的网络是我们自己的）。
+# 为什么有四个任务？它们说明训练、继续训练和备份不依赖于图像，所以[你自己的任务](guides/task.ipynb)也可以使用。
 #
 # | 电阻抗层析成像：`--task eit` | 事件相机：`--task events` | 手语：`--task signs` |
 # |---|---|---|
 # | ![模拟的水箱及其重建图像](images/eit.jpg) | ![一个数字的四个事件时段，模拟](images/events.jpg) | ![四帧中的两只手，模拟](images/signs.jpg) |
 # | 由水箱边缘的电压得到电导率（模拟；左：真值，右：重建） | 由亮度变化的记录得到类别（模拟；红：变亮） | 由手部轨迹或视频得到手势词（gloss）（模拟：四帧中的两只手） |
+# | 依照 [CDEIT](https://arxiv.org/abs/2412.16979) 的小模型 | 依照 [Mamba-Spike](https://arxiv.org/abs/2408.11823) 的小模型 | 手部轨迹：我们自己的网络；视频：小的 [TFNet](https://arxiv.org/abs/2409.11960)，只在模拟视频上训练 |
 # | [指南](guides/eit.ipynb)、[notebook](run/eit.ipynb)、[权重](../mshnet/pretrained-eit.md) | [指南](guides/events.ipynb)、[notebook](run/events.ipynb) | [指南](guides/signs.ipynb)、[notebook](run/signs.ipynb) |
 #
-# 真实数据，种子 0、1、2 的平均值（`events`：种子 0）。基线是我们自己的；KTC 2023 几乎持平；发表的分数不可比较：
+# 真实数据，种子 0、1、2 的平均值（`events`：种子 0）。基线由我们运行。几乎持平：KTC 2023，那 14 个句子。发表的分数不可比较：
 #
 # | 任务 | 真实数据 | 指标 | 分数 | 基线 |
 # |---|---|---|---|---|

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Colab and Kaggle
 #
-# > For you, if you have no GPU. At the end a notebook has trained on your data, and you have downloaded the run.
+# > For somebody without a GPU. At the end a notebook has trained on your data, and you have downloaded the run.
 
 # %% [markdown]
 # [中文](cloud.zh-CN.ipynb)
@@ -19,11 +19,11 @@
 # | Kaggle, GPU | [kaggle_gpu](../run/kaggle_gpu.ipynb) [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/kaggle_gpu.ipynb) | Session options: GPU T4 x2; one is fine too |
 # | Kaggle, TPU | [kaggle_tpu](../run/kaggle_tpu.ipynb) [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/kaggle_tpu.ipynb) | Session options: TPU v5e-8 |
 #
-# If you get no accelerator, set `preset = "quick"` in the settings cell, and in a TPU notebook also `device = "auto"`. For problems with a TPU, see [TPU](tpu.ipynb).
+# No accelerator? For a trial (9 epochs at 128x128) set `preset = "quick"` in the settings cell, and in a TPU notebook also `device = "auto"`. For problems with a TPU, see [TPU](tpu.ipynb).
 #
 # ## 2. Open it
 #
-# {{published: Click its badge: the first cell installs the library from GitHub. The rest of this step is for a library that you have changed. }}You need two files: the notebook, and a wheel, which is the whole library in one file. Make the wheel on your own machine, in the folder of this project:
+# {{published: Click its badge: the first cell installs the library from GitHub. The rest of this step is for a library that you have changed. }}You upload two files, so that the library needs no public address: the notebook, and a wheel, the whole library in one file. Make the wheel on your own machine, in the folder of this project:
 #
 # ```bash
 # make wheel    # without make: python -m pip wheel --no-deps --wheel-dir dist .
@@ -33,7 +33,7 @@
 #
 # 1. File, Upload notebook: choose a file of `nbs/run/`.
 # 2. Choose the accelerator of the table above.
-# 3. For a trial, open the panel Files and drag `dist/mshnet-*.whl` into it (deleted with the session). To keep it, upload it to `MyDrive`, and click Mount Drive in that panel before you run the notebook.
+# 3. For a trial, drag `dist/mshnet-*.whl` into the panel Files; the session's end deletes it. To keep it, upload it to `MyDrive`, and click Mount Drive in that panel before you run the notebook.
 #
 # **Kaggle** (Internet and accelerators need a verified phone number)
 #
@@ -54,14 +54,14 @@
 # |---|---|---|
 # | upload | one `.zip` on your Drive | Add Input: choose or upload a data set |
 # | in the settings cell | `dataset_dir = "/content/drive/MyDrive/NUAA-SIRST.zip"` | `dataset_dir = "nuaa-sirst"`, its folder's name |
-# | what happens | unpacked once to the session's disk | found in `/kaggle/input`, at most two folders deeper; an archive is unpacked once |
+# | what happens | unpacked once a session, to its disk | found in `/kaggle/input`, at most two folders deeper; an archive is unpacked once |
 # | note | do not train from single files on Drive, because reading them is slow | attached data are read-only |
 #
 # To try it without an upload, `dataset_dir = "NUAA-SIRST"` downloads a published data set (never tried; [data sets](datasets.ipynb) explains its lists).
 #
 # If your data have no lists:
 #
-# 1. Above the settings add a cell with `!mshnet data NAME --split 0.5`. NAME is your `dataset_dir`. In Colab, first click *Mount Drive* in the panel Files.
+# 1. Above the settings add a cell with `!mshnet data NAME --split 0.5`. NAME is your `dataset_dir`, such as `/content/drive/MyDrive/mine.zip`. In Colab, first click *Mount Drive* in the panel Files.
 # 2. The lists go into the data set's folder or, for a `.zip`, into its unpacked copy. If that is read-only (Kaggle), they go next to the notebook: set `train_list` and `test_list` to the printed names.
 # 3. Keep the cell: a new session makes the same lists. Its message *there is a list* is harmless.
 #
@@ -75,24 +75,26 @@
 #
 # The notebook first detects targets in an image, then trains. Without a data set it trains on synthetic scenes: for 20 epochs in Colab and on a Kaggle TPU, for 9 on a Kaggle GPU (preset `quick`).
 #
-# For a real run on your data use 200 epochs, the default with a data set. A run may take several sessions (section 5). Decide now: another number of epochs starts a new run. The time here is not measured. `!mshnet bench NAME` in a cell (add `--preset a100` on a Colab GPU, `--preset tpu` on a TPU) prints `ms/image` in rows `train` and `score`, on one GPU. Then
+# For a real run on your data use 200 epochs, the default with a data set. A run may take several sessions (section 5). Choose the number now: a different one starts a new run. The time here is not measured. `!mshnet bench NAME` in a cell (add `--preset a100` on a Colab GPU, `--preset tpu` on a TPU) prints `ms/image`: take the first rows `train` and `score`, for one GPU (on a TPU not tried). Then
 #
 # ```
-# hours = 200 * (training images * train + test images * score) / 3_600_000
+# hours = 200 * (training images * ms of train + test images * ms of score) / 3_600_000
 # ```
 #
-# In Colab the notebook copies results to your Drive. If it is not mounted, the cell below the settings asks for permission. If you refuse, data on Drive cannot be read, and results stay on the session's disk. With two T4s, each batch is split across two processes. The result should not change; this was tested on a CPU only.
+# In Colab the notebook copies results to your Drive. If it is not mounted, the cell below the settings asks for permission. If you refuse, data on Drive cannot be read, and results stay on the session's disk.
+#
+# With two T4s, each batch is split across two processes. The result should not change; this was tested on a CPU only.
 #
 # ## 5. When the session ends
 #
 # | | Colab | Kaggle |
 # |---|---|---|
 # | the service ends a session (rules of 2025) | after at most 12 hours, and earlier when nobody uses it | after 12 hours, with a TPU after 9; hours per week are limited, too |
-# | our own limit: training saves and stops (hours since its process began) | after 11.5 hours | after 11.5 hours, with a TPU after 8.5 |
+# | our limit: training saves and stops, counted from its start | after 11.5 hours | after 11.5 hours, with a TPU after 8.5 |
 # | what can be lost | what was [not yet copied](resume.ipynb) to Drive | everything that an interactive session wrote, unless you save a version |
 # | to resume | open the same notebook, click Mount Drive and run all: the run is restored from `MyDrive/mshnet` | Add Input: the last output of the same notebook; then run all |
 #
-# When you resume, change only `max_hours`, `device`, `num_devices` or `mirror_dir`: other settings may start a new run. After a restart of the kernel the count begins at zero: set `max_hours` to the session's remaining hours minus 0.5.
+# When you resume, change only `max_hours`, `device`, `num_devices` or `mirror_dir`: other settings may start a new run. After a kernel restart the count is zero again, but the session's is not: set `max_hours` to the session's remaining hours minus 0.5.
 #
 # ## 6. Download the run
 #
@@ -103,7 +105,7 @@
 #
 # ## Commands
 #
-# In a cell below the first one, put a `!` before each command. In Colab, first click *Mount Drive* in the panel Files: a command cannot do it. Training counts hours from the command's start: add `--max-hours`, the session's remaining hours minus 0.5.
+# In a cell below the first one, put a `!` before each command. In Colab, first click *Mount Drive* in the panel Files: a command cannot mount it. Training counts hours from the command's start: add `--max-hours`, the session's remaining hours minus 0.5.
 #
 # ```bash
 # mshnet doctor

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Colab 与 Kaggle
 #
-# > 写给没有 GPU 的你。读完后：一个 notebook 用你的数据完成了训练，结果已下载。
+# > 写给没有 GPU 的人。读完后：一个 notebook 用你的数据完成了训练，结果已下载。
 
 # %% [markdown]
 # [English](cloud.ipynb)
@@ -19,11 +19,11 @@
 # | Kaggle，GPU | [kaggle_gpu](../run/kaggle_gpu.ipynb) [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/kaggle_gpu.ipynb) | Session options：GPU T4 x2；一块也可以 |
 # | Kaggle，TPU | [kaggle_tpu](../run/kaggle_tpu.ipynb) [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/kaggle_tpu.ipynb) | Session options：TPU v5e-8 |
 #
-# 如果没有得到加速器，请在设置单元格中设 `preset = "quick"`，在 TPU 的 notebook 中还要设 `device = "auto"`。TPU 的问题见 [TPU](tpu.zh-CN.ipynb)。
+# 没有加速器？试用时（128x128 像素，9 个 epoch）请在设置单元格中设 `preset = "quick"`，在 TPU 的 notebook 中还要设 `device = "auto"`。TPU 的问题见 [TPU](tpu.zh-CN.ipynb)。
 #
 # ## 2. 打开它
 #
-# {{published: 点击它的徽章：第一个单元格从 GitHub 安装本库。本步骤的其余部分适用于你修改过本库的情形。}}需要两个文件：notebook 和一个 wheel，后者就是整个库。在自己的机器上，在本项目的文件夹中生成 wheel：
+# {{published: 点击它的徽章：第一个单元格从 GitHub 安装本库。本步骤的其余部分适用于你修改过本库的情形。}}请上传两个文件，这样这个库就不需要公开的地址：notebook 和一个 wheel，后者就是整个库。在自己的机器上，在本项目的文件夹中生成 wheel：
 #
 # ```bash
 # make wheel    # 没有 make 时：python -m pip wheel --no-deps --wheel-dir dist .
@@ -33,7 +33,7 @@
 #
 # 1. File，Upload notebook：选择 `nbs/run/` 中的一个文件。
 # 2. 选择上表中的加速器。
-# 3. 试用时打开 Files 面板，把 `dist/mshnet-*.whl` 拖进去（会随会话一起删除）。要保留它，请上传到 `MyDrive`，并在运行之前点击这个面板中的 Mount Drive。
+# 3. 试用时把 `dist/mshnet-*.whl` 拖进 Files 面板；会话结束时它会被删除。要保留它，请上传到 `MyDrive`，并在运行之前点击这个面板中的 Mount Drive。
 #
 # **Kaggle**（使用 Internet 和加速器须验证手机号）
 #
@@ -61,7 +61,7 @@
 #
 # 如果你的数据没有列表：
 #
-# 1. 在设置上方加一个单元格 `!mshnet data NAME --split 0.5`。NAME 就是你的 `dataset_dir`。在 Colab 中先在 Files 面板点击 *Mount Drive*。
+# 1. 在设置上方加一个单元格 `!mshnet data NAME --split 0.5`。NAME 就是你的 `dataset_dir`，例如 `/content/drive/MyDrive/mine.zip`。在 Colab 中先在 Files 面板点击 *Mount Drive*。
 # 2. 列表写在数据集的文件夹中，`.zip` 则写在解压后的副本中。只读时（Kaggle）写在 notebook 旁边：把 `train_list` 和 `test_list` 设为打印的名称。
 # 3. 请保留这个单元格：新的会话会生成同样的列表。消息 *there is a list* 无妨。
 #
@@ -75,10 +75,10 @@
 #
 # notebook 先在一幅图像中检测目标，然后训练。没有数据集时用合成场景训练：在 Colab 和 Kaggle 的 TPU 上 20 个 epoch，在 Kaggle 的 GPU 上 9 个（预设 `quick`）。
 #
-# 用自己的数据正式训练时用 200 个 epoch，即有数据集时的默认值。一次训练可以用几次会话（第 5 节）。请现在决定：改变 epoch 数会开始一次新的训练。在这里需要多久，没有测过。在单元格中执行 `!mshnet bench NAME`（在 Colab 的 GPU 上加 `--preset a100`，在 TPU 上加 `--preset tpu`），它在 `train` 和 `score` 两行中打印一块 GPU 的 `ms/image`。于是
+# 用自己的数据正式训练时用 200 个 epoch，即有数据集时的默认值。一次训练可以用几次会话（第 5 节）。请现在选定这个数：不同的数会开始一次新的训练。在这里需要多久，没有测过。在单元格中执行 `!mshnet bench NAME`（在 Colab 的 GPU 上加 `--preset a100`，在 TPU 上加 `--preset tpu`），它打印 `ms/image`：取最前面的 `train` 和 `score` 两行，这是一块 GPU 的（在 TPU 上没有试过）。于是
 #
 # ```
-# hours = 200 * (training images * train + test images * score) / 3_600_000
+# hours = 200 * (training images * ms of train + test images * ms of score) / 3_600_000
 # ```
 #
 # 在 Colab 中，notebook 把结果复制到你的 Drive。如果 Drive 没有挂载，设置下面的单元格会请求许可。如果拒绝，就不能读取 Drive 上的数据，结果留在会话的磁盘上。有两块 T4 时，每个批次分给两个进程。结果应不变；只在 CPU 上测试过。
@@ -88,7 +88,7 @@
 # | | Colab | Kaggle |
 # |---|---|---|
 # | 服务何时结束会话（2025 年的规则） | 最长 12 小时，无人使用时更早 | 12 小时，使用 TPU 时 9 小时；每周的小时数也有限制 |
-# | 我们自己的限制：训练保存并停止（其进程开始后的小时数） | 11.5 小时后 | 11.5 小时后，使用 TPU 时 8.5 小时后 |
+# | 我们的限制：训练保存并停止，从它开始时算起 | 11.5 小时后 | 11.5 小时后，使用 TPU 时 8.5 小时后 |
 # | 可能丢失什么 | [还没有复制](resume.ipynb)到 Drive 的内容 | 交互会话写下的全部内容，除非保存一个版本 |
 # | 怎样恢复 | 打开同一个 notebook，点击 Mount Drive 并全部运行：训练从 `MyDrive/mshnet` 恢复 | Add Input：同一个 notebook 上次的输出；然后全部运行 |
 #

@@ -33,21 +33,21 @@ for column, (image, mask) in zip(panels.T, pairs[1:4], strict=True):
         panel.set_axis_off()
 
 # %% [markdown]
-# Draw masks with any program that writes such a PNG, such as GIMP, or with a label tool that exports masks (CVAT, Label Studio, labelme).
+# Draw masks with any program that writes such a PNG, such as GIMP, or with a label tool that exports masks, such as CVAT. Coloured masks and masks of 0 and 1 are read, too. Other tools may need a conversion, or new names.
 #
 # | question | answer |
 # |---|---|
-# | Which pixels? | Those brighter than halfway between the background and the brightest pixel of the target. Do not mark a box or a ring around it: one more pixel on each side turns 3x3 into 5x5 |
+# | Which pixels? | Those brighter than about halfway between the background and the brightest pixel of the target. Do not mark a box or a ring around it: one more pixel on each side turns 3x3 into 5x5 |
 # | At which size? | At the original size. Draw with a hard pencil, zoomed in, without anti-aliasing; never resize a mask |
 # | Two targets that touch? | They count as one object, also if they touch at a corner. Leave a row of 0 between them |
-# | A target of one pixel? | Mark that pixel. A target is found if the detection's centre is less than 3 pixels away |
+# | A target of one pixel? | Mark that pixel. A target is found if the detection's centre is less than 3 pixels away (at 256x256) |
 # | Lamps, hot roofs, clouds, birds, hot pixels? | Leave them black, unless you want to find them: the network must learn to ignore them |
 # | An image without a target? | Keep it, with a black mask. From such images a network learns not to raise false alarms on empty frames |
-# | Only boxes from a label tool? | Do not fill boxes to make masks: the network would learn to predict boxes |
+# | Only boxes from a label tool? | Draw masks (section 1 makes drafts). Do not fill boxes: the network would learn to predict boxes |
 # | Which file format? | PNG or BMP. JPEG changes the values at the edges of a mask |
 # | Dark targets? | Mark them only if you train from random weights; the pretrained ones know bright targets. If your camera shows heat as black, invert the images (255 or 65535 minus the value) |
 #
-# These lines save frames of a video as images. Consecutive frames are almost equal, so take only a few of each clip:
+# These lines save frames of the videos in a folder `videos` as images. Consecutive frames are almost equal, so take only a few of each clip:
 #
 # ```python
 # from pathlib import Path
@@ -58,9 +58,10 @@ for column, (image, mask) in zip(panels.T, pairs[1:4], strict=True):
 #
 # folder = Path("data/mine/images")
 # folder.mkdir(parents=True, exist_ok=True)
-# for frame in frames_of(Path("clip.mp4")):  # pip install av
-#     if frame.number % 30 == 0 and not frame.error:
-#         Image.fromarray(frame.pixels).save(folder / f"clip_{frame.number:05d}.png")
+# for video in sorted(Path("videos").glob("*.mp4")):
+#     for frame in frames_of(video):  # pip install av
+#         if frame.number % 30 == 0 and not frame.error:
+#             Image.fromarray(frame.pixels).save(folder / f"{video.stem}_{frame.number:05d}.png")
 # ```
 #
 # ## 3. Make the lists
@@ -73,7 +74,7 @@ for column, (image, mask) in zip(panels.T, pairs[1:4], strict=True):
 #
 # Half of the images are for training; the seed decides which.
 #
-# **Frames of videos? Do not use this command.** It splits by image, so test images would be almost copies of training images, and the scores too high. Put all frames of a video into one list. For the file names above, these lines put every second video into the test list:
+# **Frames of videos? Do not use this command.** It splits by image, so test images would almost be copies of training images: the scores would be too high. Put all frames of a video into one list. With two videos or more, these lines put every second one into the test list:
 #
 # ```python
 # from pathlib import Path
@@ -85,6 +86,8 @@ for column, (image, mask) in zip(panels.T, pairs[1:4], strict=True):
 #     lines = [frame for clip in part for frame in clips[clip]]
 #     Path(f"data/mine/{name}.txt").write_text("\n".join(lines) + "\n")
 # ```
+#
+# With one video only, put its first half into one list, and its end into the other.
 #
 # What the command prints and writes for six images like those above:
 
@@ -111,7 +114,7 @@ print(printed.getvalue().replace(str(root), "data/mine"))
 print(*sorted(path.relative_to(root).as_posix() for path in root.rglob("*.*")), sep="\n")
 
 # %% [markdown]
-# With few images, check the counts. Here both frames without a target fell into the test list, so the network would never see an empty frame in training. In such a case move names from one list to the other by hand, before you train. The hash after `test` stands for the test images: compare two scores only if it is the same for both.
+# With few images, check the counts. Here both frames without a target fell into the test list, so the network would never see an empty frame in training. In such a case move names from one list to the other by hand, before you train. Compare two scores only if the hash after `test` is the same: it stands for the test images.
 #
 # ## 4. Check
 #
@@ -119,7 +122,7 @@ print(*sorted(path.relative_to(root).as_posix() for path in root.rglob("*.*")), 
 # mshnet data data/mine
 # ```
 #
-# Correct what it reports: names without an image or a mask, inverted masks, targets that vanish at 256x256 pixels (section 6). Then look at training images with their targets marked. The marks must lie on the targets, as on these synthetic scenes:
+# Correct what it reports: names without an image or a mask, inverted masks, targets that vanish at 256x256 pixels (section 6). Then look at training images with their targets marked (at least four are needed). The marks must lie on the targets, as on these synthetic scenes:
 #
 # ```python
 # from pathlib import Path
@@ -145,10 +148,10 @@ print(*sorted(path.relative_to(root).as_posix() for path in root.rglob("*.*")), 
 # | if | then |
 # |---|---|
 # | you have only a few dozen images | fine-tune instead (section 7) |
-# | your images are much larger than 256x256, or `mshnet data` reports that targets vanish | use `--base-size native`: train and evaluate images at their original size |
-# | most of your images have no target | begin with the default. If Pd stays low, try `--target-share 0.9` (default 0.5): of the crops of images with targets, at least nine in ten contain one |
+# | your images are much larger than 256x256, or `mshnet data` reports that targets vanish | from random weights, try `--base-size native`: train and evaluate at the original size (fine-tuning: section 7; from random weights it was not measured) |
+# | most of your images have no target | begin with the default. If Pd stays low, try `--target-share 0.9` (default 0.5): if an image has targets, at least nine in ten of its crops contain one |
 # | your images come from several cameras | use `--augment robust`: it also varies contrast, brightness, noise, sensor faults and scale |
-# | you want to compare two settings | use `--choose val`, which holds out random training images (not for frames of videos: they need lists by video). Compare the `val` scores in the log, and do not look at test scores before you have chosen |
+# | you want to compare two settings | use `--choose val`. It holds out random training images, so do not use it for frames of videos. Compare the `val` scores in the log, and do not look at test scores before you have chosen |
 #
 # ## 7. Fine-tune the pretrained weights
 #
@@ -156,13 +159,7 @@ print(*sorted(path.relative_to(root).as_posix() for path in root.rglob("*.*")), 
 # mshnet train data/mine --weight-path pretrained --lr 0.0003 --epochs 40 --eval-every 40
 # ```
 #
-# Training then starts from the pretrained weights instead of random ones. If false alarms cost you most, add `--base-size native`; if missed targets do, leave it out (second table).
-#
-# - **Learning rate:** in the first table 0.0003 has the best IoU and Pd, 0.001 the lowest Fa. Larger rates were not tried. Try two on held-out training images (`--choose val`).
-# - **Epochs:** an epoch of 40 images is only ten steps, so train for dozens of epochs. The steps of these 40 took less than two minutes on one CPU thread, in bf16. `--eval-every 40` evaluates only the last epoch.
-# - **Several cameras:** add `--augment robust` (section 6); the pretrained weights were trained with it.
-# - **Sizes:** with fine-tuned weights, as with the pretrained ones, `mshnet predict` uses [two sizes](../53_predict.ipynb), the frame's own and half of it. `mshnet test` uses one.
-# - **Your own run as the start:** `--weight-path runs/NAME`. [Published weights](from_official.ipynb) of MSHNet work, too.
+# Training then starts from the pretrained weights instead of random ones. If false alarms cost you most, add `--base-size native`; if missed targets do, leave it out (second table below).
 #
 # **Does it help?** We measured this command on 40 images of IRSTD-1k, a data set that the weights do not know, and evaluated it on 100 others ([folder](../../results/cross-camera/fine-tune)). At 256x256 pixels, as `mshnet test` does it ([Pd, Fa](scores.ipynb)):
 #
@@ -182,7 +179,13 @@ print(*sorted(path.relative_to(root).as_posix() for path in root.rglob("*.*")), 
 # | fine-tuned, 0.0003 | 0.576 | 0.887 | 0.29 |
 # | fine-tuned, 0.0003, `--base-size native` | 0.586 | 0.834 | 0.15 |
 #
-# At 256x256, 40 images help. At 512x512 the weights fine-tuned at 256x256 find more targets than the pretrained ones, with more false alarms; those fine-tuned at the original size have fewer of both. It is one camera, and its 100 images also chose the best rate, so expect a little less.
+# At 256x256, 40 images help. At 512x512, weights fine-tuned at 256x256 find more targets and raise more false alarms than the pretrained ones; with `--base-size native`, fewer of both. This is one data set, and the best rate was chosen on the same 100 images, so expect a little less.
+#
+# - **Learning rate:** 0.0003 has the best mean IoU and Pd, 0.001 the lowest Fa. Larger rates were not tried. Try two on held-out training images (`--choose val`).
+# - **Epochs:** an epoch of 40 images is only ten steps, so train for dozens of epochs. Training 40 epochs took less than two minutes on one CPU thread, in bf16. `--eval-every 40` evaluates only the last epoch.
+# - **Several cameras:** add `--augment robust` (section 6); the pretrained weights were trained with it.
+# - **Sizes:** with fine-tuned weights, as with the pretrained ones, `mshnet predict` uses [two sizes](../53_predict.ipynb), the frame's own and half of it. `mshnet test` uses one.
+# - **Your own run as the start:** `--weight-path runs/NAME`. [Published weights](from_official.ipynb) of MSHNet work, too.
 #
 # ## 8. Use the weights
 #
