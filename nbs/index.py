@@ -16,15 +16,15 @@
 # | middle: the top of a mast | 170, 28 | 37 | 0.96 | false alarm |
 # | right: a bird | 154, 108 | - | - | missed |
 #
-# Green: found; orange: false alarm; red: missed; inset: zoom. The three frames were picked from 16, one for each case. In all 16, at threshold 0.5, the weights find 13 of 15 targets, with 3 false alarms ([all frames](../results/pretrained/frames.json)).
+# Green: found; orange: false alarm; red: missed; inset: zoom. The three frames were picked from 16, one for each case. In all 16 the weights find 13 of 15 targets, with 3 false alarms ([all frames](../results/pretrained/frames.json)).
 #
-# From every tenth of 161 clips we took the middle frame. None was used in training, some to compare settings. Source: Svanström et al., Data in Brief 2021 ([Zenodo 5500576](https://zenodo.org/records/5500576), CC0).
+# From every tenth of 161 clips we took the middle frame. None was used in training; some to compare settings. Source: Svanström et al., Data in Brief 2021 ([Zenodo 5500576](https://zenodo.org/records/5500576), CC0).
 #
 # ## Start here
 #
 # ### I have an image
 #
-# You need Python 3.11 or newer, a [virtual environment](guides/first_run.ipynb) and this repository. Run the commands in its folder.
+# You need Python 3.11 or newer and a [virtual environment](guides/first_run.ipynb). Run the commands in this repository's folder.
 #
 # ```bash
 # # no NVIDIA GPU? On Linux, first: pip install torch --index-url https://download.pytorch.org/whl/cpu
@@ -53,7 +53,7 @@
 #
 # **[Too many detections, or none?](guides/new_camera.ipynb)** `--min-area 4` drops detections of fewer than 4 pixels. `--threshold 0.2` finds weaker targets, with more false alarms.
 #
-# **How good on a new camera?** On 400 images of IRSTD-1k, not used in training, the weights find 0.874 of the targets, with 0.39 false alarms per frame; on frames of the 161 clips above: 0.861 and 0.19 (some alarms are unmarked birds and drones). Part of these images tuned the prediction; your camera may differ more. [Model card](../mshnet/pretrained.md): scores and known failures.
+# **How good on a new camera?** On 400 images of IRSTD-1k, not used in training, the weights find 0.874 of the targets, with 0.39 false alarms per frame; on frames of the 161 clips above: 0.861 and 0.19 (some alarms are unmarked birds and drones). The prediction was tuned on some of these images; your camera may score lower. [Model card](../mshnet/pretrained.md): scores and known failures.
 #
 # ### I have a data set
 #
@@ -62,7 +62,7 @@
 # ```bash
 # mshnet doctor                                            # check this machine
 # mshnet data data/NUAA-SIRST                              # check a data set (none yet? see below)
-# mshnet train data/NUAA-SIRST                             # 200 epochs (on a CPU add --eval-every 200); again: resume
+# mshnet train data/NUAA-SIRST                             # 200 epochs (CPU: add --eval-every 200); run it again to resume
 # mshnet predict frame.png --weight-path runs/NAME         # your weights; train prints NAME
 # mshnet test runs/NAME                                    # evaluate again
 # pip install onnx onnxruntime onnxscript                  # for the next line
@@ -70,20 +70,22 @@
 # mshnet train --help                                      # the common flags; --help-all: all
 # ```
 #
-# A data set is a folder with `images/`, `masks/` and two lists of names (`trainval.txt` or `train.txt`, and `test.txt`), or a `.zip` of it. No data yet? `mshnet data NUAA-SIRST` (or `NUDT-SIRST`, `IRSTD-1k`) downloads it to `data/` (never tried). [Your own images](guides/own_images.ipynb) explains masks, lists and fine-tuning: with 40 images of a new camera, `mshnet predict` found 0.887 of the targets, not 0.843, with more false alarms, tuned on the same images. Training resizes images to 256x256, `mshnet predict` does not: for much larger images, try `--base-size native`.
+# A data set is a folder with `images/`, `masks/` and two lists of names (`trainval.txt` or `train.txt`, and `test.txt`), or a `.zip` of it. No data yet? `mshnet data NUAA-SIRST` (or `NUDT-SIRST`, `IRSTD-1k`) downloads it to `data/` (never tried). 
+#
+# [Your own images](guides/own_images.ipynb) explains masks, lists and fine-tuning, with what 40 images gain. Training resizes to 256x256, `mshnet predict` does not (on the 512x512 images of IRSTD-1k: IoU 0.325, not 0.585). For larger images, from random weights, try `mshnet train --base-size native`.
 #
 # ```python
 # import mshnet
 # from mshnet.explore import explore
 #
-# run = mshnet.train(mshnet.Config(dataset_dir="data/NUAA-SIRST"))
+# run = mshnet.train(mshnet.Config(dataset_dir="data/NUAA-SIRST"))  # or the finished run
 # print(run)           # IoU, nIoU, F1, Pd, Fa
 # explore(run.folder)  # in Jupyter with ipywidgets: browse the test images
 # ```
 #
 # ### I want the cloud
 #
-# Each notebook installs, detects, trains, evaluates and plots. Tested on a CPU only, never in the cloud. Without a data set it trains on synthetic images, for at most 20 epochs. In the cloud, {{published: click its badge, or }}upload two files: the notebook and the library's wheel (`make wheel`, on your own machine). [Colab and Kaggle](guides/cloud.ipynb) shows each step.
+# Each notebook below installs, detects, trains, evaluates and plots; without a data set, on synthetic images for at most 20 epochs. We tested them on a CPU, never in the cloud. In the cloud, {{published: click its badge, or }}upload two files: the notebook and the library's wheel (`make wheel`, on your own machine). [Colab and Kaggle](guides/cloud.ipynb) shows each step.
 #
 # | notebook | machine |
 # |---|---|
@@ -95,7 +97,7 @@
 #
 # ## Results
 #
-# Scores on the test lists. *Pd* is the fraction of targets found, *Fa* the pixels of false alarms per million. `steady` is the default recipe, chosen on held-out training images. `paper` is the original one (here in bf16, not float32). "60 of 400": 60 of the recipe's 400 epochs were trained. Do not judge a recipe by such a row.
+# Scores on the test lists. *IoU* is the overlap with the true pixels, *Pd* the fraction of targets found, *Fa* the pixels of false alarms per million. `steady` is the default recipe, chosen on held-out training images. `paper` is the original one (here in bf16). "60 of 400": 60 of the recipe's 400 epochs were trained, too few to judge it.
 #
 # | data set, images to train/test | recipe | epochs | seeds | mean IoU | lowest | highest | Pd | Fa | collapsed |
 # |---|---|---|---|---|---|---|---|---|---|
@@ -109,13 +111,13 @@
 # | IRSTD-1k | published, for the corrected code | - | - | 0.6787 | - | - | 0.9286 | 8.88 | - |
 #
 # - **Our scores:** 256x256 pixels, bf16, threshold 0.5, [exact matching](guides/scores.ipynb), the last epoch of every seed.
-# - **Published scores** quote the official README, which names no split and has no NUAA-SIRST. The official script reports the best epoch on the test list, and leaves out some false alarms ([how](guides/from_official.ipynb)). Both may raise its scores.
+# - **Published scores** quote the official README, which names no split and has no NUAA-SIRST. The official script reports the best epoch on the test list, and leaves out some false alarms ([how](guides/from_official.ipynb)). Both may raise the published scores.
 # - **NUAA-SIRST:** three earlier versions of `steady` were scored on this test list (means 0.724 to 0.744), so its score may be too high ([details](guides/results.ipynb)).
 # - A **collapsed** seed predicts nothing or everything (IoU below 0.05). It counts in the mean IoU, not in Pd and Fa.
 # - **NUDT-SIRST:** 43 test images are near-duplicates of training images. Without them the mean IoU is 0.817 (`steady`) and 0.408 (`paper`).
-# - **Time** on one CPU thread, in bf16: two hours (NUDT-SIRST), 40 minutes (NUAA-SIRST, estimated; 81 to 170 beside other programs). Evaluating every epoch, the default, doubles it.
+# - **Time** on one CPU thread, in bf16: two hours (NUDT-SIRST), 40 minutes (NUAA-SIRST, estimated; measured beside other programs: 81 to 170). Evaluating every epoch, the default, doubles the time.
 #
-# `--preset paper --rule reference` follows the corrected [official code](https://github.com/Lliu666/MSHNet) (commit 46cdfd4). The [tests](../tests/test_golden.py) compare single parts and six training steps: counts are equal, other values equal up to float32 rounding. The default recipe [differs](guides/from_official.ipynb).
+# `--preset paper --rule reference` follows the corrected [official code](https://github.com/Lliu666/MSHNet) (commit 46cdfd4). The [tests](../tests/test_golden.py) compare single parts and six training steps: counts are equal, other values equal up to float32 rounding.
 #
 # [All results](guides/results.ipynb), [every seed](../results/SCORES.md).
 #
@@ -124,7 +126,7 @@
 # | tested: by our tests; ran: used once; simulated: on a CPU in its place | install, predict | train | resume | speed |
 # |---|---|---|---|---|
 # | Linux on x86-64, CPU | tested | tested | tested | [measured](guides/devices.ipynb) |
-# | one NVIDIA H200 (torch 2.11) | predict: ran, no log | 21 trainings in [bf16](../results/ladder/README.md); without a stored log: one epoch in fp32, two in fp16 | never run | not measured |
+# | one NVIDIA H200 (torch 2.11) | ran (predict; no log) | ran: 21 trainings in [bf16](../results/ladder/README.md); no log: one epoch in fp32, two in fp16 | never run | not measured |
 # | several GPUs | never run | simulated: two CPU processes | simulated | not measured |
 # | TPU | simulated: XLA on a CPU | simulated: 1 and 8 virtual devices | simulated | not measured |
 # | Apple chip, macOS, Windows | never run | never run | never run | not measured |
@@ -140,16 +142,16 @@
 #
 # ## Three more tasks on the same engine
 #
-# Why four tasks? They show that training, resuming and backup assume nothing about images, so [your own task](guides/task.ipynb) can use them, too.
+# Why four tasks? The other three show that training, resuming and backup assume nothing about images, so [your own task](guides/task.ipynb) can use them, too.
 #
 # | tomography: `--task eit` | event cameras: `--task events` | sign language: `--task signs` |
 # |---|---|---|
 # | ![A simulated tank and its reconstruction](images/eit.jpg) | ![Four bins of events of a digit, simulated](images/events.jpg) | ![Two hands in four frames, simulated](images/signs.jpg) |
 # | from voltages at the rim of a tank to its conductivity (simulated; left: true, right: reconstructed) | from a recording of brightness changes to a class (simulated; red: brighter) | from hand tracks or a video to the names of signs, glosses (simulated: two hands in four frames) |
-# | a small model after [CDEIT](https://arxiv.org/abs/2412.16979) | a small model after [Mamba-Spike](https://arxiv.org/abs/2408.11823) | for hand tracks, our own network; for videos, a small [TFNet](https://arxiv.org/abs/2409.11960), trained on simulated videos only |
+# | a small model after [CDEIT](https://arxiv.org/abs/2412.16979) | a small model after [Mamba-Spike](https://arxiv.org/abs/2408.11823) | hand tracks: our own network; videos: a small [TFNet](https://arxiv.org/abs/2409.11960), only trained on simulated ones |
 # | [guide](guides/eit.ipynb), [notebook](run/eit.ipynb), [weights](../mshnet/pretrained-eit.md) | [guide](guides/events.ipynb), [notebook](run/events.ipynb) | [guide](guides/signs.ipynb), [notebook](run/signs.ipynb) |
 #
-# Real data, means of seeds 0, 1, 2 (`events`: seed 0). We ran the baselines. Near ties: KTC 2023, the 14 sentences. Published scores are not comparable:
+# On real data, means of seeds 0, 1, 2 (`events`: seed 0), beside baselines that we ran. KTC 2023 and the 14 sentences are near ties. Do not compare with published scores.
 #
 # | task | real data | measure | score | baseline |
 # |---|---|---|---|---|

@@ -16,7 +16,7 @@
 # | 中：杆顶 | 170, 28 | 37 | 0.96 | 虚警 |
 # | 右：鸟 | 154, 108 | - | - | 漏检 |
 #
-# 绿色：检出；橙色：虚警；红色：漏检；小图：放大。三帧是从 16 帧中挑选的，各示一种情形。在全部 16 帧中，阈值为 0.5，权重检出 15 个目标中的 13 个，有 3 个虚警（[全部结果](../results/pretrained/frames.json)）。
+# 绿色：检出；橙色：虚警；红色：漏检；小图：放大。三帧是从 16 帧中挑选的，各示一种情形。在全部 16 帧中，权重检出 15 个目标中的 13 个，有 3 个虚警（[全部结果](../results/pretrained/frames.json)）。
 #
 # 161 段视频中每十段取一段的中间一帧。这些视频没有用于训练；有一些曾用于比较设置。来源：Svanström 等，Data in Brief 2021（[Zenodo 5500576](https://zenodo.org/records/5500576)，CC0）。
 #
@@ -53,7 +53,7 @@
 #
 # **[检出太多，或什么都没检出？](guides/new_camera.ipynb)** `--min-area 4` 去掉少于 4 个像素的检测。`--threshold 0.2` 能检出更弱的目标，误检也更多。
 #
-# **在新相机上效果如何？** 在 IRSTD-1k 的 400 幅没有用于训练的图像上，这些权重检出 0.874 的目标，每帧有 0.39 个虚警；在上述 161 段视频的图像上为 0.861 和 0.19（有一些虚警是没有标注的鸟和无人机）。其中一部分图像用于调整预测；你的相机可能差别更大。[模型卡](../mshnet/pretrained.md)列出分数和已知的失败情况。
+# **在新相机上效果如何？** 在 IRSTD-1k 的 400 幅没有用于训练的图像上，这些权重检出 0.874 的目标，每帧有 0.39 个虚警；在上述 161 段视频的图像上为 0.861 和 0.19（有一些虚警是没有标注的鸟和无人机）。预测是在其中一部分图像上调整的；你的相机上分数可能更低。[模型卡](../mshnet/pretrained.md)列出分数和已知的失败情况。
 #
 # ### 我有数据集
 #
@@ -62,7 +62,7 @@
 # ```bash
 # mshnet doctor                                            # 检查这台机器
 # mshnet data data/NUAA-SIRST                              # 检查数据集（还没有数据？见下文）
-# mshnet train data/NUAA-SIRST                             # 200 个 epoch（在 CPU 上加 --eval-every 200）；再执行一次就继续
+# mshnet train data/NUAA-SIRST                             # 200 个 epoch（CPU：加 --eval-every 200）；再执行一次就继续
 # mshnet predict frame.png --weight-path runs/NAME         # 你的权重；NAME 由 train 打印
 # mshnet test runs/NAME                                    # 再评测一次
 # pip install onnx onnxruntime onnxscript                  # 下一行需要
@@ -70,20 +70,22 @@
 # mshnet train --help                                      # 常用的参数；--help-all：全部
 # ```
 #
-# 数据集是一个文件夹，含有 `images/`、`masks/` 和两个名称列表（`trainval.txt` 或 `train.txt`，以及 `test.txt`），也可以是这种文件夹的 `.zip` 压缩包。还没有数据？`mshnet data NUAA-SIRST`（或 `NUDT-SIRST`、`IRSTD-1k`）把它下载到 `data/`（从未试过）。[自己的图像](guides/own_images.ipynb)说明掩膜、列表，以及怎样微调预训练权重：用新相机的 40 幅图像，`mshnet predict` 检出 0.887 的目标，而不是 0.843，虚警也更多（在同样的图像上调整过）。训练把图像缩放到 256x256，`mshnet predict` 则不缩放。图像大得多时，请试用 `--base-size native`。
+# 数据集是一个文件夹，含有 `images/`、`masks/` 和两个名称列表（`trainval.txt` 或 `train.txt`，以及 `test.txt`），也可以是这种文件夹的 `.zip` 压缩包。还没有数据？`mshnet data NUAA-SIRST`（或 `NUDT-SIRST`、`IRSTD-1k`）把它下载到 `data/`（从未试过）。
+#
+# [自己的图像](guides/own_images.ipynb)说明掩膜、列表和微调，以及 40 幅图像带来的收益。训练把图像缩放到 256x256，`mshnet predict` 则不缩放（在 IRSTD-1k 的 512x512 图像上：IoU 0.325，而不是 0.585）。图像更大、又从随机权重开始时，请试用 `mshnet train --base-size native`。
 #
 # ```python
 # import mshnet
 # from mshnet.explore import explore
 #
-# run = mshnet.train(mshnet.Config(dataset_dir="data/NUAA-SIRST"))
+# run = mshnet.train(mshnet.Config(dataset_dir="data/NUAA-SIRST"))  # 或已完成的训练
 # print(run)           # IoU、nIoU、F1、Pd、Fa
 # explore(run.folder)  # 在装有 ipywidgets 的 Jupyter 中浏览测试图像
 # ```
 #
 # ### 我要用云端
 #
-# 每个 notebook 完成全部步骤：安装、检测、训练、评测、画图。只在 CPU 上测试过，从未在云端。没有数据集时用合成图像训练，最多 20 个 epoch。在云端运行时{{published: 点击徽章，或}}上传两个文件：notebook 和一个 wheel，即整个库（在自己的机器上执行 `make wheel`）。[Colab 和 Kaggle](guides/cloud.zh-CN.ipynb) 逐步说明。
+# 下面的每个 notebook 安装、检测、训练、评测、画图；没有数据集时用合成图像，最多 20 个 epoch。我们只在 CPU 上测试过，从未在云端。在云端运行时{{published: 点击徽章，或}}上传两个文件：notebook 和一个 wheel，即整个库（在自己的机器上执行 `make wheel`）。[Colab 和 Kaggle](guides/cloud.zh-CN.ipynb) 逐步说明。
 #
 # | notebook | 机器 |
 # |---|---|
@@ -97,7 +99,7 @@
 #
 # ## 结果
 #
-# 测试列表上的分数。*Pd* 是检出的目标所占的比例，*Fa* 是每百万像素中虚警的像素数。`steady` 是默认方案，在留出的训练图像上选定；`paper` 是论文的方案，但这里用 bf16 而不是 float32。“60/400”：训练了方案的 400 个 epoch 中的 60 个。请不要用这样的行评判方案。
+# 测试列表上的分数。*IoU* 是与真实像素的重叠，*Pd* 是检出的目标所占的比例，*Fa* 是每百万像素中虚警的像素数。`steady` 是默认方案，在留出的训练图像上选定；`paper` 是论文的方案，但这里用 bf16。“60/400”：只训练了方案的 400 个 epoch 中的 60 个，不足以评判它。
 #
 # | 数据集，训练/测试图像数 | 方案 | epoch 数 | 种子 | 平均 IoU | 最低 | 最高 | Pd | Fa | 失效 |
 # |---|---|---|---|---|---|---|---|---|---|
@@ -111,13 +113,13 @@
 # | IRSTD-1k | 发表，改正后的代码 | - | - | 0.6787 | - | - | 0.9286 | 8.88 | - |
 #
 # - **我们的分数：** 256x256 像素，bf16，阈值 0.5，[最优匹配](guides/scores.ipynb)，每个种子的最后一个 epoch。
-# - **发表的分数**引自官方 README，其中没有说明划分，也没有 NUAA-SIRST。官方脚本报告在测试列表上最好的 epoch，并且不计某些误检（[说明](guides/from_official.ipynb)）。两者都可能提高其分数。
+# - **发表的分数**引自官方 README，其中没有说明划分，也没有 NUAA-SIRST。官方脚本报告在测试列表上最好的 epoch，并且不计某些误检（[说明](guides/from_official.ipynb)）。两者都可能提高发表的分数。
 # - **NUAA-SIRST：** `steady` 的三个早期版本在这个测试列表上评测过（平均 0.724 到 0.744），所以它的分数可能偏高（[详情](guides/results.ipynb)）。
 # - **失效**的种子什么都不预测，或处处都预测为目标（IoU 低于 0.05）。平均 IoU 包含它们，Pd 和 Fa 不包含。
 # - **NUDT-SIRST：** 43 幅测试图像与训练图像几乎相同。去掉这 43 幅，平均 IoU 为 0.817（`steady`）和 0.408（`paper`）。
-# - **时间**（一个 CPU 线程，bf16）：两小时（NUDT-SIRST），40 分钟（NUAA-SIRST，估计；与其他程序同时为 81 到 170 分钟）。默认每个 epoch 都评测，时间加倍。
+# - **时间**（一个 CPU 线程，bf16）：两小时（NUDT-SIRST），40 分钟（NUAA-SIRST，估计；与其他程序同时实测 81 到 170 分钟）。默认每个 epoch 都评测，时间加倍。
 #
-# `--preset paper --rule reference` 遵循改正之后的[官方代码](https://github.com/Lliu666/MSHNet)（提交 46cdfd4）。[测试](../tests/test_golden.py)比较各个部分和六个训练步：计数完全相同，其余数值相差不超过 float32 的舍入误差。默认设置[与之不同](guides/from_official.ipynb)。
+# `--preset paper --rule reference` 遵循改正之后的[官方代码](https://github.com/Lliu666/MSHNet)（提交 46cdfd4）。[测试](../tests/test_golden.py)比较各个部分和六个训练步：计数完全相同，其余数值相差不超过 float32 的舍入误差。
 #
 # [全部结果](guides/results.ipynb)，[每个种子](../results/SCORES.md)。
 #
@@ -126,7 +128,7 @@
 # | 已测试：由我们的测试；已运行：用过一次；已模拟：在 CPU 上代替 | 安装、预测 | 训练 | 继续训练 | 速度 |
 # |---|---|---|---|---|
 # | x86-64 上的 Linux，CPU | 已测试 | 已测试 | 已测试 | [已测量](guides/devices.ipynb) |
-# | 一块 NVIDIA H200（torch 2.11） | 预测已运行，没有日志 | [bf16](../results/ladder/README.md) 训练 21 次；没有保存日志：fp32 1 个 epoch，fp16 2 个 | 未运行 | 未测量 |
+# | 一块 NVIDIA H200（torch 2.11） | 已运行（预测；没有日志） | [bf16](../results/ladder/README.md) 训练 21 次；没有保存日志：fp32 1 个 epoch，fp16 2 个 | 未运行 | 未测量 |
 # | 多块 GPU | 未运行 | 已模拟：两个 CPU 进程 | 已模拟 | 未测量 |
 # | TPU | 已模拟：CPU 上的 XLA | 已模拟：1 个和 8 个虚拟设备 | 已模拟 | 未测量 |
 # | Apple 芯片、macOS、Windows | 未运行 | 未运行 | 未运行 | 未测量 |
@@ -142,7 +144,7 @@
 #
 # ## 同一引擎上的另外三个任务
 #
-# 为什么有四个任务？它们说明训练、继续训练和备份不依赖于图像，所以[你自己的任务](guides/task.ipynb)也可以使用。
+# 为什么有四个任务？另外三个说明训练、继续训练和备份不依赖于图像，所以[你自己的任务](guides/task.ipynb)也可以使用。
 #
 # | 电阻抗层析成像：`--task eit` | 事件相机：`--task events` | 手语：`--task signs` |
 # |---|---|---|
@@ -151,7 +153,7 @@
 # | 依照 [CDEIT](https://arxiv.org/abs/2412.16979) 的小模型 | 依照 [Mamba-Spike](https://arxiv.org/abs/2408.11823) 的小模型 | 手部轨迹：我们自己的网络；视频：小的 [TFNet](https://arxiv.org/abs/2409.11960)，只在模拟视频上训练 |
 # | [指南](guides/eit.ipynb)、[notebook](run/eit.ipynb)、[权重](../mshnet/pretrained-eit.md) | [指南](guides/events.ipynb)、[notebook](run/events.ipynb) | [指南](guides/signs.ipynb)、[notebook](run/signs.ipynb) |
 #
-# 真实数据，种子 0、1、2 的平均值（`events`：种子 0）。基线由我们运行。几乎持平：KTC 2023，那 14 个句子。发表的分数不可比较：
+# 真实数据上种子 0、1、2 的平均值（`events`：种子 0），旁边是我们运行的基线。KTC 2023 和那 14 个句子几乎持平。请不要与发表的分数比较。
 #
 # | 任务 | 真实数据 | 指标 | 分数 | 基线 |
 # |---|---|---|---|---|

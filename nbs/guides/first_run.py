@@ -93,7 +93,7 @@ find_targets()
 # mshnet doctor
 # ```
 #
-# Every line should report `ok`. Each `warning` and each `error` names its remedy. Correct an `error` before you train; a `warning` can wait. The exit status is 0 if all is ok, 1 after a warning, 2 after an error.
+# Each line begins with `ok`, `warning` or `error`; the last two name their remedy. Correct an `error` before you train; a `warning` can wait. The exit status is 0 if all is ok, 1 after a warning, 2 after an error.
 #
 # ## 4. Train on synthetic scenes
 #
@@ -101,7 +101,7 @@ find_targets()
 # mshnet train --preset quick --output-dir runs/trial
 # ```
 #
-# This trains the full-size network on small images of a synthetic sky, in a few minutes on 2 CPU cores. Stop it with Ctrl-C and run the same command again: it resumes. The figures are in `runs/trial/figures`.
+# This trains the full-size network on small images of a synthetic sky, in a few minutes on 2 CPU cores. Stop it with Ctrl-C and run the same command again: it resumes. At the end, the figures are in `runs/trial/figures`.
 #
 # After all 9 epochs your IoU should be near 0.83: [five seeds](../../results/SCORES.md) of this preset have 0.825 to 0.844.
 #
@@ -124,7 +124,7 @@ find_targets()
 #
 # Do not report these scores: to save time, the images are reduced to 128x128 pixels. Look at `runs/small/figures/gallery.png`. After so few epochs, false alarms are normal. But if no target is found at all, the masks may not match the images.
 #
-# `runs/small/best.pt` has the evaluated weights. By default these are the last epoch's, not the best epoch's.
+# `runs/small/best.pt` has the evaluated weights: despite its name, by default those of the last epoch.
 #
 # ## 7. Estimate the time of the real run
 #
@@ -132,13 +132,13 @@ find_targets()
 # mshnet bench data/NUAA-SIRST
 # ```
 #
-# Read the rows `train, batch 4` and `score, batch 4` in its column `ms/image`. NUAA-SIRST has 213 training images and 214 test images, so
+# This takes a minute or two. In its table, read `ms/image` in the rows `train, batch 4` and `score, batch 4`. NUAA-SIRST has 213 training images and 214 test images, so
 #
 # ```
 # hours = 200 * (213 * train + 214 * score) / 3_600_000
 # ```
 #
-# By default all 200 epochs are evaluated. With `--eval-every 200` only the last one is: `hours = (200 * 213 * train + 214 * score) / 3_600_000`. [Devices, speed, memory](devices.ipynb) has measured times.
+# By default every epoch is evaluated. With `--eval-every 200` only the last one is: `hours = (200 * 213 * train + 214 * score) / 3_600_000`. [Devices, speed, memory](devices.ipynb) has measured times.
 #
 # ## 8. The real run
 #
@@ -165,7 +165,7 @@ find_targets()
 # jupyter lab nbs/run/local.ipynb
 # ```
 #
-# The notebook [local](../run/local.ipynb) runs unchanged from top to bottom. Without a browser, use papermill (`pip install -e '.[notebook]'`):
+# The notebook [local](../run/local.ipynb) runs unchanged from top to bottom. Without a browser, use papermill, which step 1 installed:
 #
 # ```bash
 # papermill nbs/run/local.ipynb out.ipynb -p dataset_dir data/NUAA-SIRST -p output_dir runs/mine
@@ -173,7 +173,7 @@ find_targets()
 #
 # ## In Python
 #
-# With tiny images and two epochs, this training takes seconds and finds nothing yet, so an IoU of 0.00 is expected. Run the cell again: the run is finished, so it is only reported.
+# With tiny images and two epochs, this training takes seconds and finds nothing yet, so an IoU of 0.00 is expected. If you run the cell again, it only reports the finished run.
 
 # %%
 #| hide

@@ -93,7 +93,7 @@ find_targets()
 # mshnet doctor
 # ```
 #
-# 每一行都应是 `ok`。每个 `warning` 和 `error` 都写出解决办法。训练之前请先改正 `error`；`warning` 可以等。全部正常时退出状态为 0，有警告时为 1，有错误时为 2。
+# 每一行以 `ok`、`warning` 或 `error` 开头；后两者写出解决办法。训练之前请先改正 `error`；`warning` 可以等。全部正常时退出状态为 0，有警告时为 1，有错误时为 2。
 #
 # ## 4. 用合成场景训练
 #
@@ -101,7 +101,7 @@ find_targets()
 # mshnet train --preset quick --output-dir runs/trial
 # ```
 #
-# 这会用合成天空的小图像训练完整大小的网络，在 2 个 CPU 核上几分钟即可。按 Ctrl-C 停下，再执行同一条命令：它会恢复。图在 `runs/trial/figures` 中。
+# 这会用合成天空的小图像训练完整大小的网络，在 2 个 CPU 核上几分钟即可。按 Ctrl-C 停下，再执行同一条命令：它会恢复。结束时图在 `runs/trial/figures` 中。
 #
 # 训练完全部 9 个 epoch 后，你的 IoU 应在 0.83 左右：这个预设的[五个种子](../../results/SCORES.md)为 0.825 到 0.844。
 #
@@ -124,7 +124,7 @@ find_targets()
 #
 # 不要报告这些分数：为了省时间，图像缩小到了 128x128 像素。请看 `runs/small/figures/gallery.png`。epoch 这么少时，出现虚警是正常的。但如果一个目标也没有检出，掩膜可能与图像不符。
 #
-# 评测的权重在 `runs/small/best.pt` 中。默认是最后一个 epoch 的权重，而不是最好的。
+# 评测的权重在 `runs/small/best.pt` 中：尽管名称如此，默认是最后一个 epoch 的权重。
 #
 # ## 7. 估计正式训练的时间
 #
@@ -132,13 +132,13 @@ find_targets()
 # mshnet bench data/NUAA-SIRST
 # ```
 #
-# 从 `ms/image` 一列取两个时间：`train, batch 4` 一行和 `score, batch 4` 一行。NUAA-SIRST 有 213 幅训练图像和 214 幅测试图像，所以
+# 需要一两分钟。在它的表中，从 `train, batch 4` 和 `score, batch 4` 两行读出 `ms/image`。NUAA-SIRST 有 213 幅训练图像和 214 幅测试图像，所以
 #
 # ```
 # hours = 200 * (213 * train + 214 * score) / 3_600_000
 # ```
 #
-# 默认 200 个 epoch 都要评测。用 `--eval-every 200` 时只评测最后一个：`hours = (200 * 213 * train + 214 * score) / 3_600_000`。[设备、速度、内存](devices.ipynb)列出实测的时间。
+# 默认每个 epoch 都要评测。用 `--eval-every 200` 时只评测最后一个：`hours = (200 * 213 * train + 214 * score) / 3_600_000`。[设备、速度、内存](devices.ipynb)列出实测的时间。
 #
 # ## 8. 正式训练
 #
@@ -165,7 +165,7 @@ find_targets()
 # jupyter lab nbs/run/local.ipynb
 # ```
 #
-# notebook [local](../run/local.ipynb) 不必修改即可从头运行到尾。没有浏览器时用 papermill（`pip install -e '.[notebook]'`）：
+# notebook [local](../run/local.ipynb) 不必修改即可从头运行到尾。没有浏览器时用 papermill，第 1 步已经装好：
 #
 # ```bash
 # papermill nbs/run/local.ipynb out.ipynb -p dataset_dir data/NUAA-SIRST -p output_dir runs/mine
@@ -173,7 +173,7 @@ find_targets()
 #
 # ## 在 Python 中
 #
-# 图像很小，只有两个 epoch，所以训练只需几秒，也还什么都检测不到：IoU 为 0.00 是正常的。再执行一次这个单元格：训练已完成，所以只作报告。
+# 图像很小，只有两个 epoch，所以训练只需几秒，也还什么都检测不到：IoU 为 0.00 是正常的。再执行一次这个单元格，它只报告已完成的训练。
 
 # %%
 #| hide
