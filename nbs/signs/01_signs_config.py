@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Settings of sign language
 #
-# > For whoever trains `--task signs`, from a video or hand tracks to glosses ([start with the guide](../guides/signs.ipynb)): which preset, which network, and its own settings ([settings of all tasks](../10_core.ipynb)).
+# > For whoever trains `--task signs`, from a video or hand tracks to glosses: which preset, which network, and its own settings.
 #
 # | you have | use | network |
 # |---|---|---|
@@ -9,9 +9,9 @@
 # | a folder of videos | `--preset paper` (needs a GPU; we have not trained it), or `quick` for a trial | `tfnet`, the published one; lighter: `--preset paper --network vac` |
 # | no folder | no flag (preset `quick`): simulated videos | a small `tfnet` |
 #
-# On the 14 test sentences of BOSTON-104 that are not in training, `tracks` has a word error rate of 0.264 (mean of three seeds, 18 errors in 67 glosses). Copying the nearest training sentence has 0.313 (21 errors), nearly a tie ([scores](../../results/SCORES.md)). `--network` does not change the recipe. With videos, add `--preset paper`: otherwise the recipe is the one for hand tracks. If the network cannot read the data, the run stops and prints the flag to use.
+# New to this task? Start with the [guide](../guides/signs.ipynb). On the 14 test sentences of BOSTON-104 that are not in training, `tracks` has a word error rate of 0.264 (mean of three seeds, 18 errors in 67 glosses). Copying the nearest training sentence has 0.313 (21 errors), nearly a tie ([scores](../../results/SCORES.md)). `--network` does not change the recipe. With videos, add `--preset paper`: otherwise the recipe is the one for hand tracks. If the network cannot read the data, the run stops and prints the flag to use.
 #
-# `paper` has the published network, loss weights and schedule. Known differences: no gradient flows into the teacher of the distillation ([CTC](02_ctc.ipynb)). Clips are not mirrored. Longer clips are thinned to 230 frames, also in tests. The vocabulary is that of the training list. The start is random without `--weight-path` ([the guide has more](../guides/signs.ipynb)). `mshnet train --task signs --help-all` lists all settings as flags. The cell prints the recipe for no folder, for a folder of hand tracks, and for `paper`:
+# `paper` has the published network, loss weights and schedule. Known differences: no gradient flows into the teacher of the distillation ([CTC](02_ctc.ipynb)). Clips are not mirrored. Longer clips are thinned to 230 frames, also in tests. The vocabulary is that of the training list. The start is random without `--weight-path` ([the guide has more](../guides/signs.ipynb)). `mshnet train --task signs --help-all` lists all settings as flags, also those of [every task](../10_core.ipynb). The cell prints the recipe for no folder, for a folder of hand tracks, and for `paper`:
 
 # %%
 from mshnet.core import configure
