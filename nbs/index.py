@@ -18,7 +18,7 @@
 #
 # Green: found; orange: false alarm; red: missed; inset: zoom. The three frames were picked from 16, one for each case. In all 16 the weights find 13 of 15 targets, with 3 false alarms ([all frames](../results/pretrained/frames.json)).
 #
-# The 16 are the middle frames of every tenth of 161 clips: none trained on, some used to compare settings. Source: Svanström et al., Data in Brief 2021 ([Zenodo 5500576](https://zenodo.org/records/5500576), CC0).
+# The 16: the middle frame of every tenth of 161 clips. No clip was trained on; some were used to compare settings. Source: Svanström et al., Data in Brief 2021 ([Zenodo 5500576](https://zenodo.org/records/5500576), CC0).
 #
 # ## Start here
 #
@@ -57,7 +57,7 @@
 #
 # ### I have a data set
 #
-# New here? [The first run](guides/first_run.ipynb) explains each step. In short:
+# New here? Read [the first run](guides/first_run.ipynb). In short:
 #
 # ```bash
 # mshnet doctor                                            # check this machine
@@ -70,16 +70,16 @@
 # mshnet train --help                                      # the common flags; --help-all: all
 # ```
 #
-# A data set is a folder with `images/`, `masks/` and two lists of names (`trainval.txt` or `train.txt`, and `test.txt`), or a `.zip` of it. No data yet? `mshnet data NUAA-SIRST` (or `NUDT-SIRST`, `IRSTD-1k`) downloads it to `data/` (never tried).
+# A data set is a folder with `images/`, `masks/` and two lists of names (`trainval.txt` or `train.txt`, and `test.txt`), or a `.zip` of it. No data yet? `mshnet train --epochs 3` trains on synthetic scenes. `mshnet data NUAA-SIRST` (or `NUDT-SIRST`, `IRSTD-1k`) downloads to `data/` (never tried).
 #
-# [Your own images](guides/own_images.ipynb) explains masks, lists and fine-tuning, with what 40 images gain. Training resizes to 256x256, `mshnet predict` does not (on the 512x512 images of IRSTD-1k: IoU 0.388, not 0.610). For larger images, from random weights, try `mshnet train --base-size native`.
+# [Your own images](guides/own_images.ipynb) explains masks, lists and fine-tuning, with what 40 images gain. Training resizes to 256x256, `mshnet predict` does not: our IRSTD-1k weights have IoU 0.610 at 256x256, 0.388 at the original 512x512. For larger images try `mshnet train --base-size native` (not measured).
 #
 # ```python
 # import mshnet
 # from mshnet.explore import explore
 #
-# run = mshnet.train(mshnet.Config(dataset_dir="data/NUAA-SIRST"))  # or the finished run
-# print(run)           # IoU, nIoU, F1, Pd, Fa
+# run = mshnet.train(mshnet.Config(dataset_dir="data/NUAA-SIRST"))  # trains, or loads the finished run
+# print(run)           # IoU, nIoU, F1, Pd, Fa: see Results
 # explore(run.folder)  # in Jupyter with ipywidgets: browse the test images
 # ```
 #
@@ -97,7 +97,7 @@
 #
 # ## Results
 #
-# Scores on the test lists. *IoU*: overlap with the true pixels; *Pd*: fraction of targets found; *Fa*: pixels of false alarms per million. `steady` is the default recipe, chosen on held-out training images. `paper` is the original one (here in bf16). "60 of 400": 60 of the recipe's 400 epochs were trained, too few to judge it.
+# Scores on the test lists. *IoU*: overlap with the true pixels; *Pd*: fraction of targets found; *Fa*: pixels of false alarms per million. `steady` is the default recipe, chosen on held-out training images. `paper` is the original one (here in bf16). "60 of 400": stopped after 60 of its 400 epochs. So we have not reproduced the paper.
 #
 # | data set, images to train/test | recipe | epochs | seeds | mean IoU | lowest | highest | Pd | Fa | collapsed |
 # |---|---|---|---|---|---|---|---|---|---|
@@ -111,11 +111,11 @@
 # | IRSTD-1k | published, for the corrected code | - | - | 0.6787 | - | - | 0.9286 | 8.88 | - |
 #
 # - **Our scores:** 256x256 pixels, bf16, threshold 0.5, [exact matching](guides/scores.ipynb), the last epoch of every seed.
-# - **Published scores** quote the official README, which names no split and has no NUAA-SIRST. The official script reports the best epoch on the test list, and leaves out some false alarms ([how](guides/from_official.ipynb)). Both may raise the published scores.
+# - **Published scores** quote the official README, which names no split and has no NUAA-SIRST. The official script reports the best epoch on the test list, and leaves out some false alarms ([how](guides/from_official.ipynb)): each may raise the scores.
 # - **NUAA-SIRST:** three earlier versions of `steady` were scored on this test list (means 0.724 to 0.744), so its score may be too high ([details](guides/results.ipynb)).
 # - A **collapsed** seed predicts nothing or everything (IoU below 0.05). It counts in the mean IoU, not in Pd and Fa.
 # - **NUDT-SIRST:** 43 test images are near-duplicates of training images. Without them the mean IoU is 0.817 (`steady`) and 0.408 (`paper`).
-# - **Time** on one CPU thread, in bf16: two hours (NUDT-SIRST), 40 minutes (NUAA-SIRST, estimated; measured beside other programs: 94 to 170). Evaluating every epoch, the default, doubles the time.
+# - **Time** of 200 epochs, one CPU thread, bf16: NUDT-SIRST two hours; NUAA-SIRST 94 to 170 minutes beside other programs, 40 alone (estimated). Evaluating every epoch, the default, doubles the time.
 #
 # `--preset paper --rule reference` follows the corrected [official code](https://github.com/Lliu666/MSHNet) (commit 46cdfd4). The [tests](../tests/test_golden.py) compare parts and six training steps (Adagrad's sums start at 0.1): counts are equal, the rest up to float32 rounding.
 #
@@ -123,14 +123,15 @@
 #
 # ## What was tested, and where
 #
-# | tested: by our tests; ran: used once; simulated: on a CPU in its place | install, predict | train | resume | speed |
+# | machine | install, predict | train | resume | speed |
 # |---|---|---|---|---|
 # | Linux on x86-64, CPU | tested | tested | tested | [measured](guides/devices.ipynb) |
 # | one NVIDIA H200 (torch 2.11) | ran (predict; no log) | ran: 21 trainings in [bf16](../results/ladder/README.md); no log: one epoch in fp32, two in fp16 | never run | not measured |
 # | several GPUs | never run | simulated: two CPU processes | simulated | not measured |
-# | TPU | simulated: XLA on a CPU | simulated: 1 and 8 virtual devices | simulated | not measured |
+# | TPU | predict: on the CPU only | simulated: XLA on a CPU, 1 and 8 virtual devices | simulated | not measured |
 # | Apple chip, macOS, Windows | never run | never run | never run | not measured |
 # | Colab, Kaggle, Google Drive | simulated: notebooks on a CPU | simulated | simulated: mock folders | not measured |
+# | *tested*: by our tests; *ran*: by hand; *simulated*: on a CPU instead | | | | |
 #
 # | data and weights | status |
 # |---|---|
@@ -142,28 +143,28 @@
 #
 # ## Three more tasks on the same engine
 #
-# Why four tasks? The other three show that training, resuming and backup assume nothing about images, so [your own task](guides/task.ipynb) can use them, too.
+# Why? They show that training, resuming and backup need no images: [your own task](guides/task.ipynb) can use them, too.
 #
 # | tomography: `--task eit` | event cameras: `--task events` | sign language: `--task signs` |
 # |---|---|---|
 # | ![A simulated tank and its reconstruction](images/eit.jpg) | ![Four bins of events of a digit, simulated](images/events.jpg) | ![Two hands in four frames, simulated](images/signs.jpg) |
 # | from voltages at the rim of a tank to its conductivity (simulated; left: true, right: reconstructed) | from a recording of brightness changes to a class (simulated; red: brighter) | from hand tracks or a video to the names of signs, glosses (simulated: two hands in four frames) |
-# | a small model after [CDEIT](https://arxiv.org/abs/2412.16979) | a small model after [Mamba-Spike](https://arxiv.org/abs/2408.11823) | hand tracks: our own network; videos: a small [TFNet](https://arxiv.org/abs/2409.11960), only trained on simulated ones |
+# | a small model after [CDEIT](https://arxiv.org/abs/2412.16979) | a small model after [Mamba-Spike](https://arxiv.org/abs/2408.11823) | hand tracks: our own network; videos: a small [TFNet](https://arxiv.org/abs/2409.11960), trained on simulated videos only |
 # | [guide](guides/eit.ipynb), [notebook](run/eit.ipynb), [weights](../mshnet/pretrained-eit.md) | [guide](guides/events.ipynb), [notebook](run/events.ipynb) | [guide](guides/signs.ipynb), [notebook](run/signs.ipynb) |
 #
-# On real data, means of seeds 0, 1, 2 (`events`: seed 0), beside baselines that we ran. KTC 2023 and the 14 sentences are near ties. Do not compare with published scores.
+# On real data, means of seeds 0, 1, 2 (`events`: seed 0), beside baselines that we ran. On KTC 2023 and the 14 sentences both are nearly equal.
 #
 # | task | real data | measure | score | baseline |
 # |---|---|---|---|---|
 # | `eit` | 22 tanks of UEF 2017 | correlation with the true image | 0.817 | 0.782 (Gauss-Newton) |
 # | `eit` | 25 tanks of KTC 2023 | correlation with the true image | 0.790 | 0.782 (Gauss-Newton) |
-# | `events` | 1,100 recordings of N-MNIST, five folds; some chose the recipe | accuracy | 0.967 | 0.875 (logistic regression) |
+# | `events` | 1,100 recordings of N-MNIST, five folds; the recipe was chosen on some | accuracy | 0.967 | 0.875 (logistic regression) |
 # | `signs` | 40 sentences of BOSTON-104, as hand tracks | word error rate, lower is better | 0.189 | 0.247 (time warping) |
 # | `signs` | the 14 of them that are not in training | word error rate, lower is better | 0.264 | 0.313 (time warping) |
 #
 # ## When a session ends
 #
-# Run the same command or notebook again to resume. After Ctrl-C or a closed terminal nothing is lost, after a killed process at most two epochs. If the disk may vanish, keep a backup with `--mirror-dir DIR` (in Colab: Drive). Kaggle keeps a run only if you save a version. [All cases](guides/resume.ipynb).
+# Run the same command or notebook again to resume. Ctrl-C or a closed terminal loses nothing, a killed process at most two epochs. If the disk may vanish, keep a backup with `--mirror-dir DIR` (in Colab: Drive). Kaggle keeps a run only if you save a version. [All cases](guides/resume.ipynb).
 #
 # ## Guides
 #

@@ -70,16 +70,16 @@
 # mshnet train --help                                      # 常用的参数；--help-all：全部
 # ```
 #
-# 数据集是一个文件夹，含有 `images/`、`masks/` 和两个名称列表（`trainval.txt` 或 `train.txt`，以及 `test.txt`），也可以是这种文件夹的 `.zip` 压缩包。还没有数据？`mshnet data NUAA-SIRST`（或 `NUDT-SIRST`、`IRSTD-1k`）把它下载到 `data/`（从未试过）。
+# 数据集是一个文件夹，含有 `images/`、`masks/` 和两个名称列表（`trainval.txt` 或 `train.txt`，以及 `test.txt`），也可以是这种文件夹的 `.zip` 压缩包。还没有数据？`mshnet train --epochs 3` 用合成场景训练。`mshnet data NUAA-SIRST`（或 `NUDT-SIRST`、`IRSTD-1k`）下载到 `data/`（从未试过）。
 #
-# [自己的图像](guides/own_images.ipynb)说明掩膜、列表和微调，以及 40 幅图像带来的收益。训练把图像缩放到 256x256，`mshnet predict` 则不缩放（在 IRSTD-1k 的 512x512 图像上：IoU 0.388，而不是 0.610）。图像更大、又从随机权重开始时，请试用 `mshnet train --base-size native`。
+# [自己的图像](guides/own_images.ipynb)说明掩膜、列表和微调，以及 40 幅图像带来的收益。训练把图像缩放到 256x256，`mshnet predict` 则不缩放：我们的 IRSTD-1k 权重在 256x256 时 IoU 为 0.610，在原来的 512x512 时为 0.388。图像更大时请试用 `mshnet train --base-size native`（没有测量过）。
 #
 # ```python
 # import mshnet
 # from mshnet.explore import explore
 #
-# run = mshnet.train(mshnet.Config(dataset_dir="data/NUAA-SIRST"))  # 或已完成的训练
-# print(run)           # IoU、nIoU、F1、Pd、Fa
+# run = mshnet.train(mshnet.Config(dataset_dir="data/NUAA-SIRST"))  # 训练，或载入已完成的训练
+# print(run)           # IoU、nIoU、F1、Pd、Fa：见“结果”
 # explore(run.folder)  # 在装有 ipywidgets 的 Jupyter 中浏览测试图像
 # ```
 #
@@ -99,7 +99,7 @@
 #
 # ## 结果
 #
-# 测试列表上的分数。*IoU* 是与真实像素的重叠，*Pd* 是检出的目标所占的比例，*Fa* 是每百万像素中虚警的像素数。`steady` 是默认方案，在留出的训练图像上选定；`paper` 是论文的方案，但这里用 bf16。“60/400”：只训练了方案的 400 个 epoch 中的 60 个，不足以评判它。
+# 测试列表上的分数。*IoU* 是与真实像素的重叠，*Pd* 是检出的目标所占的比例，*Fa* 是每百万像素中虚警的像素数。`steady` 是默认方案，在留出的训练图像上选定；`paper` 是论文的方案，但这里用 bf16。“60/400”：400 个 epoch 中训练 60 个就停止了。所以我们没有复现论文。
 #
 # | 数据集，训练/测试图像数 | 方案 | epoch 数 | 种子 | 平均 IoU | 最低 | 最高 | Pd | Fa | 失效 |
 # |---|---|---|---|---|---|---|---|---|---|
@@ -117,7 +117,7 @@
 # - **NUAA-SIRST：** `steady` 的三个早期版本在这个测试列表上评测过（平均 0.724 到 0.744），所以它的分数可能偏高（[详情](guides/results.ipynb)）。
 # - **失效**的种子什么都不预测，或处处都预测为目标（IoU 低于 0.05）。平均 IoU 包含它们，Pd 和 Fa 不包含。
 # - **NUDT-SIRST：** 43 幅测试图像与训练图像几乎相同。去掉这 43 幅，平均 IoU 为 0.817（`steady`）和 0.408（`paper`）。
-# - **时间**（一个 CPU 线程，bf16）：两小时（NUDT-SIRST），40 分钟（NUAA-SIRST，估计；与其他程序同时实测 94 到 170 分钟）。默认每个 epoch 都评测，时间加倍。
+# - **时间**（一个 CPU 线程，bf16）：200 个 epoch 在 NUDT-SIRST 上用两小时；在 NUAA-SIRST 上与其他程序同时用 94 到 170 分钟，单独约 40 分钟（估计）。默认每个 epoch 都评测，时间加倍。
 #
 # `--preset paper --rule reference` 遵循改正之后的[官方代码](https://github.com/Lliu666/MSHNet)（提交 46cdfd4）。[测试](../tests/test_golden.py)比较各个部分和六个训练步（Adagrad 的累加从 0.1 开始）：计数完全相同，其余数值相差不超过 float32 的舍入误差。
 #
@@ -125,14 +125,15 @@
 #
 # ## 测试过什么，在哪里测试
 #
-# | 已测试：由我们的测试；已运行：用过一次；已模拟：在 CPU 上代替 | 安装、预测 | 训练 | 继续训练 | 速度 |
+# | 机器 | 安装、预测 | 训练 | 继续训练 | 速度 |
 # |---|---|---|---|---|
 # | x86-64 上的 Linux，CPU | 已测试 | 已测试 | 已测试 | [已测量](guides/devices.ipynb) |
 # | 一块 NVIDIA H200（torch 2.11） | 已运行（预测；没有日志） | [bf16](../results/ladder/README.md) 训练 21 次；没有保存日志：fp32 1 个 epoch，fp16 2 个 | 未运行 | 未测量 |
 # | 多块 GPU | 未运行 | 已模拟：两个 CPU 进程 | 已模拟 | 未测量 |
-# | TPU | 已模拟：CPU 上的 XLA | 已模拟：1 个和 8 个虚拟设备 | 已模拟 | 未测量 |
+# | TPU | 预测：只在 CPU 上 | 已模拟：CPU 上的 XLA，1 个和 8 个虚拟设备 | 已模拟 | 未测量 |
 # | Apple 芯片、macOS、Windows | 未运行 | 未运行 | 未运行 | 未测量 |
 # | Colab、Kaggle、Google Drive | 已模拟：notebook 在 CPU 上执行 | 已模拟 | 已模拟：模拟文件夹 | 未测量 |
+# | *已测试*：由我们的测试；*已运行*：手工；*已模拟*：在 CPU 上代替 | | | | |
 #
 # | 数据和权重 | 状态 |
 # |---|---|
@@ -153,13 +154,13 @@
 # | 依照 [CDEIT](https://arxiv.org/abs/2412.16979) 的小模型 | 依照 [Mamba-Spike](https://arxiv.org/abs/2408.11823) 的小模型 | 手部轨迹：我们自己的网络；视频：小的 [TFNet](https://arxiv.org/abs/2409.11960)，只在模拟视频上训练 |
 # | [指南](guides/eit.ipynb)、[notebook](run/eit.ipynb)、[权重](../mshnet/pretrained-eit.md) | [指南](guides/events.ipynb)、[notebook](run/events.ipynb) | [指南](guides/signs.ipynb)、[notebook](run/signs.ipynb) |
 #
-# 真实数据上种子 0、1、2 的平均值（`events`：种子 0），旁边是我们运行的基线。KTC 2023 和那 14 个句子几乎持平。请不要与发表的分数比较。
+# 真实数据上种子 0、1、2 的平均值（`events`：种子 0），旁边是我们运行的基线。KTC 2023 和那 14 个句子几乎持平。
 #
 # | 任务 | 真实数据 | 指标 | 分数 | 基线 |
 # |---|---|---|---|---|
 # | `eit` | UEF 2017 的 22 个水箱 | 与真实图像的相关系数 | 0.817 | 0.782（高斯-牛顿） |
 # | `eit` | KTC 2023 的 25 个水箱 | 与真实图像的相关系数 | 0.790 | 0.782（高斯-牛顿） |
-# | `events` | N-MNIST 的 1,100 个记录，五折；其中一些用于选定方案 | 准确率 | 0.967 | 0.875（逻辑回归） |
+# | `events` | N-MNIST 的 1,100 个记录，五折；方案是在其中一些上选定的 | 准确率 | 0.967 | 0.875（逻辑回归） |
 # | `signs` | BOSTON-104 的 40 个句子，手部轨迹 | 词错误率，越低越好 | 0.189 | 0.247（时间规整） |
 # | `signs` | 其中 14 个不在训练中的句子 | 词错误率，越低越好 | 0.264 | 0.313（时间规整） |
 #
