@@ -127,7 +127,7 @@
 # |---|---|---|---|---|
 # | Linux on x86-64, CPU | tested | tested | tested | [measured](guides/devices.ipynb) |
 # | one NVIDIA H200 (torch 2.11) | ran (predict; no log) | ran: 21 trainings in [bf16](../results/ladder/README.md); no log: one epoch in fp32, two in fp16 | never run | not measured |
-# | several GPUs | never run | simulated: two CPU processes | simulated | not measured |
+# | several GPUs | simulated: two CPU processes | simulated: two CPU processes | simulated | not measured |
 # | TPU | predict: on the CPU only | simulated: XLA on a CPU, 1 and 8 virtual devices | simulated | not measured |
 # | Apple chip, macOS, Windows | never run | never run | never run | not measured |
 # | Colab, Kaggle, Google Drive | simulated: notebooks on a CPU | simulated | simulated: mock folders | not measured |

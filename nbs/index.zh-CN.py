@@ -129,7 +129,7 @@
 # |---|---|---|---|---|
 # | x86-64 上的 Linux，CPU | 已测试 | 已测试 | 已测试 | [已测量](guides/devices.ipynb) |
 # | 一块 NVIDIA H200（torch 2.11） | 已运行（预测；没有日志） | [bf16](../results/ladder/README.md) 训练 21 次；没有保存日志：fp32 1 个 epoch，fp16 2 个 | 未运行 | 未测量 |
-# | 多块 GPU | 未运行 | 已模拟：两个 CPU 进程 | 已模拟 | 未测量 |
+# | 多块 GPU | 已模拟：两个 CPU 进程 | 已模拟：两个 CPU 进程 | 已模拟 | 未测量 |
 # | TPU | 预测：只在 CPU 上 | 已模拟：CPU 上的 XLA，1 个和 8 个虚拟设备 | 已模拟 | 未测量 |
 # | Apple 芯片、macOS、Windows | 未运行 | 未运行 | 未运行 | 未测量 |
 # | Colab、Kaggle、Google Drive | 已模拟：notebook 在 CPU 上执行 | 已模拟 | 已模拟：模拟文件夹 | 未测量 |
