@@ -16,9 +16,9 @@
 # | middle: the top of a mast | 170, 28 | 37 | 0.96 | false alarm |
 # | right: a bird | 154, 108 | - | - | missed |
 #
-# Green: found; orange: false alarm; red: missed; inset: zoom. The three frames were picked from 16, one for each case. In all 16 the weights find 13 of 15 targets, with 3 false alarms ([all frames](../results/pretrained/frames.json)).
+# Green: found; orange: false alarm; red: missed; inset: the target, enlarged. The three frames were picked from 16, one for each case. In all 16 the weights find 13 of 15 targets, with 3 false alarms ([all frames](../results/pretrained/frames.json)).
 #
-# The 16: the middle frame of every tenth of 161 clips. No clip was trained on; some were used to compare settings. Source: Svanström et al., Data in Brief 2021 ([Zenodo 5500576](https://zenodo.org/records/5500576), CC0).
+# The 16 are the middle frames of every tenth clip of 161. We trained on none of them, but compared settings on some. Source: Svanström et al., Data in Brief 2021 ([Zenodo 5500576](https://zenodo.org/records/5500576), CC0).
 #
 # ## Start here
 #
@@ -53,7 +53,14 @@
 #
 # **[Too many detections, or none?](guides/new_camera.ipynb)** `--min-area 4` drops detections of fewer than 4 pixels. `--threshold 0.2` finds weaker targets, with more false alarms.
 #
-# **How good on a new camera?** On 400 images of IRSTD-1k, not used in training, the weights find 0.874 of the targets (0.654 of those below 9 pixels), with 0.39 false alarms per frame; on frames of the 161 clips above: 0.861 and 0.19 (some alarms are unmarked birds and drones). The prediction was tuned on some of these images; your camera may score lower. [Model card](../mshnet/pretrained.md): scores and known failures.
+# **How good on a new camera?** Two data sets that were not trained on:
+#
+# | frames | targets found (Pd) | false alarms per frame |
+# |---|---|---|
+# | 400 images of IRSTD-1k | 0.874; of targets below 9 pixels 0.654 | 0.39 |
+# | frames of the 161 clips above | 0.861 | 0.19; some are real birds and drones without a mark |
+#
+# Settings of the prediction were chosen on many of these images, so your camera may score lower. [Model card](../mshnet/pretrained.md): scores and known failures.
 #
 # ### I have a data set
 #
@@ -72,7 +79,7 @@
 #
 # A data set is a folder with `images/`, `masks/` and two lists of names (`trainval.txt` or `train.txt`, and `test.txt`), or a `.zip` of it. No data yet? `mshnet train --epochs 3` trains on synthetic scenes. `mshnet data NUAA-SIRST` (or `NUDT-SIRST`, `IRSTD-1k`) downloads to `data/` (never tried).
 #
-# [Your own images](guides/own_images.ipynb) explains masks, lists and fine-tuning, with what 40 images gain. Training resizes to 256x256, `mshnet predict` does not: our IRSTD-1k weights have IoU 0.610 at 256x256, 0.388 at the original 512x512. For larger images try `mshnet train --base-size native` (not measured).
+# [Your own images](guides/own_images.ipynb) explains masks, lists and fine-tuning, with what 40 images gain. Training resizes to 256x256, `mshnet predict` does not: weights trained on IRSTD-1k have IoU 0.610 at 256x256, 0.388 at the original 512x512. For such images try `mshnet train --base-size native` (measured for fine-tuning only).
 #
 # ```python
 # import mshnet
@@ -97,7 +104,7 @@
 #
 # ## Results
 #
-# Scores on the test lists. *IoU*: overlap with the true pixels; *Pd*: fraction of targets found; *Fa*: pixels of false alarms per million. `steady` is the default recipe, chosen on held-out training images. `paper` is the original one (here in bf16). "60 of 400": stopped after 60 of its 400 epochs. So we have not reproduced the paper.
+# We have not reproduced the paper: its recipe (`paper`, here in bf16) was stopped after 60 of 400 epochs. `steady` is the default recipe, chosen on held-out training images. Scores on the test lists; *IoU*: overlap with the true pixels; *Pd*: fraction of targets found; *Fa*: pixels of false alarms per million.
 #
 # | data set, images to train/test | recipe | epochs | seeds | mean IoU | lowest | highest | Pd | Fa | collapsed |
 # |---|---|---|---|---|---|---|---|---|---|
@@ -111,27 +118,28 @@
 # | IRSTD-1k | published, for the corrected code | - | - | 0.6787 | - | - | 0.9286 | 8.88 | - |
 #
 # - **Our scores:** 256x256 pixels, bf16, threshold 0.5, [exact matching](guides/scores.ipynb), the last epoch of every seed.
-# - **Published scores** quote the official README, which names no split and has no NUAA-SIRST. The official script reports the best epoch on the test list, and leaves out some false alarms ([how](guides/from_official.ipynb)): each may raise the scores.
+# - **Published scores** quote the official README, which names no split and has no NUAA-SIRST. The official script reports the best epoch on the test list, and leaves out some false alarms ([how](guides/from_official.ipynb)): both may raise its scores.
 # - **NUAA-SIRST:** three earlier versions of `steady` were scored on this test list (means 0.724 to 0.744), so its score may be too high ([details](guides/results.ipynb)).
 # - A **collapsed** seed predicts nothing or everything (IoU below 0.05). It counts in the mean IoU, not in Pd and Fa.
 # - **NUDT-SIRST:** 43 test images are near-duplicates of training images. Without them the mean IoU is 0.817 (`steady`) and 0.408 (`paper`).
 # - **Time** of 200 epochs, one CPU thread, bf16: NUDT-SIRST two hours; NUAA-SIRST 94 to 170 minutes beside other programs, 40 alone (estimated). Evaluating every epoch, the default, doubles the time.
 #
-# `--preset paper --rule reference` follows the corrected [official code](https://github.com/Lliu666/MSHNet) (commit 46cdfd4). The [tests](../tests/test_golden.py) compare parts and six training steps (Adagrad's sums start at 0.1): counts are equal, the rest up to float32 rounding.
+# `--preset paper --rule reference` follows the corrected [official code](https://github.com/Lliu666/MSHNet) (commit 46cdfd4). The [tests](../tests/test_golden.py) compare its parts and six training steps: counts are equal, other numbers up to float32 rounding.
 #
 # [All results](guides/results.ipynb), [every seed](../results/SCORES.md).
 #
 # ## What was tested, and where
 #
+# *Tested*: by our tests; *ran*: by hand; *simulated*: on a CPU instead.
+#
 # | machine | install, predict | train | resume | speed |
 # |---|---|---|---|---|
 # | Linux on x86-64, CPU | tested | tested | tested | [measured](guides/devices.ipynb) |
-# | one NVIDIA H200 (torch 2.11) | ran (predict; no log) | ran: 21 trainings in [bf16](../results/ladder/README.md); no log: one epoch in fp32, two in fp16 | never run | not measured |
+# | one NVIDIA H200 (torch 2.11) | ran (predict; no log) | ran: 21 trainings in [bf16](../results/ladder/README.md); also one epoch in fp32 and two in fp16, without a log | never run | not measured |
 # | several GPUs | simulated: two CPU processes | simulated: two CPU processes | simulated | not measured |
 # | TPU | predict: on the CPU only | simulated: XLA on a CPU, 1 and 8 virtual devices | simulated | not measured |
 # | Apple chip, macOS, Windows | never run | never run | never run | not measured |
 # | Colab, Kaggle, Google Drive | simulated: notebooks on a CPU | simulated | simulated: mock folders | not measured |
-# | *tested*: by our tests; *ran*: by hand; *simulated*: on a CPU instead | | | | |
 #
 # | data and weights | status |
 # |---|---|
@@ -143,7 +151,7 @@
 #
 # ## Three more tasks on the same engine
 #
-# Why? They show that training, resuming and backup need no images: [your own task](guides/task.ipynb) can use them, too.
+# Why? To test that training, resuming and backup do not depend on detection. So they also serve [your own task](guides/task.ipynb).
 #
 # | tomography: `--task eit` | event cameras: `--task events` | sign language: `--task signs` |
 # |---|---|---|
@@ -152,7 +160,7 @@
 # | a small model after [CDEIT](https://arxiv.org/abs/2412.16979) | a small model after [Mamba-Spike](https://arxiv.org/abs/2408.11823) | hand tracks: our own network; videos: a small [TFNet](https://arxiv.org/abs/2409.11960), trained on simulated videos only |
 # | [guide](guides/eit.ipynb), [notebook](run/eit.ipynb), [weights](../mshnet/pretrained-eit.md) | [guide](guides/events.ipynb), [notebook](run/events.ipynb) | [guide](guides/signs.ipynb), [notebook](run/signs.ipynb) |
 #
-# On real data, means of seeds 0, 1, 2 (`events`: seed 0), beside baselines that we ran. On KTC 2023 and the 14 sentences both are nearly equal.
+# On real data, means of seeds 0, 1, 2 (`events`: seed 0), beside baselines that we ran. On KTC 2023, score and baseline are nearly equal; the 14 sentences have 18 errors against 21.
 #
 # | task | real data | measure | score | baseline |
 # |---|---|---|---|---|
@@ -164,7 +172,7 @@
 #
 # ## When a session ends
 #
-# Run the same command or notebook again to resume. Ctrl-C or a closed terminal loses nothing, a killed process at most two epochs. If the disk may vanish, keep a backup with `--mirror-dir DIR` (in Colab: Drive). Kaggle keeps a run only if you save a version. [All cases](guides/resume.ipynb).
+# Run the same command or notebook again to resume. Ctrl-C or a closed terminal loses nothing; a killed process loses at most two epochs. If the disk may vanish, keep a backup with `--mirror-dir DIR` (in Colab: Drive). Kaggle keeps a run only if you save a version. [All cases](guides/resume.ipynb).
 #
 # ## Guides
 #
