@@ -24,7 +24,7 @@
 #
 # ### I have an image
 #
-# You need Python 3.11 or newer and a [virtual environment](guides/first_run.ipynb). Run the commands in this repository's folder.
+# You need Python 3.11 or newer and a [virtual environment](guides/first_run.ipynb). Download this repository and run the commands in its folder.
 #
 # ```bash
 # # no NVIDIA GPU? On Linux, first: pip install torch --index-url https://download.pytorch.org/whl/cpu
@@ -160,14 +160,14 @@
 # | a small model after [CDEIT](https://arxiv.org/abs/2412.16979) | a small model after [Mamba-Spike](https://arxiv.org/abs/2408.11823) | hand tracks: our own network; videos: a small [TFNet](https://arxiv.org/abs/2409.11960), trained on simulated videos only |
 # | [guide](guides/eit.ipynb), [notebook](run/eit.ipynb), [weights](../mshnet/pretrained-eit.md) | [guide](guides/events.ipynb), [notebook](run/events.ipynb) | [guide](guides/signs.ipynb), [notebook](run/signs.ipynb) |
 #
-# On real data, means of seeds 0, 1, 2 (`events`: seed 0), beside baselines that we ran. On KTC 2023, score and baseline are nearly equal; the 14 sentences have 18 errors against 21.
+# On real data, means of seeds 0, 1, 2 (`events`: seed 0), beside baselines that we ran. On KTC 2023, score and baseline are nearly equal; the 14 sentences have 18 errors on average against 21.
 #
 # | task | real data | measure | score | baseline |
 # |---|---|---|---|---|
 # | `eit` | 22 tanks of UEF 2017 | correlation with the true image | 0.817 | 0.782 (Gauss-Newton) |
 # | `eit` | 25 tanks of KTC 2023 | correlation with the true image | 0.790 | 0.782 (Gauss-Newton) |
 # | `events` | 1,100 recordings of N-MNIST, five folds; the recipe was chosen on some | accuracy | 0.967 | 0.875 (logistic regression) |
-# | `signs` | 40 sentences of BOSTON-104, as hand tracks | word error rate, lower is better | 0.189 | 0.247 (time warping) |
+# | `signs` | 40 sentences of BOSTON-104, as hand tracks; 26 are in training, too | word error rate, lower is better | 0.189 | 0.247 (time warping) |
 # | `signs` | the 14 of them that are not in training | word error rate, lower is better | 0.264 | 0.313 (time warping) |
 #
 # ## When a session ends
