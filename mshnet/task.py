@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Task', 'digits', 'content_of', 'make_task', 'predictions', 'count_predictions', 'score_split', 'RowTally', 'Values',
-           'wilson', 'Origin', 'Evaluation', 'protocol', 'chosen_by', 'origin_of', 'count_seen', 'Trained',
+           'wilson', 'Origin', 'Evaluation', 'protocol', 'chosen_by', 'origin_of', 'count_seen', 'Trained', 'scales_of',
            'trained_model', 'trained_task', 'Written', 'read_each', 'predict_each', 'predictions_folder']
 
 # %% ../nbs/36_task.ipynb #c-import-contextlib
@@ -16,7 +16,7 @@ import math
 import os
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -434,6 +434,12 @@ class Trained:
     multiscale: tuple[float, ...] = ()  # see `predict_frame`; (): each frame at one size
 
 
+def scales_of(content: Mapping[str, Any]) -> tuple[float, ...]:
+    "The numbers of the two sizes in a file's content, or of the weights that its run began with."
+    begun = content.get("data", {}).get("multiscale", "").split()
+    return tuple(map(float, content.get("multiscale") or begun))
+
+
 def trained_model(path: str | os.PathLike[str], config: Settings | None = None) -> Trained:
     "A model with weights of a run or a file (`config`: if it records none); else UserError."
     path = weights_file(path, config.task if config else "detect")
@@ -446,8 +452,7 @@ def trained_model(path: str | os.PathLike[str], config: Settings | None = None) 
         record = {name: content[name] for name in ("phase", "epoch", "best", "config")}
         record["data"] = content.get("data", {})  # exported weights of before have none
         origin, threshold = origin_of(record), float(content.get("threshold", 0.5))
-        scales = content.get("multiscale") or record["data"].get("multiscale", "").split()
-        multiscale = tuple(map(float, scales))  # of the file, or of the weights it began with
+        multiscale = scales_of(content)
         if record["epoch"] != record["best"]["epoch"]:
             chosen = f"epoch {record['epoch']}, named by its file {path.name}"
             origin = replace(origin, chosen=chosen)

@@ -61,7 +61,7 @@ from mshnet.run import (
     write_checkpoint,
 )
 from .session import alone, bar, duration, note, written_down
-from .task import Task, chosen_by, count_seen, make_task, origin_of, score_split
+from .task import Task, chosen_by, count_seen, make_task, origin_of, scales_of, score_split
 from .weights import load_weights, weights_file
 
 # %% ../nbs/37_train.ipynb #Run
@@ -476,7 +476,7 @@ def _begin_with_weights(job: Job, state: State) -> None:
         load_weights(state.ema, file, content)
     content = content if isinstance(content, dict) else {}
     earlier = content.get("data", {})
-    if scales := content.get("multiscale") or earlier.get("multiscale", "").split():
+    if scales := scales_of(content):
         record["multiscale"] = " ".join(map(str, scales))
     judge = judge_split(config)
     remedy = "; use --choose last" if judge == "val" else ""

@@ -30,16 +30,22 @@ def joined(parts):
     return Frames("all", parts[0].source, counts, np.arange(len(names)), labels, names, "all")
 
 
+def divided(labels):
+    "The fold of each recording, 0 to 4; each class is spread over all of them."
+    fold = np.zeros(len(labels), int)
+    for label in range(10):
+        rows = np.random.default_rng([0, label]).permutation(np.flatnonzero(labels == label))
+        fold[rows] = np.arange(len(rows)) % 5
+    return fold
+
+
 def main(folder):
     "Train and score each fold."
     done = json.loads(FILE.read_text())["folds"] if FILE.exists() else []
     with tempfile.TemporaryDirectory() as tmp:
         config = EventsConfig(dataset_dir=folder, device="cpu", eval_every=20)
         data = joined(list(load_recordings(config, ["train", "test"]).values()))
-        labels, fold = np.array(data.labels), np.zeros(len(data), int)
-        for label in range(10):
-            rows = np.random.default_rng([0, label]).permutation(np.flatnonzero(labels == label))
-            fold[rows] = np.arange(len(rows)) % 5
+        fold = divided(np.array(data.labels))
         for k in range(len(done), 5):
             task = Events(config.model_copy(update={"output_dir": f"{tmp}/{k}"}))
             parts = {"train": data.part("train", np.flatnonzero(fold != k))}

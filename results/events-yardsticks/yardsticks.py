@@ -16,6 +16,9 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "events-folds"))
+from folds import divided
+
 from mshnet.events.events_config import EventsConfig
 from mshnet.events.recognition import load_recordings
 from mshnet.task import wilson
@@ -54,7 +57,9 @@ def neighbours(x, y, new, count):
 def folds(method, x, y, *more):
     "Accuracy over five folds of the training recordings."
     fold = np.random.default_rng(0).permutation(len(y)) % 5
-    right = [method(x[fold != k], y[fold != k], x[fold == k], *more) == y[fold == k] for k in range(5)]
+    right = [
+        method(x[fold != k], y[fold != k], x[fold == k], *more) == y[fold == k] for k in range(5)
+    ]
     return float(np.concatenate(right).mean())
 
 
@@ -78,10 +83,8 @@ def main(folder):
         for d in data.values()
     )
     y, truth = (np.array(d.labels) for d in data.values())
-    every, labels, fold = np.concatenate([x, new]), np.concatenate([y, truth]), np.zeros(1100, int)
-    for label in range(10):  # as results/events-folds/folds.py divides them
-        rows = np.random.default_rng([0, label]).permutation(np.flatnonzero(labels == label))
-        fold[rows] = np.arange(len(rows)) % 5
+    every, labels = np.concatenate([x, new]), np.concatenate([y, truth])
+    fold = divided(labels)
     found = {}
     for name, method, values in (
         ("logistic regression", regression, PENALTIES),

@@ -128,8 +128,9 @@ def test_equal_names_of_measurements_are_numbered(run, files, tmp_path):
     task.predict_files(str(run.folder), paths, output_dir=out, device="cpu", samples=1)
     names = np.load(tmp_path / "out" / "tanks.npz")["names"].tolist()
     assert names == ["$_{$\udcba", "$_{$\udcba-2", "$_{$\udcba-3", "$_{$\udcba-4"]
-    with pytest.raises(UserError, match="samples=0 is not possible"):
-        task.predict_files(str(run.folder), paths, output_dir=out, device="cpu", samples=0)
+    for n, why in ((0, "samples=0 is not possible"), (1, "holds something else than this")):
+        with pytest.raises(UserError, match=why):
+            task.predict_files(str(run.folder), paths, output_dir=out, device="cpu", samples=n)
 
 
 def test_real_tanks_are_scored(run, tmp_path, capsys):
