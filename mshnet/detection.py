@@ -7,6 +7,7 @@ __all__ = ['MEAN', 'STD', 'NETWORKS', 'RESIZE', 'NATIVE', 'normalise', 'fuse_bn'
 
 # %% ../nbs/41_detection.ipynb #c-import-copy
 import copy
+import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -197,6 +198,11 @@ class Detection(Task):
         trained = [parts[name] for name in ("train", "val") if name in parts]
         same = {f"{name} data": split.hash for name, split in parts.items()}
         same["training list"] = hash_of_all(trained)  # the same with every seed
+        pairs, side = parts["train"].pairs, self.config.base_size
+        if side != "native" and self.config.crop != "native":  # the images are resized
+            areas = [pairs[i][1].size for i in range(0, len(pairs), len(pairs) // 9 + 1)]
+            if (reduction := round(statistics.median(areas) ** 0.5 / side)) > 1:
+                same["reduction"] = str(reduction)
         return same | {"training images": " ".join(sorted(image_digests(trained)))}
 
     def protocol(self, data: Split, scores: Scores) -> dict[str, Any]:

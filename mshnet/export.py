@@ -142,7 +142,7 @@ def _note(source: Path, trained: Trained, format: str) -> dict[str, Any]:
         "normalisation": {"inside": inside, **formula},
         "outputs": ["probability", "logits"] if inside else ["logits"],
         "threshold": trained.threshold,  # of the probability
-        "multiscale": trained.multiscale,  # see `predict_frame`; []: one size
+        "multiscale": trained.multiscale,  # see `predict_frame`; []: own size
     }
 
 # %% ../nbs/52_export.ipynb #_scenes

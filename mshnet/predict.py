@@ -203,8 +203,8 @@ def _forward(detector: Callable[..., Tensor], pixels: np.ndarray) -> np.ndarray:
     return prob
 
 
-def _predict_at_scale(detector: Callable[..., Tensor], pixels: np.ndarray, tile: int) -> np.ndarray:
-    "Probabilities of target of a frame at its own size, without the prediction at half of it."
+def _in_tiles(detector: Callable[..., Tensor], pixels: np.ndarray, tile: int) -> np.ndarray:
+    "Probabilities of target of a frame at its own size."
     tiles, shape = tiles_of(pixels.shape, tile)
     padded, prob = pad_mirrored(pixels, shape), np.zeros(shape, np.float32)
     for place, fade in tiles:
@@ -212,20 +212,16 @@ def _predict_at_scale(detector: Callable[..., Tensor], pixels: np.ndarray, tile:
     return prob[: pixels.shape[0], : pixels.shape[1]]
 
 
-def _fused(
-    prob: np.ndarray,  # [H,W], changed in place
-    half: np.ndarray,  # [H/2,W/2], of the same frame at half its size
-    multiscale: Sequence[float],  # weights of the logits at full and at half size, and a constant
+def _logits_at(
+    detector: Callable[..., Tensor], pixels: np.ndarray, tile: int, reduction: int
 ) -> np.ndarray:  # [H,W]
-    "The probability from the predictions at full and at half size."
-    first, second, constant = multiscale
-    for values in (prob, half):
-        logit(np.clip(values, 1e-6, 1 - 1e-6, out=values), out=values)
-    height, width = half.shape
-    large = Image.fromarray(half).resize((2 * width, 2 * height), Image.Resampling.BILINEAR)
-    prob *= first
-    prob += second * np.asarray(large)[: prob.shape[0], : prob.shape[1]] + constant
-    return expit(prob, out=prob)
+    "Logits of a frame that is predicted at 1 / reduction of its size, enlarged again."
+    small = np.asarray(Image.fromarray(pixels).reduce(reduction))  # means of squares of pixels
+    prob = _in_tiles(detector, small, tile)
+    found = Image.fromarray(logit(np.clip(prob, 1e-6, 1 - 1e-6)))
+    size = found.width * reduction, found.height * reduction
+    large = np.asarray(found.resize(size, Image.Resampling.BILINEAR))
+    return large[: pixels.shape[0], : pixels.shape[1]]
 
 
 def predict_frame(
@@ -236,11 +232,13 @@ def predict_frame(
     "Probabilities of target of one frame; of a frame without pixels an empty map."
     if not pixels.size:
         return np.zeros(pixels.shape[:2], np.float32)
-    prob = _predict_at_scale(detector, pixels, tile)
-    if multiscale := getattr(detector, "multiscale", ()):
-        half = np.asarray(Image.fromarray(pixels).reduce(2))  # means of 2x2 pixels
-        prob = _fused(prob, _predict_at_scale(detector, half, tile), multiscale)
-    return prob
+    if not (multiscale := getattr(detector, "multiscale", ())):
+        return _in_tiles(detector, pixels, tile)
+    full, reduced, constant, reduction = multiscale
+    total = reduced * _logits_at(detector, pixels, tile, int(reduction)) + constant
+    if full:
+        total += full * _logits_at(detector, pixels, tile, 1)
+    return expit(total)
 
 # %% ../nbs/53_predict.ipynb #_last_opened
 EXAMPLE = Path(str(files_of("mshnet"))) / "examples" / "drone.png"  # a real frame, CC0
@@ -494,6 +492,8 @@ class _Results:
             warnings.warn(f"{file}: {error}; skipped", stacklevel=2)
         numbers = (counted(counts[f"{of}s"], of) for of in ("frame", "file", "detection"))
         text = "{} of {}: {} in ".format(*numbers) + duration(counts["seconds"])
+        if (sizes := self.record["multiscale"]) and not sizes[0]:
+            text += f"; frames reduced {sizes[3]:g} times, as in training"
         return Written(self.folder, text, len(counts["skipped"]))
 
     def summarise(self, state: str) -> dict[str, Any]:
@@ -557,7 +557,8 @@ def _record(detector: Detector, path: Path, inputs: Any, options: dict[str, Any]
     weights = {"weights": os.path.abspath(path), "sha256": digest(path)}
     request = {**weights, "inputs": places, **options}
     threshold = detector.threshold if options["threshold"] is None else options["threshold"]
-    return {"asked": request, "threshold": threshold, "environment": environment(detector.why)}
+    own = {"threshold": threshold, "multiscale": detector.multiscale}
+    return {"asked": request, **own, "environment": environment(detector.device.description)}
 
 
 def _output_folder(weights: Path, output_dir: str | Path, request: dict[str, Any]) -> Path:

@@ -476,8 +476,8 @@ def _begin_with_weights(job: Job, state: State) -> None:
         load_weights(state.ema, file, content)
     content = content if isinstance(content, dict) else {}
     earlier = content.get("data", {})
-    if scales := scales_of(content):
-        record["multiscale"] = " ".join(map(str, scales))
+    if (scales := scales_of(content)) and scales[0]:  # two sizes
+        record["multiscale"] = " ".join(map(str, scales[:3]))
     judge = judge_split(config)
     remedy = "; use --choose last" if judge == "val" else ""
     count_seen(job.task, job.parts[judge], earlier, judge, remedy)

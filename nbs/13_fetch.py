@@ -163,7 +163,9 @@ def unpack(archive: Path, local: Path) -> Path:
                 with explain_failure(damaged, todo, damaged=True):
                     _extract(archive, new / archive.stem)
                 say(f"data    unpacked {archive.name} to {target}; the next start finds it there")
-    return _innermost(target)
+    while len(inside := list(target.iterdir())) == 1 and inside[0].is_dir():
+        target = inside[0]  # a folder that contains nothing but one folder
+    return target
 
 
 def _extract(archive: Path, folder: Path) -> None:
@@ -198,13 +200,6 @@ def _is_junk(name: str) -> bool:
     "Whether macOS put a file there for itself."
     parts = name.rstrip("/").split("/")
     return "__MACOSX" in parts or parts[-1] == ".DS_Store" or parts[-1].startswith("._")
-
-
-def _innermost(folder: Path) -> Path:
-    "Descend as long as a folder contains nothing but one folder."
-    while len(inside := list(folder.iterdir())) == 1 and inside[0].is_dir():
-        folder = inside[0]
-    return folder
 
 
 # %% [markdown]

@@ -283,7 +283,6 @@ def reinstall(path: str | Path) -> str:
 
 
 # %%
-print(*sorted(file.name for file in weights_file("pretrained").parent.glob("pretrained*")))
 print("remedy for mine.pt:", reinstall("mine.pt") or "none")
 
 

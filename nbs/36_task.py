@@ -583,13 +583,15 @@ class Trained:
     task: str = "detect"  # of TASKS
     record: dict[str, Any] = field(default_factory=dict)  # of the file; {}: published weights
     threshold: float = 0.5  # of the probability, for detections
-    multiscale: tuple[float, ...] = ()  # see `predict_frame`; (): each frame at one size
+    multiscale: tuple[float, ...] = ()  # see `predict_frame`; (): each frame at its own size
 
 
 def scales_of(content: Mapping[str, Any]) -> tuple[float, ...]:
-    "The numbers of the two sizes in a file's content, or of the weights that its run began with."
-    begun = content.get("data", {}).get("multiscale", "").split()
-    return tuple(map(float, content.get("multiscale") or begun))
+    "The numbers of `predict_frame`: of a file's content, or as its run recorded them."
+    data = content.get("data", {})
+    alone = (0, 1, 0) if "reduction" in data else ()  # at the size of the training
+    numbers = content.get("multiscale") or data.get("multiscale", "").split() or alone
+    return (*map(float, numbers), float(data.get("reduction", 2)))[:4] if numbers else ()
 
 
 def trained_model(path: str | os.PathLike[str], config: Settings | None = None) -> Trained:

@@ -119,7 +119,6 @@ class Detector:
         precision: str = "auto",
     ) -> None:
         self.device = open_device(device, precision)
-        self.why = self.device.description  # the device and its precision, in words
         if isinstance(weights, nn.Module):
             try:
                 inspect.signature(weights.forward).bind(None, deep=True)

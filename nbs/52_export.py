@@ -200,7 +200,7 @@ def _note(source: Path, trained: Trained, format: str) -> dict[str, Any]:
         "normalisation": {"inside": inside, **formula},
         "outputs": ["probability", "logits"] if inside else ["logits"],
         "threshold": trained.threshold,  # of the probability
-        "multiscale": trained.multiscale,  # see `predict_frame`; []: one size
+        "multiscale": trained.multiscale,  # see `predict_frame`; []: own size
     }
 
 
@@ -401,4 +401,4 @@ def export(
 # 2. You calibrate 8-bit integers on images of a clear sky, and your camera also sees warm ground. What goes wrong, and does the check notice it?
 #    <details><summary>Answer</summary>The measured ranges are too narrow, and larger values are cut off. The check does not notice it, because it compares detections in the same images of the sky.</details>
 # 3. A program runs the exported pretrained weights on whole frames and finds fewer targets than `mshnet predict`. Is the file wrong?
-#    <details><summary>Answer</summary>No. The file computes one size, and <code>mshnet predict</code> uses two for these weights, by the three numbers under <code>multiscale</code> in the note. The program must do the same.</details>
+#    <details><summary>Answer</summary>No. The file computes one size, and <code>mshnet predict</code> uses two for these weights, by the numbers under <code>multiscale</code> in the note. The program must do the same.</details>

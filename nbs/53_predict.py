@@ -143,9 +143,11 @@ for axes, ((rows, columns), fade) in zip(figure.subplots(2, 2).flat, tiles, stri
 #
 # ## Two sizes
 #
-# On a new camera a target may be larger than any in the training images. At half its size it looks familiar. So the pretrained weights predict each frame twice, at its own size and at half of it. The logit of a pixel is 0.3 times the first, plus 0.3 times the second, plus 3. The file of weights contains these three numbers as `multiscale`.
+# On a new camera a target may be larger than any in the training images. At half its size it looks familiar. So the pretrained weights predict each frame twice, at its own size and at half of it. The logit of a pixel is 0.3 times the first, plus 0.3 times the second, plus 3. The file of weights contains these three numbers as `multiscale`, with the reduction, 2, as a fourth.
 #
-# On two cameras that the weights never saw, this finds more targets: Pd rises from 0.773 to 0.874 and from 0.839 to 0.861. On the first of them IoU rises from 0.420 to 0.565, and so does Fa, from 27.9 to 39.2 ([numbers](../results/pretrained/two-sizes)). The gain is a little optimistic, because the three numbers were chosen on some of these images. The second size computes a quarter more pixels. On the data sets of the training it costs accuracy (IoU 0.698 to 0.651, Fa 12.8 to 27.0). Weights from a random start therefore predict at one size, and `mshnet test` always does. A run that begins with the pretrained weights inherits the three numbers: on a new camera, fine-tuned weights gain by the second size, too ([numbers](../results/cross-camera/fine-tune)).
+# On two cameras that the weights never saw, this finds more targets: Pd rises from 0.773 to 0.874 and from 0.839 to 0.861. On the first of them IoU rises from 0.420 to 0.565, and so does Fa, from 27.9 to 39.2 ([numbers](../results/pretrained/two-sizes)). The gain is a little optimistic, because the three numbers were chosen on some of these images. The second size computes a quarter more pixels. On the data sets of the training it costs accuracy (IoU 0.698 to 0.651, Fa 12.8 to 27.0). `mshnet test` always predicts at one size.
+#
+# Other weights predict at one size, that of their training. IRSTD-1k has images of 512x512 pixels, which training resizes to 256x256, so a target has half the size that it has in the file. Weights trained there find 0.801 of the test targets in frames of 512x512, with 0.57 false alarms a frame, and 0.923 with 0.25 in the same frames at half their size ([numbers](../results/irstd-1k-steady)). A run therefore records how many times its training images were reduced (rounded; with `--base-size native`, once), and its weights predict each frame reduced as many times. A run that begins with the pretrained weights inherits their three numbers and looks at both sizes: on a new camera this finds more targets than either ([numbers](../results/cross-camera/fine-tune)).
 #
 # One size gives probabilities near 0 or 1, and the threshold hardly matters. With two, the sizes may disagree. If one is sure of a target and the other of none, their logits cancel and the constant 3 remains, a probability of 0.95. So either size may find a target. If that size is less sure the probability is lower, and `--threshold` chooses between more targets and fewer false alarms.
 #
@@ -251,10 +253,6 @@ def overlay(
     return image
 
 
-# %%
-found: Detections = detections(prob)
-print(overlay(image, list(found.rows())).size)
-
 # %% [markdown]
 # ### Tiles
 #
@@ -302,9 +300,7 @@ def tiles_of(
 
 
 # %% [markdown]
-# The pieces are predicted one by one and added up. PyTorch may compute four images with a different kernel than one, and then the last bits differ. A piece that is computed alone has the same probabilities on one machine, bit for bit, whatever else is predicted. (We tested this on a CPU. On a TPU every size of frame is compiled separately, so frames of one size are best there.)
-#
-# Where two sizes are combined, a logit is limited to ±13.8: a probability of one in a million, or of all but one in a million.
+# The pieces are predicted one by one and added up. PyTorch may compute four images with a different kernel than one, and then the last bits differ. A piece that is computed alone has the same probabilities on one machine, bit for bit, whatever else is predicted. (We tested this on a CPU. On a TPU every size of frame is compiled separately, so frames of one size are best there.) Where a frame is predicted at another size than its own, a logit is limited to ±13.8: a probability of one in a million, or of all but one in a million.
 
 # %%
 #| export
@@ -324,8 +320,8 @@ def _forward(detector: Callable[..., Tensor], pixels: np.ndarray) -> np.ndarray:
     return prob
 
 
-def _predict_at_scale(detector: Callable[..., Tensor], pixels: np.ndarray, tile: int) -> np.ndarray:
-    "Probabilities of target of a frame at its own size, without the prediction at half of it."
+def _in_tiles(detector: Callable[..., Tensor], pixels: np.ndarray, tile: int) -> np.ndarray:
+    "Probabilities of target of a frame at its own size."
     tiles, shape = tiles_of(pixels.shape, tile)
     padded, prob = pad_mirrored(pixels, shape), np.zeros(shape, np.float32)
     for place, fade in tiles:
@@ -333,20 +329,16 @@ def _predict_at_scale(detector: Callable[..., Tensor], pixels: np.ndarray, tile:
     return prob[: pixels.shape[0], : pixels.shape[1]]
 
 
-def _fused(
-    prob: np.ndarray,  # [H,W], changed in place
-    half: np.ndarray,  # [H/2,W/2], of the same frame at half its size
-    multiscale: Sequence[float],  # weights of the logits at full and at half size, and a constant
+def _logits_at(
+    detector: Callable[..., Tensor], pixels: np.ndarray, tile: int, reduction: int
 ) -> np.ndarray:  # [H,W]
-    "The probability from the predictions at full and at half size."
-    first, second, constant = multiscale
-    for values in (prob, half):
-        logit(np.clip(values, 1e-6, 1 - 1e-6, out=values), out=values)
-    height, width = half.shape
-    large = Image.fromarray(half).resize((2 * width, 2 * height), Image.Resampling.BILINEAR)
-    prob *= first
-    prob += second * np.asarray(large)[: prob.shape[0], : prob.shape[1]] + constant
-    return expit(prob, out=prob)
+    "Logits of a frame that is predicted at 1 / reduction of its size, enlarged again."
+    small = np.asarray(Image.fromarray(pixels).reduce(reduction))  # means of squares of pixels
+    prob = _in_tiles(detector, small, tile)
+    found = Image.fromarray(logit(np.clip(prob, 1e-6, 1 - 1e-6)))
+    size = found.width * reduction, found.height * reduction
+    large = np.asarray(found.resize(size, Image.Resampling.BILINEAR))
+    return large[: pixels.shape[0], : pixels.shape[1]]
 
 
 def predict_frame(
@@ -357,17 +349,20 @@ def predict_frame(
     "Probabilities of target of one frame; of a frame without pixels an empty map."
     if not pixels.size:
         return np.zeros(pixels.shape[:2], np.float32)
-    prob = _predict_at_scale(detector, pixels, tile)
-    if multiscale := getattr(detector, "multiscale", ()):
-        half = np.asarray(Image.fromarray(pixels).reduce(2))  # means of 2x2 pixels
-        prob = _fused(prob, _predict_at_scale(detector, half, tile), multiscale)
-    return prob
+    if not (multiscale := getattr(detector, "multiscale", ())):
+        return _in_tiles(detector, pixels, tile)
+    full, reduced, constant, reduction = multiscale
+    total = reduced * _logits_at(detector, pixels, tile, int(reduction)) + constant
+    if full:
+        total += full * _logits_at(detector, pixels, tile, 1)
+    return expit(total)
 
 
 # %%
-detector = Detector(weights_file(PRETRAINED), "cpu")
+found: Detections = detections(prob)
+print("size of the overlay:", overlay(image, list(found.rows())).size)
 print(len(tiles_of((1000, 10_000))[0]), "tiles in a frame of 1000x10000")
-print("an odd size stays:", predict_frame(detector, image[:150, :141]).shape)
+print("an odd size stays:", predict_frame(Detector(PRETRAINED, "cpu"), image[:150, :141]).shape)
 
 # %% [markdown]
 # ### One image in memory
@@ -649,6 +644,8 @@ class _Results:
             warnings.warn(f"{file}: {error}; skipped", stacklevel=2)
         numbers = (counted(counts[f"{of}s"], of) for of in ("frame", "file", "detection"))
         text = "{} of {}: {} in ".format(*numbers) + duration(counts["seconds"])
+        if (sizes := self.record["multiscale"]) and not sizes[0]:
+            text += f"; frames reduced {sizes[3]:g} times, as in training"
         return Written(self.folder, text, len(counts["skipped"]))
 
     def summarise(self, state: str) -> dict[str, Any]:
@@ -727,7 +724,8 @@ def _record(detector: Detector, path: Path, inputs: Any, options: dict[str, Any]
     weights = {"weights": os.path.abspath(path), "sha256": digest(path)}
     request = {**weights, "inputs": places, **options}
     threshold = detector.threshold if options["threshold"] is None else options["threshold"]
-    return {"asked": request, "threshold": threshold, "environment": environment(detector.why)}
+    own = {"threshold": threshold, "multiscale": detector.multiscale}
+    return {"asked": request, **own, "environment": environment(detector.device.description)}
 
 
 def _output_folder(weights: Path, output_dir: str | Path, request: dict[str, Any]) -> Path:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -13,11 +14,11 @@ from scipy.ndimage import center_of_mass, label
 from mshnet.augment import augment as augmented
 from mshnet.augment import native_plan, pad_mirrored, resize_square, sample_params, scoring_batch
 from mshnet.cli import main
-from mshnet.compare import compare
 from mshnet.core import UserError
 from mshnet.data import Split, splits
 from mshnet.detection import Detection, normalise
-from mshnet.evaluate import evaluate
+from mshnet.evaluate import Detector, evaluate
+from mshnet.export import export
 from mshnet.metrics import in_turns
 from mshnet.recipe import Config
 from mshnet.run import read_checkpoint
@@ -118,17 +119,6 @@ def test_no_native_score_depends_on_the_batch(run):
         assert evaluate(run, batch_size=size).scores == want
 
 
-def test_scores_of_different_sizes_are_not_compared(run, tmp_path):
-    "256x256 and native are two protocols."
-    place = {}
-    for size in ("native", 64):
-        place[size] = tmp_path / str(size)
-        place[size].mkdir()
-        evaluate(run, base_size=size).save(place[size])
-    with pytest.raises(UserError, match="size"):
-        compare(list(map(str, place.values())))
-
-
 def test_a_native_run_resumes_to_the_bit(folder, run, tmp_path):
     "The plan of a scoring is not part of the state."
     config = run.config.model_copy(update={"output_dir": str(tmp_path / "run")})
@@ -148,6 +138,21 @@ def test_the_shares_of_processes_are_in_list_order(world):
     each = [[r for rows in plan for r in rows[k : k + share] if r >= 0] for k in range(0, 4, share)]
     assert in_turns(each, share) == list(range(11))
     assert max(map(len, each)) <= min(map(len, each)) + share
+
+
+def test_own_weights_see_a_frame_as_small_as_the_training_images(folder, run, tmp_path):
+    "Images of 96x104 pixels at 32 are a third as large; at 80 or native size, nothing is reduced."
+    shutil.copytree(folder, tmp_path / "large")
+    for file in tmp_path.rglob("*.png"):
+        Image.open(file).resize((104, 96), 0).save(file)
+    start, found = "", list[tuple[float, ...]]()
+    for size in (32, 80):
+        more = {"base_size": size, "weight_path": start, "output_dir": f"{tmp_path}/{size}"}
+        own = train(Config(**TINY | more, dataset_dir=f"{tmp_path}/large"))
+        start = str(export(own, tmp_path / f"{size}.safetensors"))
+        found += [Detector(path, "cpu").multiscale for path in (own.folder, start)]
+    assert found == [(0, 1, 0, 3)] * 2 + [()] * 2
+    assert Detector(run.folder, "cpu").multiscale == (0.3, 0.3, 3, 2)  # as it began
 
 
 def test_images_of_one_size_share_batches():

@@ -90,7 +90,7 @@ def test_two_runs_make_a_table_with_their_mean(copies, capsys):
     [
         ("split_hash", "0123456789ab"),
         ("targets", 5),
-        ("size", 128),
+        ("size", "native"),
         ("resize", "another"),
         ("threshold", 0.3),
         ("rule", "reference"),

@@ -57,8 +57,8 @@ def bright(images, batch_size=4):
     return images.float().mean(1, keepdim=True) / 255
 
 
-bright.name, bright.why, bright.threshold = "bright", "cpu", 0.5
-bright.device = SimpleNamespace(kind="cpu", ranks=OneProcess())
+bright.name, bright.threshold, bright.multiscale = "bright", 0.5, ()
+bright.device = SimpleNamespace(kind="cpu", ranks=OneProcess(), description="cpu")
 
 
 def noise(*shape, seed=0):

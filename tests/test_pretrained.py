@@ -93,7 +93,8 @@ def test_the_file_and_its_card_are_those_of_the_results():
 
 
 def test_the_kept_threshold_is_used_everywhere(moved, picture, tmp_path):
-    "In a file with another one than the usual 0.5."
+    "In a file with another one than the usual 0.5; two looks are a property of it, too."
+    assert Detector(mshnet.MSHNet.pretrained(), "cpu").multiscale == ()
     pretrained = replace(trained_model("pretrained"), threshold=0.95)
     moved.write_bytes(safetensors_bytes(pretrained))
     detector = Detector("pretrained", "cpu")
@@ -106,39 +107,32 @@ def test_the_kept_threshold_is_used_everywhere(moved, picture, tmp_path):
     [mask] = (out / "masks").iterdir()
     assert (np.asarray(Image.open(mask)) > 0).sum() == (prob > 0.95).sum()
     done = export("pretrained", tmp_path / "out.safetensors")
-    assert json.loads(Path(f"{done}.json").read_text())["threshold"] == 0.95
-    assert Detector(done, "cpu").threshold == 0.95
+    for kept in (json.loads(Path(f"{done}.json").read_text()), vars(Detector(done, "cpu"))):
+        assert kept["threshold"] == 0.95 and [*kept["multiscale"]] == [0.3, 0.3, 3, 2]
 
 
-@pytest.mark.parametrize("shape", [(64, 96), (75, 101), (17, 140, 3), (1, 1)])
+@pytest.mark.parametrize("shape", [(64, 96), (75, 101), (17, 140, 3), (1, 1), (66, 93)])
 def test_two_looks_are_added_by_their_logits(shape):
     "At own and at half size, also where a side is odd; a logit counts up to one in a million."
     frame = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
     detector = Detector("pretrained", "cpu", "fp32")
+    if shape == (66, 93):  # only at a third of its size
+        detector.multiscale = (0.0, 1.0, 0.0, 3.0)
     both = predict_frame(detector, frame, 128)
-    first, second, constant = detector.multiscale
-    detector.multiscale = ()
-    high, wide = shape[0] % 2, shape[1] % 2
-    even = np.pad(frame, [(0, high), (0, wide), (0, 0)][: frame.ndim], mode="edge")
-    pairs = even.reshape(len(even) // 2, 2, even.shape[1] // 2, 2, *shape[2:])
-    half = predict_frame(detector, np.uint8(pairs.mean((1, 3)) + 0.5), 128)
-    looks = [logit(p.clip(1e-6, 1 - 1e-6)) for p in (predict_frame(detector, frame, 128), half)]
+    first, second, constant, n = detector.multiscale
+    detector.multiscale, n = (), int(n)
+    more = [(0, -side % n) for side in shape[:2]] + [(0, 0)]
+    whole = np.pad(frame, more[: frame.ndim], mode="edge")
+    squares = whole.reshape(len(whole) // n, n, whole.shape[1] // n, n, *shape[2:])
+    small = predict_frame(detector, np.uint8(squares.mean((1, 3)) + 0.5), 128)
+    looks = [logit(p.clip(1e-6, 1 - 1e-6)) for p in (predict_frame(detector, frame, 128), small)]
     large = torch.nn.functional.interpolate(
-        torch.from_numpy(looks[1])[None, None], scale_factor=2, mode="bilinear"
+        torch.from_numpy(looks[1])[None, None], scale_factor=n, mode="bilinear"
     )
     wanted = expit(
         first * looks[0] + second * large[0, 0, : shape[0], : shape[1]].numpy() + constant
     )
     assert both.shape == shape[:2] and np.abs(both - wanted).max() < 1e-4
-
-
-def test_own_weights_look_once(tmp_path):
-    "Two looks are a property of a file, which a copy of it keeps."
-    assert Detector(mshnet.MSHNet.pretrained(), "cpu").multiscale == ()
-    done = export("pretrained", tmp_path / "copy.safetensors")
-    kept = Detector("pretrained", "cpu").multiscale
-    assert len(kept) == 3 and Detector(done, "cpu").multiscale == kept
-    assert json.loads(Path(f"{done}.json").read_text())["multiscale"] == list(kept)
 
 
 def test_the_guide_finds_the_same_by_onnx(tmp_path, monkeypatch, capsys):
@@ -401,7 +395,8 @@ def test_fine_tuned_weights_remember_what_the_first_were_trained_on(sirst, moved
     assert run.scores["protocol"]["trained_on_scored_images"] >= 5
     with pytest.warns(UserWarning, match="of the 6 scored images are among the training images"):
         evaluate(run)
-    assert len(Detector(run.folder, "cpu").multiscale) == 3  # of the weights it began with
+    numbers = Detector(run.folder, "cpu").multiscale  # of the weights it began with; its own size
+    assert numbers[:3] == (0.3, 0.3, 3) and numbers[3] > 4
     settings |= {"output_dir": f"{tmp_path}/other"}
     assert not train(Config(**settings, max_hours=1e-9)).finished
     run = train(Config(**settings))

@@ -91,11 +91,11 @@ for seed in range(3):
 #
 # 1. Pad the frame at the right and below to multiples of 16, by its mirror image without the edge pixel (numpy calls this mode `reflect`).
 # 2. Run the session, and cut the padding off the result.
-# 3. Only for the pretrained weights and those that began with them (`multiscale` is `[a, b, c]` in `mshnet.onnx.json`):
-#    - Also halve the frame itself, before padding: means of 2x2 pixels, rounded (0.5 up). At an odd size the last row or column is the mean of the pixels that exist. Predict this frame by steps 1 and 2.
+# 3. Only where `multiscale` in `mshnet.onnx.json` is `[a, b, c, n]`: for the pretrained weights, those that began with them, and those trained on reduced images:
+#    - Also reduce the frame itself n times, before padding: means of n x n pixels, rounded (0.5 up). At the edge, means of the pixels that exist. Predict this frame by steps 1 and 2.
 #    - Limit the logits of both predictions to ±13.8.
-#    - Upsample those at half size by two: bilinear, with half-pixel centres (PyTorch: `align_corners=False`; OpenCV: `INTER_LINEAR`). Cut the result to the size of the frame.
-#    - The probability is sigmoid(a * full + b * half + c).
+#    - Upsample those of the reduced frame n times: bilinear, with half-pixel centres (PyTorch: `align_corners=False`; OpenCV: `INTER_LINEAR`). Cut the result to the size of the frame.
+#    - The probability is sigmoid(a * full + b * reduced + c). Where a is 0, the frame at full size need not be predicted.
 # 4. Keep the pixels whose probability is above the `threshold` of `mshnet.onnx.json`.
 # 5. Join kept pixels that touch, also at a corner (8-connected), to objects.
 #
@@ -125,11 +125,12 @@ for seed in range(3):
 # frame = Image.open("frame.png").convert("L")
 # total = logits(frame)
 # if note["multiscale"]:
-#     first, second, constant = note["multiscale"]
-#     half = Image.fromarray(logits(frame.reduce(2)).clip(-13.8, 13.8))
-#     large = half.resize((2 * half.width, 2 * half.height), Image.Resampling.BILINEAR)
+#     a, b, c, n = note["multiscale"]
+#     n = int(n)
+#     small = Image.fromarray(logits(frame.reduce(n)).clip(-13.8, 13.8))
+#     large = small.resize((n * small.width, n * small.height), Image.Resampling.BILINEAR)
 #     large = np.asarray(large)[: frame.height, : frame.width]
-#     total = first * total.clip(-13.8, 13.8) + second * large + constant
+#     total = a * total.clip(-13.8, 13.8) + b * large + c
 # found = expit(total) > note["threshold"]
 # labels, count = label(found, np.ones((3, 3)))
 # print(center_of_mass(found, labels, range(1, count + 1)))

@@ -76,7 +76,7 @@
 # | detection | predicted pixels that touch, also at a corner |
 # | centroid | the mean row and column of the pixels of a target or a detection |
 # | tile (`--tile`) | the part of a large frame that is predicted at once |
-# | `multiscale` | three numbers in the weights that combine the predictions of a frame at full and at half size |
+# | `multiscale` | four numbers in the weights: at which sizes a frame is predicted, and how the predictions are combined |
 # | track (`--tracks`) | detections of one object in successive frames |
 #
 # ## Devices
