@@ -7,7 +7,6 @@ __all__ = ['MEAN', 'STD', 'NETWORKS', 'RESIZE', 'NATIVE', 'normalise', 'fuse_bn'
 
 # %% ../nbs/41_detection.ipynb #c-import-copy
 import copy
-import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -200,8 +199,8 @@ class Detection(Task):
         same["training list"] = hash_of_all(trained)  # the same with every seed
         pairs, side = parts["train"].pairs, self.config.base_size
         if side != "native" and self.config.crop != "native":  # the images are resized
-            areas = [pairs[i][1].size for i in range(0, len(pairs), len(pairs) // 9 + 1)]
-            if (reduction := round(statistics.median(areas) ** 0.5 / side)) > 1:
+            areas = sorted(pairs[i][1].size for i in range(0, len(pairs), len(pairs) // 9 + 1))
+            if (reduction := round(areas[len(areas) // 2] ** 0.5 / side)) > 1:
                 same["reduction"] = str(reduction)
         return same | {"training images": " ".join(sorted(image_digests(trained)))}
 

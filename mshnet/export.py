@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor, nn
 from torch.export import Dim
 
@@ -193,20 +194,23 @@ _MOST_IMAGES, _MOST_SIDE = 64, 512
 _LEAST = {"pd": 0.9, "iou": 0.7}  # if the detections of PyTorch are taken as ground truth
 
 
-def _calibration_images(folder: str | Path) -> list[Tensor]:  # [1,3,H,W] uint8
-    "The middle of each image of a folder; UserError if none can be used."
+def _calibration_images(folder: str | Path, reduction: int) -> list[Tensor]:  # [1,3,H,W] uint8
+    "The middle of each image of a folder, reduced; UserError if none can be used."
     if not str(folder) or not Path(folder).is_dir():
         raise UserError(f"int8={shown(str(folder))}: name a folder of images")
     files, found = find_inputs(folder, SUFFIXES), []
     for file in (files[i] for i in even_steps(len(files), _MOST_IMAGES)):
         frame = next(frames_of(file))
-        sides = [min(n, _MOST_SIDE) // 16 * 16 for n in frame.pixels.shape[:2]]
+        pixels = frame.pixels
+        if not frame.error:
+            pixels = np.asarray(Image.fromarray(pixels).reduce(reduction))
+        sides = [min(n, _MOST_SIDE) // 16 * 16 for n in pixels.shape[:2]]
         if frame.error or min(sides) < 32:
             why = frame.error or "below 32x32 pixels"
             warnings.warn(f"int8: left out {file.name} ({why})", stacklevel=2)
             continue
-        top, left = ((n - m) // 2 for n, m in zip(frame.pixels.shape, sides, strict=False))
-        pixels = np.atleast_3d(frame.pixels)[top : top + sides[0], left : left + sides[1]]
+        top, left = ((n - m) // 2 for n, m in zip(pixels.shape, sides, strict=False))
+        pixels = np.atleast_3d(pixels)[top : top + sides[0], left : left + sides[1]]
         found.append(torch.tensor(pixels).permute(2, 0, 1).expand(1, 3, -1, -1).contiguous())
     if not found:
         raise UserError(f"int8={folder}: no readable image of at least 32x32 pixels")
@@ -280,7 +284,8 @@ def export(
     format = path.suffix[1:]
     if format == "onnx":
         _expect_packages()
-    images = [] if int8 is None else _calibration_images(int8)
+    full, *_, reduction = trained.multiscale or (1, 1)
+    images = [] if int8 is None else _calibration_images(int8, 1 if full else int(reduction))
     if trained.task == "detect" and not _logits(trained, _scenes(1, 32, 32)).isfinite().all():
         raise UserError(f"{source}: weights that predict NaN; take an earlier checkpoint")
     with cannot_be_written(path), tempfile.TemporaryDirectory(dir=path.parent, prefix=".") as place:

@@ -730,8 +730,7 @@ def predictions_folder(
 
 
 # %%
-written = Written(predictions_folder("mine.pt", "", "eit"), "3 tanks of 2 files", skipped=1)
-print(f"{written.folder} | {written} | status {written.status}")
+print(Written(predictions_folder("mine.pt", "", "eit"), "3 tanks of 2 files", skipped=1))
 
 # %% [markdown]
 # ## Questions

@@ -15,7 +15,6 @@ from mshnet.run import Folder
 # %%
 #| export
 import copy
-import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -272,8 +271,8 @@ class Detection(Task):
         same["training list"] = hash_of_all(trained)  # the same with every seed
         pairs, side = parts["train"].pairs, self.config.base_size
         if side != "native" and self.config.crop != "native":  # the images are resized
-            areas = [pairs[i][1].size for i in range(0, len(pairs), len(pairs) // 9 + 1)]
-            if (reduction := round(statistics.median(areas) ** 0.5 / side)) > 1:
+            areas = sorted(pairs[i][1].size for i in range(0, len(pairs), len(pairs) // 9 + 1))
+            if (reduction := round(areas[len(areas) // 2] ** 0.5 / side)) > 1:
                 same["reduction"] = str(reduction)
         return same | {"training images": " ".join(sorted(image_digests(trained)))}
 

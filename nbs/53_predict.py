@@ -360,8 +360,7 @@ def predict_frame(
 
 # %%
 found: Detections = detections(prob)
-print("size of the overlay:", overlay(image, list(found.rows())).size)
-print(len(tiles_of((1000, 10_000))[0]), "tiles in a frame of 1000x10000")
+print("overlay:", overlay(image, [*found.rows()]).size, "tiles:", len(tiles_of((1000, 10_000))[0]))
 print("an odd size stays:", predict_frame(Detector(PRETRAINED, "cpu"), image[:150, :141]).shape)
 
 # %% [markdown]

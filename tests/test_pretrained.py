@@ -116,13 +116,12 @@ def test_two_looks_are_added_by_their_logits(shape):
     "At own and at half size, also where a side is odd; a logit counts up to one in a million."
     frame = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
     detector = Detector("pretrained", "cpu", "fp32")
-    if shape == (66, 93):  # only at a third of its size
-        detector.multiscale = (0.0, 1.0, 0.0, 3.0)
+    detector.multiscale = {93: (0.0, 1.0, 0.0, 3.0)}.get(shape[1], detector.multiscale)  # a third
     both = predict_frame(detector, frame, 128)
     first, second, constant, n = detector.multiscale
     detector.multiscale, n = (), int(n)
-    more = [(0, -side % n) for side in shape[:2]] + [(0, 0)]
-    whole = np.pad(frame, more[: frame.ndim], mode="edge")
+    sides = [(0, -side % n) for side in shape[:2]] + [(0, 0)]
+    whole = np.pad(frame, sides[: frame.ndim], mode="edge")
     squares = whole.reshape(len(whole) // n, n, whole.shape[1] // n, n, *shape[2:])
     small = predict_frame(detector, np.uint8(squares.mean((1, 3)) + 0.5), 128)
     looks = [logit(p.clip(1e-6, 1 - 1e-6)) for p in (predict_frame(detector, frame, 128), small)]
@@ -162,7 +161,7 @@ def test_eight_bit_integers_find_the_same_or_are_refused(tmp_path, monkeypatch, 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "dark").mkdir()
     Image.new("L", (600, 64)).save("dark/a.png")
-    Image.new("L", (8, 8)).save("dark/b.png")
+    Image.new("L", (40, 40)).save("dark/b.png")
     line = ["export", "--weight-path", "pretrained", "--output", "int8.onnx", "--int8"]
     assert main([*line, str(Path(mshnet.__file__).parent / "examples")]) == 0
     file, note = Path("int8.onnx").read_bytes(), json.loads(Path("int8.onnx.json").read_text())
@@ -171,6 +170,8 @@ def test_eight_bit_integers_find_the_same_or_are_refused(tmp_path, monkeypatch, 
     assert note["sha256"] == hashlib.sha256(file).hexdigest() and len(file) < 5e6
     monkeypatch.setattr(exporting, "_onnx_bytes", lambda trained: file)  # the checks alone
     monkeypatch.setattr(exporting, "_read_back", lambda *_: 0.0)
+    half = replace(trained_model("pretrained"), multiscale=(0.0, 1.0, 0.0, 2.0))
+    monkeypatch.setattr(exporting, "trained_model", lambda _: half)
     assert main([*line, "dark"]) == 2
     said = capsys.readouterr().err
     assert "b.png (below 32x32 pixels)" in said and "PyTorch detects nothing in these" in said
