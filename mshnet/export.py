@@ -206,14 +206,15 @@ def _calibration_images(folder: str | Path, reduction: int) -> list[Tensor]:  # 
             pixels = np.asarray(Image.fromarray(pixels).reduce(reduction))
         sides = [min(n, _MOST_SIDE) // 16 * 16 for n in pixels.shape[:2]]
         if frame.error or min(sides) < 32:
-            why = frame.error or "below 32x32 pixels"
+            why = frame.error or "below {0}x{0} pixels".format(32 * reduction)
             warnings.warn(f"int8: left out {file.name} ({why})", stacklevel=2)
             continue
         top, left = ((n - m) // 2 for n, m in zip(pixels.shape, sides, strict=False))
         pixels = np.atleast_3d(pixels)[top : top + sides[0], left : left + sides[1]]
         found.append(torch.tensor(pixels).permute(2, 0, 1).expand(1, 3, -1, -1).contiguous())
     if not found:
-        raise UserError(f"int8={folder}: no readable image of at least 32x32 pixels")
+        side = 32 * reduction
+        raise UserError(f"int8={folder}: no readable image of at least {side}x{side} pixels")
     return found
 
 

@@ -218,9 +218,11 @@ def _logits_at(
     "Logits of a frame that is predicted at 1 / reduction of its size, enlarged again."
     small = np.asarray(Image.fromarray(pixels).reduce(reduction))  # means of squares of pixels
     prob = _in_tiles(detector, small, tile)
-    found = Image.fromarray(logit(np.clip(prob, 1e-6, 1 - 1e-6)))
-    size = found.width * reduction, found.height * reduction
-    large = np.asarray(found.resize(size, Image.Resampling.BILINEAR))
+    logit(np.clip(prob, 1e-6, 1 - 1e-6, out=prob), out=prob)
+    if reduction == 1:
+        return prob
+    size = prob.shape[1] * reduction, prob.shape[0] * reduction
+    large = np.asarray(Image.fromarray(prob).resize(size, Image.Resampling.BILINEAR))
     return large[: pixels.shape[0], : pixels.shape[1]]
 
 
@@ -238,7 +240,7 @@ def predict_frame(
     total = reduced * _logits_at(detector, pixels, tile, int(reduction)) + constant
     if full:
         total += full * _logits_at(detector, pixels, tile, 1)
-    return expit(total)
+    return expit(total, out=total)
 
 # %% ../nbs/53_predict.ipynb #_last_opened
 EXAMPLE = Path(str(files_of("mshnet"))) / "examples" / "drone.png"  # a real frame, CC0

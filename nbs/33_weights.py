@@ -18,7 +18,7 @@
 #| default_exp weights
 import tempfile
 
-from mshnet.weights import load_weights
+from mshnet.weights import load_weights, reinstall
 
 # %%
 #| export
@@ -59,7 +59,7 @@ print("iou", load_weights(other, path)["iou"], torch.equal(other.weight, model.w
 # %% [markdown]
 # ## Two files that are refused
 #
-# The first has the weights of a different model; the error shows the first differences. The second is a program: a pickle stores an object as the call that makes it, and this one calls `os.system`. Neither file changes a weight, and "this ran" is not printed:
+# The first has the weights of a different model; the error shows the first differences. The second is a program: a pickle stores an object as the call that makes it, and this one calls `os.system`. Neither file changes a weight, and "this ran" is not printed. If a file of the library is damaged, the error also says how to install it again; for a file of yours it does not:
 
 # %%
 class _Trap:
@@ -73,6 +73,7 @@ for content in ({"net": {"module.a": torch.ones(1)}}, {"net": _Trap()}):
         load_weights(other, path)
     except UserError as error:
         print(str(error).replace(f"{place.name}/", ""))
+print("remedy for mine.pt:", reinstall("mine.pt") or "none")
 
 # %% [markdown]
 # ## The machinery: loading a file
@@ -280,10 +281,6 @@ def reinstall(path: str | Path) -> str:
         "the folder, wheel or address that mshnet was installed from; in a clone git checkout "
         f"mshnet/{Path(path).name}), or name other weights"
     )
-
-
-# %%
-print("remedy for mine.pt:", reinstall("mine.pt") or "none")
 
 
 # %% [markdown]

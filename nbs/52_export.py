@@ -61,7 +61,7 @@ for name, pixels in {"bytes": image, "divided by 255": (image / 255).astype(np.u
     print(f"{name}: {(prob > 0.5).sum()} pixels of targets")
 
 # %% [markdown]
-# The note describes input and output, the threshold, the [two sizes](53_predict.ipynb), how the network was trained and which epoch was chosen. Programs in every language read JSON, and so do people. A flipped bit on a disk changes a weight, and onnxruntime does not notice; so the note contains the SHA-256 of the file. Here is the note without that, and without the settings of the training. The guide [into your own program](guides/deploy.ipynb) has the lines that read an ONNX file in Python and in C++.
+# The note describes input and output, the threshold, the [sizes](53_predict.ipynb) at which `mshnet predict` predicts a frame, how the network was trained and which epoch was chosen. Programs in every language read JSON, and so do people. A flipped bit on a disk changes a weight, and onnxruntime does not notice; so the note contains the SHA-256 of the file. Here is the note without that, and without the settings of the training. The guide [into your own program](guides/deploy.ipynb) has the lines that read an ONNX file in Python and in C++.
 
 # %%
 note = json.loads(Path(f"{path}.json").read_text())
@@ -267,7 +267,7 @@ for file in (path, other):
 # %% [markdown]
 # ## 8-bit integers
 #
-# `--int8 DIR` writes the convolutions in 8-bit integers. The file is a quarter as large, and on a CPU OpenVINO runs it in 0.55 of PyTorch's time ([measured](../results/predict-large)). The input of a convolution is then rounded to 256 levels, so its range must be known. onnxruntime measures the ranges on up to 64 images of DIR, or their middle 512x512 pixels, reduced as in training. They should look like those of your camera, and DIR should hold no masks. Now the logits differ by more than rounding, so we compare what is detected in these images: with PyTorch's detections as ground truth, Pd must be at least 0.9 and IoU 0.7. The note keeps this agreement. This is not a score, because the images need no masks.
+# `--int8 DIR` writes the convolutions in 8-bit integers. The file is a quarter as large, and on a CPU OpenVINO runs it in 0.55 of PyTorch's time ([measured](../results/predict-large)). The input of a convolution is then rounded to 256 levels, so its range must be known. onnxruntime measures the ranges on up to 64 images of DIR, or their middle 512x512 pixels. (Weights that predict only reduced frames get reduced images.) They should look like those of your camera, and DIR should hold no masks. Now the logits differ by more than rounding, so we compare what is detected in these images: with PyTorch's detections as ground truth, Pd must be at least 0.9 and IoU 0.7. The note keeps this agreement. This is not a score, because the images need no masks.
 
 # %%
 #| export
@@ -287,14 +287,15 @@ def _calibration_images(folder: str | Path, reduction: int) -> list[Tensor]:  # 
             pixels = np.asarray(Image.fromarray(pixels).reduce(reduction))
         sides = [min(n, _MOST_SIDE) // 16 * 16 for n in pixels.shape[:2]]
         if frame.error or min(sides) < 32:
-            why = frame.error or "below 32x32 pixels"
+            why = frame.error or "below {0}x{0} pixels".format(32 * reduction)
             warnings.warn(f"int8: left out {file.name} ({why})", stacklevel=2)
             continue
         top, left = ((n - m) // 2 for n, m in zip(pixels.shape, sides, strict=False))
         pixels = np.atleast_3d(pixels)[top : top + sides[0], left : left + sides[1]]
         found.append(torch.tensor(pixels).permute(2, 0, 1).expand(1, 3, -1, -1).contiguous())
     if not found:
-        raise UserError(f"int8={folder}: no readable image of at least 32x32 pixels")
+        side = 32 * reduction
+        raise UserError(f"int8={folder}: no readable image of at least {side}x{side} pixels")
     return found
 
 

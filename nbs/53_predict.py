@@ -147,7 +147,7 @@ for axes, ((rows, columns), fade) in zip(figure.subplots(2, 2).flat, tiles, stri
 #
 # On two cameras that the weights never saw, this finds more targets: Pd rises from 0.773 to 0.874 and from 0.839 to 0.861. On the first of them IoU rises from 0.420 to 0.565, and so does Fa, from 27.9 to 39.2 ([numbers](../results/pretrained/two-sizes)). The gain is a little optimistic, because the three numbers were chosen on some of these images. The second size computes a quarter more pixels. On the data sets of the training it costs accuracy (IoU 0.698 to 0.651, Fa 12.8 to 27.0). `mshnet test` always predicts at one size.
 #
-# Other weights predict at one size, that of their training. IRSTD-1k has images of 512x512 pixels, which training resizes to 256x256, so a target has half the size that it has in the file. Weights trained there find 0.801 of the test targets in frames of 512x512, with 0.57 false alarms a frame, and 0.923 with 0.25 in the same frames at half their size ([numbers](../results/irstd-1k-steady)). A run therefore records how many times its training images were reduced (rounded; with `--base-size native`, once), and its weights predict each frame reduced as many times. A run that begins with the pretrained weights inherits their three numbers and looks at both sizes: on a new camera this finds more targets than either ([numbers](../results/cross-camera/fine-tune)).
+# Other weights predict at one size, near that of their training. IRSTD-1k has images of 512x512 pixels, which training resizes to 256x256, so a target has half the size that it has in the file. Weights trained there find 0.801 of the test targets in frames of 512x512, with 0.57 false alarms a frame, and 0.923 with 0.25 in the same frames at half their size ([numbers](../results/irstd-1k-steady)). A run therefore records the factor by which its training images were reduced (of up to nine of them, rounded, by the root of the area; with `--base-size native` or `--crop native` none), and its weights predict each frame reduced by it. Runs of before 2026-11-27 and published weights record none, so reduce the frames yourself. A run that begins with the pretrained weights inherits their three numbers and looks at both sizes: on a new camera this finds more targets than either ([numbers](../results/cross-camera/fine-tune)).
 #
 # One size gives probabilities near 0 or 1, and the threshold hardly matters. With two, the sizes may disagree. If one is sure of a target and the other of none, their logits cancel and the constant 3 remains, a probability of 0.95. So either size may find a target. If that size is less sure the probability is lower, and `--threshold` chooses between more targets and fewer false alarms.
 #
@@ -335,9 +335,11 @@ def _logits_at(
     "Logits of a frame that is predicted at 1 / reduction of its size, enlarged again."
     small = np.asarray(Image.fromarray(pixels).reduce(reduction))  # means of squares of pixels
     prob = _in_tiles(detector, small, tile)
-    found = Image.fromarray(logit(np.clip(prob, 1e-6, 1 - 1e-6)))
-    size = found.width * reduction, found.height * reduction
-    large = np.asarray(found.resize(size, Image.Resampling.BILINEAR))
+    logit(np.clip(prob, 1e-6, 1 - 1e-6, out=prob), out=prob)
+    if reduction == 1:
+        return prob
+    size = prob.shape[1] * reduction, prob.shape[0] * reduction
+    large = np.asarray(Image.fromarray(prob).resize(size, Image.Resampling.BILINEAR))
     return large[: pixels.shape[0], : pixels.shape[1]]
 
 
@@ -355,7 +357,7 @@ def predict_frame(
     total = reduced * _logits_at(detector, pixels, tile, int(reduction)) + constant
     if full:
         total += full * _logits_at(detector, pixels, tile, 1)
-    return expit(total)
+    return expit(total, out=total)
 
 
 # %%

@@ -79,7 +79,7 @@
 #
 # A data set is a folder with `images/`, `masks/` and two lists of names (`trainval.txt` or `train.txt`, and `test.txt`), or a `.zip` of it. No data yet? `mshnet train --epochs 3` trains on synthetic scenes. `mshnet data NUAA-SIRST` (or `NUDT-SIRST`, `IRSTD-1k`) downloads to `data/` (never tried).
 #
-# [Your own images](guides/own_images.ipynb) explains masks, lists and fine-tuning, with what 40 images gain. Training resizes to 256x256, and `mshnet predict` reduces frames as many times: weights trained on IRSTD-1k (512x512) have IoU 0.610 at 256x256 and 0.545 in whole frames (0.389 if these are not reduced). `mshnet train --base-size native` does not resize (measured for fine-tuning only).
+# [Your own images](guides/own_images.ipynb) explains masks, lists and fine-tuning, with what 40 images gain. Training resizes to 256x256, and `mshnet predict` reduces frames by the same factor: weights trained on IRSTD-1k (512x512) have IoU 0.610 at 256x256 and 0.545 in whole frames (0.389 if these are not reduced). `mshnet train --base-size native` does not resize (measured for fine-tuning only).
 #
 # ```python
 # import mshnet

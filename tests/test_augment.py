@@ -140,18 +140,26 @@ def test_the_shares_of_processes_are_in_list_order(world):
     assert max(map(len, each)) <= min(map(len, each)) + share
 
 
-def test_own_weights_see_a_frame_as_small_as_the_training_images(folder, tmp_path):
-    "Images of 96x104 pixels at 32 are a third as large; at 80 or native size, nothing is reduced."
-    shutil.copytree(folder, tmp_path / "large")
-    for file in tmp_path.rglob("*.png"):
+def test_own_weights_see_a_frame_as_small_as_the_training_images(folder, tmp_path, capsys):
+    "Images of 96x104 pixels at 32 are a third as large, also after a resume."
+    data = shutil.copytree(folder, tmp_path / "large")
+    for file in data.rglob("*.png"):
         Image.open(file).resize((104, 96), 0).save(file)
-    start, found = "", list[tuple[float, ...]]()
-    for size in (32, 80):
-        more = TINY | {"base_size": size, "weight_path": start, "output_dir": f"{tmp_path}/{size}"}
-        own = train(Config(**more, dataset_dir=f"{tmp_path}/large"))
-        start = str(export(own, tmp_path / f"{size}.safetensors"))
-        found += [Detector(path, "cpu").multiscale for path in (own.folder, start)]
-    assert found == [(0, 1, 0, 3)] * 2 + [()] * 2
+    small = {"dataset_dir": str(data), "base_size": 32, "crop_size": 32, "device": "cpu"}
+    reduced = [{}, {"crop": "resize"}, {"cache": "stream"}]
+    for more in (*reduced, {"base_size": 80}, {"base_size": "native"}, {"crop": "native"}):
+        task = Detection(Config(**small | more))
+        assert task.identity(task.splits()).get("reduction") == ("3" if more in reduced else None)
+    config = Config(**TINY | small | {"weight_path": "", "output_dir": str(tmp_path / "run")})
+    train_and_kill(config, 3)
+    own = train(config)
+    file = export(own, tmp_path / "own.safetensors")
+    words = f"predict {data}/images --weight-path {file} --output-dir {tmp_path}/out"
+    assert main(words.split()) == 0
+    assert "frames reduced 3 times, as in training" in "".join(capsys.readouterr())
+    assert [Detector(path, "cpu").multiscale for path in (own, file)] == [(0, 1, 0, 3)] * 2
+    more = {"weight_path": str(file), "base_size": 80, "output_dir": str(tmp_path / "other")}
+    assert Detector(train(config.model_copy(update=more)), "cpu").multiscale == ()
 
 
 def test_images_of_one_size_share_batches():

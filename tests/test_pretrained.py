@@ -80,6 +80,7 @@ def test_the_file_and_its_card_are_those_of_the_results():
     found = kept[0]
     assert found["sha256"] == hashlib.sha256(FILE.read_bytes()).hexdigest()
     assert found["threshold"] == trained_model("pretrained").threshold
+    assert trained_model("pretrained").multiscale == pretrain.MULTISCALE
     text = FILE.with_suffix(".md").read_text(encoding="utf-8")
     assert text == pretrain.card(kept)
     twins = [json.loads(f.with_name("scores-without-twins.json").read_text()) for f in files]
@@ -120,8 +121,7 @@ def test_two_looks_are_added_by_their_logits(shape):
     both = predict_frame(detector, frame, 128)
     first, second, constant, n = detector.multiscale
     detector.multiscale, n = (), int(n)
-    sides = [(0, -side % n) for side in shape[:2]] + [(0, 0)]
-    whole = np.pad(frame, sides[: frame.ndim], mode="edge")
+    whole = np.pad(frame, [(0, -k % n) for k in shape[:2]] + [(0, 0)] * len(shape[2:]), "edge")
     squares = whole.reshape(len(whole) // n, n, whole.shape[1] // n, n, *shape[2:])
     small = predict_frame(detector, np.uint8(squares.mean((1, 3)) + 0.5), 128)
     looks = [logit(p.clip(1e-6, 1 - 1e-6)) for p in (predict_frame(detector, frame, 128), small)]
@@ -134,25 +134,24 @@ def test_two_looks_are_added_by_their_logits(shape):
     assert both.shape == shape[:2] and np.abs(both - wanted).max() < 1e-4
 
 
-def test_the_guide_finds_the_same_by_onnx(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("numbers", [(0.3, 0.3, 3.0, 2.0), (0.0, 1.0, 0.0, 3.0)])
+def test_the_guide_finds_the_same_by_onnx(tmp_path, monkeypatch, numbers):
     "The Python of the guide for programs without PyTorch, at an odd size."
     pytest.importorskip("onnxruntime")
     monkeypatch.chdir(tmp_path)
     Image.fromarray(scene(np.random.default_rng(3), 255)[0][:, :201]).save("frame.png")
-    export("pretrained", "mshnet.onnx")
+    own = replace(trained_model("pretrained"), multiscale=numbers)
+    Path("own.safetensors").write_bytes(safetensors_bytes(own))
+    export("own.safetensors", "mshnet.onnx")
     guide = (TOP / "nbs" / "guides" / "deploy.py").read_text()
     [code] = [block for block in guide.split("```") if "InferenceSession(" in block]
     names: dict[str, object] = {}
     exec(code.removeprefix("python").replace("\n# ", "\n").replace("\n#\n", "\n\n"), names)
-    found = mshnet.detect("frame.png", device="cpu")
+    found = mshnet.detect("frame.png", "own.safetensors", device="cpu")
     assert len(found) == names["count"] > 0
     assert sum(row["area"] for row in found) == names["found"].sum()
-    for row, centre in zip(
-        found,
-        names["center_of_mass"](names["found"], names["labels"], range(1, names["count"] + 1)),
-        strict=True,
-    ):
-        assert row["centroid"] == pytest.approx(centre, abs=0.001)
+    centres = names["center_of_mass"](names["found"], names["labels"], range(1, len(found) + 1))
+    assert [row["centroid"] for row in found] == [pytest.approx(at, abs=0.001) for at in centres]
 
 
 def test_eight_bit_integers_find_the_same_or_are_refused(tmp_path, monkeypatch, capsys):
@@ -174,7 +173,7 @@ def test_eight_bit_integers_find_the_same_or_are_refused(tmp_path, monkeypatch, 
     monkeypatch.setattr(exporting, "trained_model", lambda _: half)
     assert main([*line, "dark"]) == 2
     said = capsys.readouterr().err
-    assert "b.png (below 32x32 pixels)" in said and "PyTorch detects nothing in these" in said
+    assert "b.png (below 64x64 pixels)" in said and "PyTorch detects nothing in these" in said
     monkeypatch.setattr(exporting, "_to_int8", lambda *_: None)
     everywhere = lambda path, images: [[torch.ones_like(x[:, :1]).float()] for x in images]  # noqa: E731
     monkeypatch.setattr(exporting, "_run_onnx", everywhere)

@@ -405,14 +405,10 @@ def test_another_data_set_is_one_short_line(tmp_path):
     assert len(str(error.value).replace(str(tmp_path), "")) < 300
 
 
-def test_settings_of_the_start_have_no_effect_on_given_weights():
-    "A warning says so."
+def test_settings_of_the_start_warn_with_given_weights_and_other_networks(monkeypatch):
+    "The weights have their own start; the network may have no such heads."
     with pytest.warns(UserWarning, match="head_bias is not used with a weight_path"):
         configure({"weight_path": "pretrained", "head_bias": 0.0})
-
-
-def test_settings_of_the_heads_warn_with_a_network_of_your_own(monkeypatch):
-    "It may have no such heads."
     monkeypatch.setitem(NETWORKS, "thin", torch.nn.Identity)
     with pytest.warns(UserWarning, match="join_rate is not used with network=thin, unless"):
         configure({"network": "thin", "join_rate": 0.1})

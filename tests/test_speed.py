@@ -348,8 +348,7 @@ def test_streaming_takes_bounded_memory(tmp_path):
 
 def test_auto_streams_what_memory_has_no_room_for(tmp_path, monkeypatch):
     "Half of what is free, for all splits together."
-    folder = make_dataset(tmp_path / "data", train=6, test=2)
-    config = tiny(dataset_dir=str(folder))
+    config = tiny(dataset_dir=str(make_dataset(tmp_path / "data", train=6, test=2)))
     for free, kept in ((2 * 6 * 2 * 1024, True), (2 * 6 * 2 * 1024 - 4, False)):
         monkeypatch.setattr("mshnet.data.free_memory", lambda free=free: free)
         LOADED.clear()
@@ -359,14 +358,10 @@ def test_auto_streams_what_memory_has_no_room_for(tmp_path, monkeypatch):
 def test_an_image_that_vanishes_while_streaming_is_named(tmp_path):
     "A file that was there when the run began."
     folder = make_dataset(tmp_path / "data")
-    streamed = tiny(dataset_dir=str(folder), cache="stream")
-    split = load_data(streamed)[0]["train"]
+    split = load_data(tiny(dataset_dir=str(folder), cache="stream"))[0]["train"]
     (folder / "images" / "train_3.png").unlink()
     with pytest.raises(UserError, match="train_3: name without an image"):
         split.pairs[3]
-
-
-# Looking
 
 
 def test_scores_do_not_depend_on_the_fold_in_float32():

@@ -61,7 +61,7 @@ RECIPE |= {"epochs": 90, "eval_every": 90}
 AGAIN = {"lr": 0.0003, "epochs": 6, "eval_every": 6}  # with a patch around each false alarm
 PATCH = 192  # pixels
 SECOND = 0.75  # the share of the second training's weights in the file
-MULTISCALE = 0.3, 0.3, 3.0  # see `mshnet.predict.predict_frame`
+MULTISCALE = 0.3, 0.3, 3.0, 2.0  # see `mshnet.predict.predict_frame`
 
 
 Picture = tuple[str, np.ndarray, np.ndarray]  # name, pixels, mask

@@ -92,9 +92,9 @@ for seed in range(3):
 # 1. Pad the frame at the right and below to multiples of 16, by its mirror image without the edge pixel (numpy calls this mode `reflect`).
 # 2. Run the session, and cut the padding off the result.
 # 3. Only where `multiscale` in `mshnet.onnx.json` is `[a, b, c, n]`: for the pretrained weights, those that began with them, and those trained on reduced images:
-#    - Also reduce the frame itself n times, before padding: means of n x n pixels, rounded (0.5 up). At the edge, means of the pixels that exist. Predict this frame by steps 1 and 2.
+#    - Also reduce the frame itself by the factor n, before padding: means of n x n pixels, rounded (0.5 up). At the edge, means of the pixels that exist. Predict this frame by steps 1 and 2.
 #    - Limit the logits of both predictions to ±13.8.
-#    - Upsample those of the reduced frame n times: bilinear, with half-pixel centres (PyTorch: `align_corners=False`; OpenCV: `INTER_LINEAR`). Cut the result to the size of the frame.
+#    - Upsample those of the reduced frame by n: bilinear, with half-pixel centres (PyTorch: `align_corners=False`; OpenCV: `INTER_LINEAR`). Cut the result to the size of the frame.
 #    - The probability is sigmoid(a * full + b * reduced + c). Where a is 0, the frame at full size need not be predicted.
 # 4. Keep the pixels whose probability is above the `threshold` of `mshnet.onnx.json`.
 # 5. Join kept pixels that touch, also at a corner (8-connected), to objects.
@@ -173,7 +173,7 @@ for seed in range(3):
 # }
 # ```
 #
-# This predicts at full size only. With the pretrained weights this finds fewer targets than `mshnet predict`: for the same detections take the output `logits` and follow step 3. Then apply the threshold, and label the pixels (for example with OpenCV's `connectedComponentsWithStats`). On Windows the name of the file is a wide string (`L"mshnet.onnx"`). **Not run:** onnxruntime's C++ headers were not available here. We compiled this code against a stub of them, and compared its padding with numpy's. The Python code above was run, and finds what `mshnet.detect` finds.
+# This predicts at full size only. Where `multiscale` is not empty, this finds fewer targets than `mshnet predict`: for the same detections take the output `logits` and follow step 3. Then apply the threshold, and label the pixels (for example with OpenCV's `connectedComponentsWithStats`). On Windows the name of the file is a wide string (`L"mshnet.onnx"`). **Not run:** onnxruntime's C++ headers were not available here. We compiled this code against a stub of them, and compared its padding with numpy's. The Python code above was run, and finds what `mshnet.detect` finds.
 #
 # ### 8-bit integers: faster with OpenVINO
 #
@@ -182,7 +182,7 @@ for seed in range(3):
 # mshnet export --weight-path pretrained --int8 frames --output mshnet-int8.onnx
 # ```
 #
-# `frames` is a folder with some images of your camera, some of them with targets, and without masks. Up to 64 images are used, and of large ones the middle 512x512 pixels. The convolutions then compute with 8-bit integers. `mshnet export` compares the detections in these images with PyTorch's, and refuses the file if they differ much (Pd below 0.9 or IoU below 0.7). The input, the outputs and the five steps are the same. In Python, `openvino.Core().compile_model("mshnet-int8.onnx", "CPU")` returns a function: `model(image)["probability"]`.
+# `frames` is a folder with some images of your camera, some of them with targets, and without masks. Up to 64 images are used, and of large ones the middle 512x512 pixels (after the reduction, where a of step 3 is 0). The convolutions then compute with 8-bit integers. `mshnet export` compares the detections in these images with PyTorch's, and refuses the file if they differ much (Pd below 0.9 or IoU below 0.7). The input, the outputs and the five steps are the same. In Python, `openvino.Core().compile_model("mshnet-int8.onnx", "CPU")` returns a function: `model(image)["probability"]`.
 #
 # Measured on 100 images of a camera that neither the weights nor the calibration knew, at one size ([folder](../../results/predict-large)):
 #

@@ -67,7 +67,7 @@ SETS = {"nuaa-sirst": (test_list, (512, 256)), "scenes": (four_parts, (1024, 512
 name, weights, source = sys.argv[1:]
 read, tiles = SETS[name]
 frames, detector = read(source), Detector(weights)
-found = {"environment": environment(detector.why)}
+found = {"environment": environment(detector.device.description)}
 for tile in tiles:
     larger = [frame for frame in frames if max(frame.shape[:2]) > tile] or frames
     each = [against_one_pass(detector, frame, tile) for frame in larger]
