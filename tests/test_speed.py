@@ -263,9 +263,6 @@ def test_precisions_of_a_device_are_said():
         device.set_precision("fp16")
 
 
-# Repeating
-
-
 def test_deterministic_runs_repeat_to_the_last_bit(tmp_path):
     "Two runs of the same settings: log and weights."
     runs = []

@@ -93,7 +93,7 @@ for seed in range(3):
 # 2. Run the session, and cut the padding off the result.
 # 3. Only where `multiscale` in `mshnet.onnx.json` is `[a, b, c, n]`: for the pretrained weights, those that began with them, and those trained on reduced images:
 #    - Also reduce the frame itself by the factor n, before padding: means of n x n pixels, rounded (0.5 up). At the edge, means of the pixels that exist. Predict this frame by steps 1 and 2.
-#    - Limit the logits of both predictions to ±13.8.
+#    - Limit the logits of both predictions to ±13.8155.
 #    - Upsample those of the reduced frame by n: bilinear, with half-pixel centres (PyTorch: `align_corners=False`; OpenCV: `INTER_LINEAR`). Cut the result to the size of the frame.
 #    - The probability is sigmoid(a * full + b * reduced + c). Where a is 0, the frame at full size need not be predicted.
 # 4. Keep the pixels whose probability is above the `threshold` of `mshnet.onnx.json`.
@@ -127,10 +127,10 @@ for seed in range(3):
 # if note["multiscale"]:
 #     a, b, c, n = note["multiscale"]
 #     n = int(n)
-#     small = Image.fromarray(logits(frame.reduce(n)).clip(-13.8, 13.8))
+#     small = Image.fromarray(logits(frame.reduce(n)).clip(-13.8155, 13.8155))
 #     large = small.resize((n * small.width, n * small.height), Image.Resampling.BILINEAR)
 #     large = np.asarray(large)[: frame.height, : frame.width]
-#     total = a * total.clip(-13.8, 13.8) + b * large + c
+#     total = a * total.clip(-13.8155, 13.8155) + b * large + c
 # found = expit(total) > note["threshold"]
 # labels, count = label(found, np.ones((3, 3)))
 # print(center_of_mass(found, labels, range(1, count + 1)))
