@@ -199,6 +199,7 @@ def _calibration_images(folder: str | Path, reduction: int) -> list[Tensor]:  # 
     if not str(folder) or not Path(folder).is_dir():
         raise UserError(f"int8={shown(str(folder))}: name a folder of images")
     files, found = find_inputs(folder, SUFFIXES), []
+    least = f"{32 * reduction}x{32 * reduction} pixels"
     for file in (files[i] for i in even_steps(len(files), _MOST_IMAGES)):
         frame = next(frames_of(file))
         pixels = frame.pixels
@@ -206,15 +207,14 @@ def _calibration_images(folder: str | Path, reduction: int) -> list[Tensor]:  # 
             pixels = np.asarray(Image.fromarray(pixels).reduce(reduction))
         sides = [min(n, _MOST_SIDE) // 16 * 16 for n in pixels.shape[:2]]
         if frame.error or min(sides) < 32:
-            why = frame.error or "below {0}x{0} pixels".format(32 * reduction)
+            why = frame.error or f"below {least}"
             warnings.warn(f"int8: left out {file.name} ({why})", stacklevel=2)
             continue
         top, left = ((n - m) // 2 for n, m in zip(pixels.shape, sides, strict=False))
         pixels = np.atleast_3d(pixels)[top : top + sides[0], left : left + sides[1]]
         found.append(torch.tensor(pixels).permute(2, 0, 1).expand(1, 3, -1, -1).contiguous())
     if not found:
-        side = 32 * reduction
-        raise UserError(f"int8={folder}: no readable image of at least {side}x{side} pixels")
+        raise UserError(f"int8={folder}: no readable image of at least {least}")
     return found
 
 

@@ -329,18 +329,10 @@ def _in_tiles(detector: Callable[..., Tensor], pixels: np.ndarray, tile: int) ->
     return prob[: pixels.shape[0], : pixels.shape[1]]
 
 
-def _logits_at(
-    detector: Callable[..., Tensor], pixels: np.ndarray, tile: int, reduction: int
-) -> np.ndarray:  # [H,W]
-    "Logits of a frame that is predicted at 1 / reduction of its size, enlarged again."
-    small = np.asarray(Image.fromarray(pixels).reduce(reduction))  # means of squares of pixels
-    prob = _in_tiles(detector, small, tile)
-    logit(np.clip(prob, 1e-6, 1 - 1e-6, out=prob), out=prob)
-    if reduction == 1:
-        return prob
-    size = prob.shape[1] * reduction, prob.shape[0] * reduction
-    large = np.asarray(Image.fromarray(prob).resize(size, Image.Resampling.BILINEAR))
-    return large[: pixels.shape[0], : pixels.shape[1]]
+def _logits(detector: Callable[..., Tensor], pixels: np.ndarray, tile: int) -> np.ndarray:  # [H,W]
+    "Limited logits of a frame at its own size."
+    prob = _in_tiles(detector, pixels, tile)
+    return logit(np.clip(prob, 1e-6, 1 - 1e-6, out=prob), out=prob)
 
 
 def predict_frame(
@@ -354,9 +346,14 @@ def predict_frame(
     if not (multiscale := getattr(detector, "multiscale", ())):
         return _in_tiles(detector, pixels, tile)
     full, reduced, constant, reduction = multiscale
-    total = reduced * _logits_at(detector, pixels, tile, int(reduction)) + constant
+    height, width = pixels.shape[:2]
+    small = Image.fromarray(pixels).reduce(int(reduction))  # means of squares of pixels
+    size = small.width * int(reduction), small.height * int(reduction)
+    found = Image.fromarray(_logits(detector, np.asarray(small), tile))
+    large = np.asarray(found.resize(size, Image.Resampling.BILINEAR))[:height, :width]
+    total = reduced * large + constant
     if full:
-        total += full * _logits_at(detector, pixels, tile, 1)
+        total += full * _logits(detector, pixels, tile)
     return expit(total, out=total)
 
 

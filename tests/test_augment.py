@@ -14,6 +14,7 @@ from scipy.ndimage import center_of_mass, label
 from mshnet.augment import augment as augmented
 from mshnet.augment import native_plan, pad_mirrored, resize_square, sample_params, scoring_batch
 from mshnet.cli import main
+from mshnet.compare import compare
 from mshnet.core import UserError
 from mshnet.data import Split, splits
 from mshnet.detection import Detection, normalise
@@ -110,6 +111,9 @@ def test_native_scores_are_those_counted_by_hand(folder, run, mirrored, tmp_path
     assert main(["test", *words, f"--mirrored={str(mirrored).lower()}"]) == 0
     kept = json.loads((tmp_path / "scores/scores.json").read_text())
     assert kept["scores"] == scores.as_dict()
+    evaluate(run, base_size=64, mirrored=mirrored).save(tmp_path)
+    with pytest.raises(UserError, match="size"):  # they are two protocols
+        compare([str(tmp_path), str(tmp_path / "scores")])
 
 
 def test_no_native_score_depends_on_the_batch(run):

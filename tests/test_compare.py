@@ -90,7 +90,7 @@ def test_two_runs_make_a_table_with_their_mean(copies, capsys):
     [
         ("split_hash", "0123456789ab"),
         ("targets", 5),
-        ("size", "native"),
+        ("size", 128),
         ("resize", "another"),
         ("threshold", 0.3),
         ("rule", "reference"),

@@ -435,7 +435,7 @@ def test_inputs_are_found_once_in_order(tmp_path, tmp_path_factory, monkeypatch)
 
     with pytest.warns(UserWarning, match=r"3 files left out; for folders below .*/\*\*'$"):
         assert names(here) == ["a.PNG", "b.png", "c.Png"]
-    assert names(f"{here}/b.png", here) == ["b.png", "a.PNG", "c.Png"]
+    assert names(f"{here}/b.png", f"{here}/**", here)[:3] == ["b.png", "a.PNG", "c.Png"]
     assert sorted(names(f"{here}/**")) == sorted(names(f"{here}/**/*.*")) == below
     assert names(f"{here}/deep/l*/**/*.png") == names(f"{here}/deep/link") == ["g.png"]
     assert names(f"{here}/[ab]*") == ["a.PNG", "b.png"]

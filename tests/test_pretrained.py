@@ -27,7 +27,7 @@ from mshnet.core import UserError
 from mshnet.data import image_digests, load_data
 from mshnet.evaluate import Detector, evaluate
 from mshnet.export import export, safetensors_bytes
-from mshnet.predict import detections, predict_frame
+from mshnet.predict import predict_frame
 from mshnet.recipe import Config
 from mshnet.scenes import scene
 from mshnet.task import trained_model
@@ -112,34 +112,33 @@ def test_the_kept_threshold_is_used_everywhere(moved, picture, tmp_path):
         assert kept["threshold"] == 0.95 and [*kept["multiscale"]] == [0.3, 0.3, 3, 2]
 
 
-@pytest.mark.parametrize("shape", [(64, 96), (75, 101), (17, 140, 3), (1, 1), (66, 93)])
-def test_two_looks_are_added_by_their_logits(shape):
+@pytest.mark.parametrize(
+    ("shape", "n"), [((64, 96), 2), ((75, 101), 2), ((17, 140, 3), 2), ((1, 1), 2), ((66, 93), 3)]
+)
+def test_two_looks_are_added_by_their_logits(shape, n):
     "At own and at half size, also where a side is odd; a logit counts up to one in a million."
     frame = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
     detector = Detector("pretrained", "cpu", "fp32")
-    detector.multiscale = {93: (0.0, 1.0, 0.0, 3.0)}.get(shape[1], detector.multiscale)  # a third
+    first, second, constant, _ = detector.multiscale = (*detector.multiscale[:3], n)
     both = predict_frame(detector, frame, 128)
-    first, second, constant, n = detector.multiscale
-    detector.multiscale, n = (), int(n)
+    detector.multiscale = ()
     whole = np.pad(frame, [(0, -k % n) for k in shape[:2]] + [(0, 0)] * len(shape[2:]), "edge")
     squares = whole.reshape(len(whole) // n, n, whole.shape[1] // n, n, *shape[2:])
     small = predict_frame(detector, np.uint8(squares.mean((1, 3)) + 0.5), 128)
     looks = [logit(p.clip(1e-6, 1 - 1e-6)) for p in (predict_frame(detector, frame, 128), small)]
-    large = torch.nn.functional.interpolate(
-        torch.from_numpy(looks[1])[None, None], scale_factor=n, mode="bilinear"
-    )
-    wanted = expit(
-        first * looks[0] + second * large[0, 0, : shape[0], : shape[1]].numpy() + constant
-    )
+    coarse = torch.from_numpy(looks[1])[None, None]
+    large = torch.nn.functional.interpolate(coarse, scale_factor=n, mode="bilinear")[0, 0].numpy()
+    wanted = expit(first * looks[0] + second * large[: shape[0], : shape[1]] + constant)
     assert both.shape == shape[:2] and np.abs(both - wanted).max() < 1e-4
 
 
-@pytest.mark.parametrize("numbers", [(0.3, 0.3, 3.0, 2.0), (0.0, 1.0, 0.0, 3.0)])
+@pytest.mark.parametrize("numbers", [(0.3, 0.3, 3, 2), (0, 1, 0, 3)])
 def test_the_guide_finds_the_same_by_onnx(tmp_path, monkeypatch, numbers):
     "The Python of the guide for programs without PyTorch, at an odd size."
+    seed, side = (3, 255) if numbers[0] else (141, 85)  # no pixel is near the threshold
     pytest.importorskip("onnxruntime")
     monkeypatch.chdir(tmp_path)
-    frame = Image.fromarray(scene(np.random.default_rng(10), 96)[0]).resize((288, 288))
+    frame = Image.fromarray(scene(np.random.default_rng(seed), side)[0]).resize((255, 255))
     frame.crop((0, 0, 201, 255)).save("frame.png")
     own = replace(trained_model("pretrained"), multiscale=numbers)
     Path("own.safetensors").write_bytes(safetensors_bytes(own))
@@ -148,8 +147,7 @@ def test_the_guide_finds_the_same_by_onnx(tmp_path, monkeypatch, numbers):
     [code] = [block for block in guide.split("```") if "InferenceSession(" in block]
     names: dict[str, object] = {}
     exec(code.removeprefix("python").replace("\n# ", "\n").replace("\n#\n", "\n\n"), names)
-    detector = Detector("own.safetensors", "cpu", "fp32")
-    found = [*detections(predict_frame(detector, np.asarray(Image.open("frame.png")))).rows()]
+    found = mshnet.detect("frame.png", "own.safetensors", device="cpu")
     assert len(found) == names["count"] > 0
     assert sum(row["area"] for row in found) == names["found"].sum()
     centres = names["center_of_mass"](names["found"], names["labels"], range(1, len(found) + 1))

@@ -227,7 +227,16 @@ def test_folding_leaves_the_prediction():
     assert norms[0] > 30 and norms[1] == 0
 
 
-# Precision
+def test_scores_do_not_depend_on_the_fold_in_float32():
+    "float32 is the arithmetic of the paper's code: nothing is folded there."
+    task, device = Detection(tiny()), open_device("cpu", "fp32")
+    model = device.to_device(task.model())
+    assert task.for_scoring(model, device) is model
+    assert task.for_scoring(model, open_device("cpu", "bf16")) is not model
+    assert score_split(task, model, task.splits()["test"], device, "full").images == 2
+
+
+# Precision, and repeating
 
 
 def test_fp16_scales_its_loss_and_a_checkpoint_keeps_the_scale(tmp_path):
@@ -359,12 +368,3 @@ def test_an_image_that_vanishes_while_streaming_is_named(tmp_path):
     (folder / "images" / "train_3.png").unlink()
     with pytest.raises(UserError, match="train_3: name without an image"):
         split.pairs[3]
-
-
-def test_scores_do_not_depend_on_the_fold_in_float32():
-    "float32 is the arithmetic of the paper's code: nothing is folded there."
-    task, device = Detection(tiny()), open_device("cpu", "fp32")
-    model = device.to_device(task.model())
-    assert task.for_scoring(model, device) is model
-    assert task.for_scoring(model, open_device("cpu", "bf16")) is not model
-    assert score_split(task, model, task.splits()["test"], device, "full").images == 2
