@@ -1,6 +1,6 @@
 # make demo      the whole path on synthetic scenes, on the CPU   make build  notebooks, library and README
-# make test      what a change needs, without XLA                 make check  is all of that as built? (seconds)
-# make test-all  everything: what a change must pass              make test-xla  XLA alone, without a TPU
+# make test      what a change needs, without XLA                 make check  is all of that as built? (a minute)
+# make test-all  everything: what a merge must pass               make test-xla  XLA alone, without a TPU
 # make outputs   execute the lessons and guides that changed, and store their outputs (one page:
 #                tools/nbs.py execute nbs/01_loss.py; all: up to ten minutes); commit what it writes
 # make docs      the site in _docs/: pages with their outputs, links checked

@@ -180,9 +180,8 @@ def augment(image: np.ndarray, mask: np.ndarray, params: AugmentParams, crop_siz
         picture, truth = map(Image.fromarray, pair)
     if params.blur:
         picture = picture.filter(ImageFilter.GaussianBlur(params.blur))
-    if params.sensor:
-        return _other_sensor(np.asarray(picture), params.sensor), np.asarray(truth)
-    return np.asarray(picture), np.asarray(truth)
+    pixels = np.asarray(picture)
+    return (_other_sensor(pixels, params.sensor) if params.sensor else pixels), np.asarray(truth)
 
 # %% ../nbs/22_augment.ipynb #_other_sensor
 def _other_sensor(image: np.ndarray, seed: int) -> np.ndarray:
@@ -198,8 +197,7 @@ def _other_sensor(image: np.ndarray, seed: int) -> np.ndarray:
         x = x + rng.uniform(0, 0.03) * rng.standard_normal(shape, np.float32)
     if rng.random() < 0.2:
         lines = (shape[0], 1) if rng.random() < 0.5 else (1, shape[1])
-        stripes = rng.standard_normal((*lines, *shape[2:]), np.float32)
-        x = x + rng.uniform(0, 0.03) * stripes
+        x = x + rng.uniform(0, 0.03) * rng.standard_normal((*lines, *shape[2:]), np.float32)
     if rng.random() < 0.2:
         hot = rng.random(shape, np.float32) < rng.uniform(0, 0.0005)
         x = np.where(hot, np.float32(rng.uniform(0.5, 1)), x)
@@ -262,7 +260,7 @@ def scoring_batch(split: Split, indices: Sequence[int], config: Config) -> Batch
 
 
 def native_plan(split: Split, size: int) -> list[list[int]] | None:
-    "The rows of each batch at native size, with -1 as padding; None if all images have one size."
+    "The rows of each batch at native size, -1 as padding; None if images in memory have one size."
     if split.in_memory and len({mask.shape for _, mask in split.pairs}) == 1:
         return None
     return [[i if i % size == k else -1 for k in range(size)] for i in range(len(split))]

@@ -162,7 +162,7 @@ def bench(
     for one in each:
         with working(f"time, batch {one.batch_size}"):
             rows += measure(one, parts, trained, device, repeats, images)
-    names = ("dataset_dir", "weight_path", "output_dir")
+    names = ("dataset_dir", "weight_path", "output_dir", "train_list", "test_list")
     counts = ", ".join(f"{len(parts[name])} {name}" for name in ("train", "test"))
     content = {
         "format": 2,
@@ -183,10 +183,11 @@ def table(content: dict[str, Any]) -> str:
     "A bench, the content of bench.json, as text."
     settings = content["config"]
     crop, size = settings["crop_size"], settings["base_size"]
+    native = size == "native"
     lines = [
         f"device  {content['environment']['device']}",
         f"data    {content['data']}",
-        f"sizes   trained on {crop}x{crop} pixels, scored at {size}x{size}",
+        f"sizes   trained on {crop}x{crop} pixels, scored at {size}{'' if native else f'x{size}'}",
         f"weights {settings['weight_path'] or PRETRAINED} (for scoring)",
         f"times   medians of {content['options']['repeats']} repetitions",
         f"\n{'':24}{'ms/image':>10}{'images/s':>10}",

@@ -46,7 +46,7 @@ _FLAGS = {  # the settings that are flags; of `train`: all
     "predict": "task weight_path output_dir device precision",
     "data": f"task {_DATA_FLAGS} seed on_bad_image",
     "doctor": f"task {_DATA_FLAGS} device precision num_devices preset batch_size micro_batch "
-    "crop_size output_dir resume mirror_dir max_hours",
+    "output_dir resume mirror_dir max_hours",
     "bench": f"{_EVALUATE} scenes base_size crop_size mirrored rule seed choose on_bad_image cache "
     "deterministic",
     "export": "weight_path",
@@ -87,10 +87,10 @@ _OPTIONS: dict[str, dict[str, tuple[type, str]]] = {  # a bool is a switch
     },
     "predict": {
         "tile": (int, "longest side that is predicted in one piece, in pixels (default 1024)"),
-        "threshold": (float, "least probability of a detected pixel (default: of the weights)"),
+        "threshold": (float, "pixels above this probability are found (default: of the weights)"),
         "min_area": (int, "drop detections of fewer than N pixels (default 1)"),
         "tracks": (bool, "link detections over a clip: tracks.csv (pip install av trackpy)"),
-        "save": (str, "images to write: masks, overlays, both (default) or none"),
+        "save": (str, "images to write: masks,overlays (default), one of them, or none"),
     },
 }
 _EXAMPLES = """\
@@ -279,9 +279,7 @@ def _find_task(argv: Sequence[str]) -> tuple[type[Settings], dict[str, Any]]:
     settings = settings_class(task_of(written, trained or settings_of(asked.resume)))
     own = [n for n in written if n in _OPTIONS.get(argv[0], {}) and n not in settings.model_fields]
     if own:
-        raise UserError(
-            f"{asked.config}: {own[0]} is an option, not a setting; use {_flag(own[0])}"
-        )
+        raise UserError(f"{asked.config}: {own[0]} is an option, no setting; use {_flag(own[0])}")
     return settings, trained
 
 
@@ -382,8 +380,6 @@ def _result_folder(name: str) -> Path:
     if held and "protocol" not in resolve("mshnet.run:Folder")(folder).read_json("scores.json"):
         raise UserError(f"output_dir={name}: holds another {held[0]}, which stays; use another")
     resolve("mshnet.files:make_folder")(folder)
-    resolve("mshnet.files:write_atomic")(folder / ".writable", "")
-    (folder / ".writable").unlink()
     return folder
 
 
@@ -540,6 +536,9 @@ def main(
             if number:
                 return 128 + number
             return TIME_OVER if first_process() else 0  # torchrun ends all for the status of one
+        except PermissionError as error:  # where Python looks whether a file is there
+            _note(f"mshnet: {error.filename}: {error.strerror}; permit it, or name another")
+            return 2
         except OSError as error:
             if error.errno not in (errno.EPIPE, errno.ENOSPC):
                 raise

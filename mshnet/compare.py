@@ -102,13 +102,14 @@ def read_scored(
     return Scored(one_line(place.resolve().name), place, scores, file.protocol, read_details(place))
 
 # %% ../nbs/54_compare.ipynb #_must
-MAY = ("data", "split", "chosen", "seed", "trained_on", "precision", "device", "mshnet", "torch")
+MAY: tuple[str, ...] = ("data", "split", "chosen", "seed", "trained_on", "trained_on_scored_images")
+MAY += ("precision", "device", "mshnet", "torch")
 
 
 def _must(runs: Sequence[Scored]) -> list[str]:
     "The recorded fields that must agree."
     names = dict.fromkeys(name for run in runs for name in run.how)
-    return [name for name in names if name not in (*MAY, "trained_on_scored_images")]
+    return [name for name in names if name not in MAY]
 
 
 def _differing(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, list[str]]:
@@ -151,7 +152,7 @@ def compare(folders: Sequence[str | Path]) -> Comparison:
             f"these scores cannot be compared: {'; '.join(values)} "
             f"({' | '.join(run.name for run in runs)}); score them alike"
         )
-    shared = set.intersection(*map(set, recipes)) - {*must, *MAY, "base_size"}
+    shared = set.intersection(*map(set, recipes)) - {*must, *MAY}
     trained = [name for name in recipes[0] if name in shared]
     return Comparison(runs, _differing(rows, MAY) | _differing(recipes, trained))
 
@@ -180,8 +181,7 @@ def seed_groups(runs: Sequence[Scored]) -> list[list[Scored]]:  # each of two ru
         same = [how.get(k) for k in (*must, "trained_on", "precision", "mshnet", "torch")]
         if recipe and {"seed", "trained_on"} <= set(how):
             named = ("seed", "train_list", "test_list")  # the protocol has the lists' content
-            other = [v for k, v in recipe.items() if k not in named]
-            groups[str([same, other])].append(run)
+            groups[str([same, [v for k, v in recipe.items() if k not in named]])].append(run)
     return [g for g in groups.values() if 1 < len(g) == len({run.how["seed"] for run in g})]
 
 # %% ../nbs/54_compare.ipynb #_table

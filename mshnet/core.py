@@ -23,6 +23,7 @@ from collections.abc import Iterator, Mapping
 from numbers import Number
 from pathlib import Path
 from pkgutil import resolve_name as resolve
+from types import ModuleType
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
@@ -301,7 +302,7 @@ def configure(
     if trained:  # by a newer release perhaps
         of_run = {k: v for k, v in of_run.items() if k in kind.model_fields}
     values = {**of_run, **by_hand}
-    if "dataset_dir" in by_hand:  # lists belong to their data set
+    if trained and "dataset_dir" in by_hand:  # lists belong to their data set; a run keeps its own
         values = {k: v for k, v in values.items() if not k.endswith("_list") or k in by_hand}
     config = kind(**values)
     for text in config.unused(flags if repeated else by_hand):
@@ -383,6 +384,10 @@ def from_notebook(variables: Mapping[str, Any]) -> Any:  # as `configure` return
     strangers = [name for name in given if name not in known and isinstance(given[name], plain)]
     if strangers:
         raise UserError("; ".join(unknown(name, known, own) for name in strangers))
+    for name in variables.keys() & {*known} - given.keys():
+        value = variables[name]
+        if not (value is None or isinstance(value, str | ModuleType) or callable(value)):
+            raise UserError(f"{name}={shown(value)}: use a number, a text, True or False{own}")
     return configure({name: value for name, value in given.items() if name in known})
 
 
@@ -533,7 +538,7 @@ def read_record(path: Path) -> dict[str, Any]:
     "A JSON file that a run wrote; empty if it is missing or damaged."
     try:
         content = json.loads(path.read_bytes())
-    except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
 

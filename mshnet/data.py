@@ -114,8 +114,7 @@ def hash_of_all(parts: Iterable[Split]) -> str:
 
 def scenes(name: str, count: int, size: int) -> Split:
     "Synthetic scenes of size x size pixels; equal arguments give equal scenes."
-    kind = sum(name.encode())
-    pairs = tuple(scene(np.random.default_rng([kind, i]), size) for i in range(count))
+    pairs = tuple(scene(np.random.default_rng([sum(name.encode()), i]), size) for i in range(count))
     return Split(name, tuple(f"{name}_{i:04d}" for i in range(count)), pairs, "scenes")
 
 # %% ../nbs/21_data.ipynb #Source
@@ -437,7 +436,8 @@ def load_data(config: Config, names: Sequence[str] = ("train", "test")) -> Loade
     state = own, source and _state_of(source.images, source.masks)
     lists = {name: source and stamp(source.lists[name]) for name in names}
     for kept, its_lists, found in LOADED:
-        if kept == state and lists.items() <= its_lists.items():
+        whole = lists == its_lists or not found[1].errors  # which may be of another list
+        if whole and kept == state and lists.items() <= its_lists.items():
             return found
     LOADED.clear()  # before the memory is filled again
     if source and on_drive(source.root):
@@ -638,7 +638,8 @@ def _upright(file: Image.Image, pixels: Image.Image | None = None) -> Image.Imag
     "A copy of an image, or of its temperatures, turned by its orientation tag alone."
     upright = (pixels or file).copy()  # a TIFF file is turned by this; other tags may be odd
     upright.info = {key: value for key, value in file.info.items() if "exif" not in str(key)}
-    upright.getexif()[274] = file.getexif().get(274, 1)
+    with contextlib.suppress(Exception):  # damaged tags, of which it raises many kinds
+        upright.getexif()[274] = file.getexif().get(274, 1)
     ImageOps.exif_transpose(upright, in_place=True)
     return upright
 
@@ -689,16 +690,16 @@ def mask_values(path: Path) -> tuple[np.ndarray, bool]:  # [H,W] uint8, float64 
             deep = _deep_values(file)
             deep.clip(0, out=deep)
             return np.divide(deep, 257 if deep.max() > 255 else 1, out=deep), False
-        lossy, file = file.format in ("JPEG", "MPO"), _upright(file)
+        lossy, file = file.format in ("JPEG", "MPO", "WEBP"), _upright(file)
         if file.mode in ("L", "1"):
             return np.asarray(file.convert("L")), False
-        *colours, alpha = (np.asarray(file.convert("RGBA").getchannel(k)) for k in range(4))
+        *colours, alpha = np.moveaxis(np.asarray(file.convert("RGBA")), -1, 0)
     if all(np.ptp(colour) == 0 for colour in colours) and np.ptp(alpha):
         return alpha, False
-    visible = [np.where(alpha > 0, colour, 0) for colour in colours]
-    coloured = not all(np.array_equal(visible[0], other) for other in visible[1:])
-    values = np.maximum.reduce(visible)
-    if coloured and lossy:  # JPEG blurs colours: each object ends at half of its brightness
+    visible = np.where(alpha > 0, colours, 0)
+    values = visible.max(0)
+    coloured = bool((values - visible.min(0)).max() > lossy)  # by 1 in a grey WebP
+    if coloured and lossy:  # colours are blurred: each object ends at half of its brightness
         values[values <= maximum_filter(values, 9) // 2] = 0
     return values, coloured
 
@@ -709,10 +710,8 @@ def _mask_scale(masks: Iterable[tuple[np.ndarray, bool]]) -> float:
     for values, coloured in masks:
         any_coloured |= coloured
         grey = values.dtype == np.uint8
-        found = np.flatnonzero(Image.fromarray(values).histogram()) if grey else np.zeros(0)
-        for row in () if grey else values:  # without a sorted copy of a large mask
-            found = np.union1d(found, row)[-1000:]
-        levels.update(found.astype(float).tolist())
+        found = np.flatnonzero(Image.fromarray(values).histogram()) if grey else np.unique(values)
+        levels.update(found[-1000:].astype(float).tolist())
     top = max(levels)
     whole = top > 1 and all(level.is_integer() for level in levels)
     gapless = top < 255 and len(levels) == top + 1  # with 0

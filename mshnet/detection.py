@@ -110,7 +110,7 @@ class _DetectionTally:
 
 
 def _state(scores: dict[str, Any]) -> str:
-    "The state of a prediction: full (2% of the pixels or more), empty (nothing) or fine."
+    "The state of a prediction: full (more than 2% of the pixels), empty (nothing) or fine."
     if scores["fa"] > 20_000:
         return "full"
     found = not scores["targets"] or scores["fa"] > 1000 or scores["pd"] or scores["iou"] > 0.001
@@ -137,7 +137,7 @@ class Detection(Task):
         "The rows of each batch; at native size, images of different sizes lie in several."
         native = epoch is None and self.config.base_size == "native"
         own = native_plan(data, self.config.batch_size) if native else None
-        return super().plan(data, epoch) if own is None else own
+        return own or super().plan(data, epoch)
 
     def model(self) -> nn.Module:
         "The network, with weights drawn from the seed."

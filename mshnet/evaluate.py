@@ -122,9 +122,7 @@ def expect_bytes(images: Tensor) -> None:
         raise UserError(f"predict: images are a {kind}, not a tensor; use torch.as_tensor(images)")
     right = images.dtype == torch.uint8 and images.ndim == 4 and images.shape[1] == 3
     if not right or not images.numel():
-        raise UserError(
-            f"predict: images are {images.dtype} {tuple(images.shape)}, not uint8 [B,3,H,W]"
-        )
+        raise UserError(f"images are {images.dtype} {tuple(images.shape)}, not uint8 [B,3,H,W]")
 
 
 def logits_of(model: nn.Module, images: Tensor, deep: bool) -> Tensor:  # [B,1,H,W] float32

@@ -17,6 +17,7 @@ import inspect
 import io
 import json
 import os
+import tempfile
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -139,8 +140,7 @@ def make_folder(path: Path) -> None:
     "Make a folder and those above it, where they are missing; UserError if that fails."
     with cannot_be_written(path):
         path.mkdir(parents=True, exist_ok=True)
-        if not os.access(path, os.W_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        tempfile.TemporaryFile(dir=path).close()
 
 
 def cannot_be_written(path: Path) -> contextlib.AbstractContextManager[None]:
@@ -199,7 +199,7 @@ SUMMARY = "summary.json"  # in a folder of results
 
 def _holds_results(folder: Path) -> bool:
     "Whether a folder was written by `mshnet predict`."
-    return all((folder / name).is_file() for name in (SUMMARY, "frames.csv"))
+    return all(os.path.isfile(folder / name) for name in (SUMMARY, "frames.csv"))
 
 
 def folders_below(top: Path) -> Iterator[Path]:
@@ -244,7 +244,7 @@ def _inside(folder: Path, pattern: str) -> list[Path]:
 
 def _named(text: str) -> list[Path]:
     "The file or folder of a name, or those that fit a pattern; UserError if there are none."
-    path = Path(os.path.expanduser(text))
+    path = Path(text)
     if not text:
         raise UserError("an input is empty: name files, folders or patterns")
     if os.path.lexists(path):
@@ -263,7 +263,8 @@ def find_inputs(
     whole: Callable[[Path], bool] = lambda folder: False,  # whether a folder is one input
 ) -> list[Path]:
     "The files that are named and those of named folders, each once; UserError if there are none."
-    texts = [str(text) for text in ([inputs] if isinstance(inputs, str | Path) else inputs)]
+    given = [inputs] if isinstance(inputs, str | Path) else inputs
+    texts = [os.path.expanduser(text) for text in map(str, given)]
     found, others = dict[str, Path](), 0
     for path in (path for text in texts for path in _named(text)):
         folder = os.path.isdir(path) and not whole(path)

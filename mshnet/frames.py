@@ -44,7 +44,7 @@ def _pages(file: Path) -> Iterator[tuple[np.ndarray, int]]:  # pixels; number of
     "The pages of an image file. Raises one of Pillow's many errors for other files."
     with opened(file, _MOST) as image:
         try:
-            count = getattr(image, "n_frames", 1)
+            count = 1 if image.format == "MPO" else getattr(image, "n_frames", 1)  # with a preview
         except Exception:  # a file that breaks off: its first pages may be there
             count = 0
         text = str(getattr(image, "tag_v2", {}).get(270))

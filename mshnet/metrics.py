@@ -152,8 +152,7 @@ class Scores:
         "The score line."
         parts = [("IoU", self.iou, 2), ("nIoU", self.niou, 2), ("F1", self.f1, 2)]
         parts += [("Pd", self.pd, 2), ("Fa", self.fa, 1)]
-        shown = [f"{k} -" if math.isnan(v) else f"{k} {v:.{d}f}" for k, v, d in parts]
-        return "  ".join(shown)
+        return "  ".join([f"{k} -" if math.isnan(v) else f"{k} {v:.{d}f}" for k, v, d in parts])
 
     def as_dict(self) -> dict[str, Any]:
         "The scores for a JSON file; None stands for NaN, which JSON lacks."

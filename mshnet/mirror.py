@@ -43,7 +43,8 @@ def _worth_more(target: Path, source: Path) -> str:
     "Why the source must not replace the copy in the target; empty: it may."
     ours, theirs = (read_record(folder / "config.json") for folder in (source, target))
     recipe = ours.keys() & theirs.keys() - PlaceFields.model_fields.keys() - {"epochs", "precision"}
-    data = {Path(str(of.get("dataset_dir", ""))).name.split(".")[0] for of in (ours, theirs) if of}
+    paths = [str(of.get("dataset_dir", "")) for of in (ours, theirs) if of]
+    data = {Path(path.removesuffix(".zip")).name for path in paths}
     if any(ours[name] != theirs[name] for name in recipe) or len(data) > 1:
         return "it holds another run; name another mirror_dir or output_dir"
     here, there = _epochs_done(source), _epochs_done(target)
@@ -147,11 +148,12 @@ class Mirror:
             self.check()
             try:
                 self.copy(name)
-            except ChangedMeanwhile:
-                continue  # it stays missing until the next round
             except OSError as error:
-                if (self.source / name).exists():  # else it was removed meanwhile
+                wrong = (self.source / name).exists()  # else it was removed meanwhile
+                if wrong and not isinstance(error, ChangedMeanwhile):  # then later
                     problem = problem or reason(error)
+                if name == "last.pt":
+                    break
         if run_files(self.source):
             self.check()
         return problem
@@ -182,7 +184,7 @@ class Mirror:
     def copy(self, name: str) -> None:
         """Copy one file, unless it is there; before `last.pt` its log and weights.
 
-        ChangedMeanwhile if it was replaced meanwhile, because they would not fit the new one.
+        ChangedMeanwhile if it was replaced in between, because they would not fit the new one.
         """
         old, new = self.source / name, self.target / name
         for folder in reversed(Path(name).parents[:-1]):
@@ -193,7 +195,7 @@ class Mirror:
                 self.copy(part)
 
         def write(file: BinaryIO, piece: bytes) -> None:
-            if stamp(old) != now:
+            if file.tell() == 0 and stamp(old) != now:  # later, `copy_file` has the old one open
                 raise ChangedMeanwhile(f"{name} is being written to")
             self.write(file, piece)
 
@@ -243,7 +245,7 @@ _RECORDS = ("config.json", "log.jsonl", "status.json", "scores.json", "details.j
 def _take_files(copy: Path, folder: Path) -> None:
     """Copy the files of a run, checkpoints last. A figure or a log that fails is left out.
 
-    OSError without a checkpoint, or without its records; then nothing stays.
+    OSError without a checkpoint, or without its records; then no new file stays.
     """
     names = [name for name in run_files(copy) if name != "last.pt"]
     names += [name for name in ("last.pt", "previous.pt") if (copy / name).is_file()]

@@ -340,6 +340,7 @@ def find_targets(
     name = shown(image) if isinstance(image, str) else "the image"
     if isinstance(image, str) and not image:
         image, name = EXAMPLE, f"{EXAMPLE.name}, an example"
+    weights_file(weights)  # UserError for another type
     pixels, task = _pixels_in(image), settings_of_weights(os.fspath(weights)).get("task", "detect")
     if task != "detect":  # in a notebook, which continues
         return f"find_targets: is for task detect; `mshnet predict` takes files for {task}"
@@ -358,8 +359,7 @@ def predict(
 
     Raises UserError for weights and images of another type, and for files that cannot be read.
     """
-    source = weights if isinstance(weights, nn.Module) else weights_file(weights)
-    detector = Detector(source, device, precision)
+    detector = Detector(weights, device, precision)
     if isinstance(images, Tensor) and images.ndim == 4:
         expect_bytes(images)
         each = images.permute(0, 2, 3, 1).numpy(force=True)
@@ -457,6 +457,9 @@ class _Results:
         self.left = [file for file in files if file not in kept]
         if kept:
             print(f"resume  {folder}: {counted(len(kept), 'file')} done", file=sys.stderr)
+        if gone := {*(folder / _RECORDS).glob("*.jsonl")} - {*self.records.values()}:
+            text = f"results of {counted(len(gone), 'file')} that the inputs no longer hold"
+            print(f"removed {folder}: {text}", file=sys.stderr)
         write_json(folder / SUMMARY, {"state": "running", **record})
         (folder / "frames.csv").touch()  # by which `find_inputs` knows the folder
         self._clean(kept)
@@ -510,9 +513,7 @@ class _Results:
     def write(self, frame: Frame, prob: np.ndarray) -> int:
         "Write a frame's mask and overlay, then its line; return the number of detections."
         found = detections(prob, self.record["threshold"], self.request["min_area"])
-        name = self.names[frame.file]
-        if not frame.single:
-            name = f"{name}_{frame.number:05d}"
+        name = self.names[frame.file] + ("" if frame.single else f"_{frame.number:05d}")
         rows = self._rows(frame, found)
         if not frame.error:
             self._draw(frame, name, found, rows)
@@ -545,14 +546,12 @@ class _Results:
             mask[found.pixels] = 255
             image = overlay(frame.pixels, rows) if kind == "overlays" else Image.fromarray(mask)
             image.save(content, "PNG", compress_level=3)
-            path = self.folder / kind / f"{name}.png"
-            write_atomic(path, content.getvalue(), durable=False)
+            write_atomic(self.folder / kind / f"{name}.png", content.getvalue(), durable=False)
 
 # %% ../nbs/53_predict.ipynb #_record
 def _record(detector: Detector, path: Path, inputs: Any, options: dict[str, Any]) -> dict[str, Any]:
     "What makes two predictions the same, the threshold, and how they were made."
-    named = [inputs] if isinstance(inputs, str | Path) else inputs
-    places = [os.path.abspath(os.path.expanduser(name)) for name in named]
+    places = [os.path.abspath(os.path.expanduser(name)) for name in inputs]
     weights = {"weights": os.path.abspath(path), "sha256": digest(path)}
     request = {**weights, "inputs": places, **options}
     threshold = detector.threshold if options["threshold"] is None else options["threshold"]
@@ -571,9 +570,9 @@ def _output_folder(weights: Path, output_dir: str | Path, request: dict[str, Any
     return predictions_folder(weights, output_dir, "detect", is_usable)
 
 
-def _predict_part(results: _Results, detector: Detector, tile: int) -> None:
+def _predict_part(results: _Results, detector: Detector) -> None:
     "Predict this process's files and show progress; Stopped after a request to stop."
-    ranks, found, skipped = detector.device.ranks, 0, 0
+    ranks, tile, found, skipped = detector.device.ranks, results.request["tile"], 0, 0
     all_are_done = ranks.barrier()
     if not (results.folder / SUMMARY).exists():
         todo = "name an --output-dir on a disk that all machines share"
@@ -601,7 +600,7 @@ def _predict_part(results: _Results, detector: Detector, tile: int) -> None:
 
 def predict_files(
     weights: str | Path,  # a file, or a run folder; empty: the pretrained weights
-    inputs: str | Path | Sequence[str | Path],  # images, videos, folders, globs
+    inputs: str | Path | Iterable[str | Path],  # images, videos, folders, globs
     output_dir: str | Path = "",  # empty: predictions/, named after the weights
     device: str = "auto",
     precision: str = "auto",
@@ -615,7 +614,9 @@ def predict_files(
     kinds = sorted(word.strip() for word in save.split(",") if save not in ("", "none"))
     options: dict[str, Any] = {"tile": tile, "threshold": threshold, "min_area": min_area}
     _expect_possible(**options, kinds=kinds)
-    options["tracks"] = tracks
+    number = None if threshold is None else float(threshold)  # of numpy, too
+    options = {"tile": int(tile), "threshold": number, "min_area": int(min_area), "tracks": tracks}
+    inputs = [inputs] if isinstance(inputs, str | Path) else list(inputs)
     if tracks:
         Tracker()  # its library is missed before the work, not after it
     files = find_inputs(inputs, READABLE)  # a mistyped input is reported first
@@ -631,5 +632,5 @@ def predict_files(
     with contextlib.ExitStack() as stack, warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="PIL")  # we report errors of files ourselves
         results = detector.device.ranks.rank_zero(begin)
-        _predict_part(results, detector, tile)
+        _predict_part(results, detector)
         return detector.device.ranks.rank_zero(results.finish)

@@ -62,7 +62,7 @@ from mshnet.run import (
 )
 from .session import alone, bar, duration, note, written_down
 from .task import Task, chosen_by, count_seen, make_task, origin_of, scales_of, score_split
-from .weights import load_weights, weights_file
+from .weights import has_record, load_weights, weights_file
 
 # %% ../nbs/37_train.ipynb #Run
 @dataclass(frozen=True)
@@ -244,9 +244,11 @@ def _end_epoch(task: Task, state: State, entry: dict[str, Any]) -> None:
     state.epoch, state.phase = entry["epoch"], entry["phase"]
     state.step, state.total = 0, []
     scores, name = entry.get("scores"), task.better[0]
+    if scores and name not in scores:
+        there = ", ".join(scores)
+        raise UserError(f"{type(task).__name__}.better: no score is called {name}; use {there}")
     if is_best(task, state, scores):
-        value = scores[name] if scores else None
-        state.best = {"epoch": state.epoch, "name": name, "score": value}
+        state.best = {"epoch": state.epoch, "name": name, "score": scores[name] if scores else None}
 
 
 def _print_epoch(job: Job, entry: dict[str, Any]) -> None:
@@ -297,7 +299,7 @@ def train_epoch(job: Job, state: State, epoch: int) -> float:  # the mean loss o
                     losses.save_position(state)
                     raise Stopped(reason, job.stop.number)
         return losses.mean()
-    except ArithmeticError as error:
+    except _NotFinite as error:
         raise _not_finite(job, state, epoch, error.args[0]) from None
 
 
@@ -313,7 +315,11 @@ def _begin_epoch(job: Job, state: State, epoch: int) -> Compute:
     model = device.begin(phase, state.model, state.optimizer)
     return lambda batch: job.task.loss(model, batch, phase)
 
-# %% ../nbs/37_train.ipynb #Losses
+# %% ../nbs/37_train.ipynb #_NotFinite
+class _NotFinite(ArithmeticError):
+    "A loss that is NaN or infinite, with the number of its step."
+
+
 class Losses:
     "The sums of an epoch's losses, on the device; after an interrupt they continue."
 
@@ -332,11 +338,11 @@ class Losses:
         self.finite = self.finite + self.total.isfinite()
 
     def mean(self) -> float:
-        "Mean loss of the steps so far; ArithmeticError with the step that spoiled it."
+        "Mean loss of the steps so far; _NotFinite with the step that spoiled it."
         ranks = self.device.ranks
         total = self.device.read(ranks.mean(self.total)).item()
         if not math.isfinite(total):
-            raise ArithmeticError(min(ranks.all_gather(int(self.device.read(self.finite).item()))))
+            raise _NotFinite(min(ranks.all_gather(int(self.device.read(self.finite).item()))))
         return float(total / self.step)
 
     def save_position(self, state: State) -> None:
@@ -474,18 +480,16 @@ def _begin_with_weights(job: Job, state: State) -> None:
     content = load_weights(state.model, file)
     if state.ema is not None:
         load_weights(state.ema, file, content)
-    content = content if isinstance(content, dict) else {}
+    content = content if has_record(content) else {}
     earlier = content.get("data", {})
     if (scales := scales_of(content)) and scales[0]:  # two sizes
         record["multiscale"] = " ".join(map(str, scales[:3]))
     judge = judge_split(config)
     remedy = "; use --choose last" if judge == "val" else ""
     count_seen(job.task, job.parts[judge], earlier, judge, remedy)
-    images = [data.get("training images") for data in (record, earlier)]
-    known = [text for text in images if text is not None]
-    record.pop("training images", None)
-    if len(known) == len(images):  # else nobody knows all of them
-        record["training images"] = " ".join(sorted(set(" ".join(known).split())))
+    images = [record.pop("training images", None), earlier.get("training images")]
+    if None not in images:  # else nobody knows all of them
+        record["training images"] = " ".join(sorted({*" ".join(images).split()}))
 
 
 def identity(job: Job) -> dict[str, str]:
@@ -507,8 +511,7 @@ def _begin_session(job: Job, state: State, site: Site, held: contextlib.ExitStac
     over = f"the session's {site.hours:.4g} hours are over"
     job.stop = held.enter_context(Stop(site.seconds, over))
     job.rank_zero(lambda: say_status(job.folder, "running", state.epoch))  # the mirror reads it
-    target = site.mirror if first else None
-    job.mirror = held.enter_context(Mirror(job.folder.path, target))
+    job.mirror = held.enter_context(Mirror(job.folder.path, site.mirror if first else None))
 
 
 def _announce(job: Job, state: State) -> None:
@@ -555,8 +558,7 @@ def _end_session(job: Job, stopped: Stopped | None) -> None:
 def keep_copies(config: Settings) -> str:  # which files are where; empty: there is no backup
     "Copy files to the backup that were written after the training, such as figures."
     site = site_of(config)
-    target = site.mirror if first_process() else None
-    with Mirror(site.folder, target) as mirror:
+    with Mirror(site.folder, site.mirror if first_process() else None) as mirror:
         return mirror.flush(600)
 
 
@@ -617,6 +619,11 @@ class _Processes(Stop):
                 else:
                     print(line, end="", flush=True)
 
+    def __exit__(self, *_: Any) -> None:
+        super().__exit__()
+        for process in self.started:  # still there only after a second request
+            process.kill()
+
     def wait(self, patience: float = 120.0) -> list[int]:  # the statuses of failed processes
         "Print until all have ended; kill what still hangs so many seconds after a failure."
         shown = threading.Thread(target=self.show, daemon=True)
@@ -645,9 +652,7 @@ def _launch(config: Settings, task: Task | None) -> Run:
     "Train in several processes of this machine; UserError with the line of a user's mistake."
     task = task or make_task(config)
     if not all(type(x).__module__.startswith("mshnet.") for x in (task, task.model())):
-        raise UserError(
-            "a task or a network of your own on several devices: start your script by torchrun"
-        )
+        raise UserError("your own task or network on several devices: start it by torchrun")
     site = site_of(config)
     run = Folder(site.folder)
     before = run.read_json("status.json")
@@ -664,9 +669,7 @@ def _launch(config: Settings, task: Task | None) -> Run:
             raise
     last = run.read_json("status.json")
     if failed:
-        raise RuntimeError(
-            f"a process ended with an error (status {failed[0]}): see the lines above"
-        )
+        raise RuntimeError(f"a process has failed (status {failed[0]}): see the lines above")
     if last["state"] == "stopped" and not run.file("scores.json").exists():
         raise Stopped(last["reason"])
     return Run(run.path, config)

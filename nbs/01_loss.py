@@ -13,7 +13,6 @@
 #| hide
 #| default_exp loss
 import matplotlib.pyplot as plt
-from fastcore.test import test_close
 
 # %%
 #| export
@@ -290,7 +289,7 @@ def mshnet_loss(
 truth = (square(4, 15.5, 15.5) > 0.5)[..., :32, :32].float()
 good = torch.where(truth > 0, 9.0, -9.0)
 heads = [F.avg_pool2d(good, 2**i) for i in range(4)]
-test_close(mshnet_loss([], good, truth), sls_loss(good, truth, scale=False, location=False))
+assert mshnet_loss([], good, truth) == sls_loss(good, truth, scale=False, location=False)
 for name in LOSSES:
     right, inverse = (mshnet_loss(heads, x, truth, name).item() for x in (good, -good))
     print(f"{name:13} good {right:.3f}   inverse {inverse:.3f}")

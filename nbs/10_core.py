@@ -29,6 +29,7 @@ from collections.abc import Iterator, Mapping
 from numbers import Number
 from pathlib import Path
 from pkgutil import resolve_name as resolve
+from types import ModuleType
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
@@ -399,7 +400,7 @@ def configure(
     if trained:  # by a newer release perhaps
         of_run = {k: v for k, v in of_run.items() if k in kind.model_fields}
     values = {**of_run, **by_hand}
-    if "dataset_dir" in by_hand:  # lists belong to their data set
+    if trained and "dataset_dir" in by_hand:  # lists belong to their data set; a run keeps its own
         values = {k: v for k, v in values.items() if not k.endswith("_list") or k in by_hand}
     config = kind(**values)
     for text in config.unused(flags if repeated else by_hand):
@@ -418,7 +419,7 @@ ALIASES = {
 }
 
 # %% [markdown]
-# A file of settings is a JSON object. Every run leaves one, `config.json`, and whichever file of a run the user names, the settings are read from there. The run folder may have moved and the machine may be different, so their settings are left out. A record of a newer release may hold settings that this release lacks; `settings_from` skips them, as `from_next_year` below.
+# A file of settings is a JSON object. Every run leaves one, `config.json`. Of a run to resume, and of weights, whichever file the user names, the settings are read from there. That run may have moved, or the machine may be different, so the settings of its folder and its machine are left out. A record of a newer release may hold settings that this release lacks; `settings_from` skips them, as `from_next_year` below.
 #
 # A notebook of `nbs/run` sets its settings as plain variables, because papermill can replace those. Papermill itself accepts any name: `papermill -p epochz 3` defines a variable that nobody reads, and the run takes all of its usual epochs. Therefore every plain variable of such a notebook must be a setting.
 
@@ -490,6 +491,10 @@ def from_notebook(variables: Mapping[str, Any]) -> Any:  # as `configure` return
     strangers = [name for name in given if name not in known and isinstance(given[name], plain)]
     if strangers:
         raise UserError("; ".join(unknown(name, known, own) for name in strangers))
+    for name in variables.keys() & {*known} - given.keys():
+        value = variables[name]
+        if not (value is None or isinstance(value, str | ModuleType) or callable(value)):
+            raise UserError(f"{name}={shown(value)}: use a number, a text, True or False{own}")
     return configure({name: value for name, value in given.items() if name in known})
 
 
@@ -661,7 +666,7 @@ def read_record(path: Path) -> dict[str, Any]:
     "A JSON file that a run wrote; empty if it is missing or damaged."
     try:
         content = json.loads(path.read_bytes())
-    except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
 

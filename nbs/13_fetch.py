@@ -259,7 +259,7 @@ def usual_list(images: Path, part: str) -> Path | None:  # part: "train" or "tes
     "The usual list of a published data set, recognised by the names of its images; else None."
     files = (path for path in images.glob("*.*") if path.suffix.lower() in _PICTURES)
     there = {path.stem for path in files if path.name[0] != "."}
-    for published in KNOWN if there else ():
+    for published in KNOWN:
         if there == {key.split("/")[1] for key in _pixels(published)}:
             ending = "trainval" if part == "train" else "test"
             return shipped_lists()[f"{published.name.lower()}-{ending}"]
@@ -314,8 +314,7 @@ def _pictures_at(urls: Iterable[str], problems: list[str]) -> Iterator[tuple[str
                 with tarfile.open(fileobj=answer.raw, mode="r|gz") as box:
                     for member in box:
                         wanted = member.name.lower().endswith(_PICTURES)
-                        small = member.size <= _LARGEST
-                        if wanted and small and (file := box.extractfile(member)):
+                        if wanted and member.size <= _LARGEST and (file := box.extractfile(member)):
                             yield member.name, file.read()
         except Exception as error:  # of the network, or of an archive that is none
             problems.append(reason(error))

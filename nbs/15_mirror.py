@@ -58,7 +58,7 @@ with tempfile.TemporaryDirectory() as tmp:
 # %% [markdown]
 # ## The machinery: which files are copied, and what they may replace
 #
-# The backup gets every file but temporary ones and `previous.pt`, which it makes for itself. The small records come first, because they are copied in a moment. `status.json` comes last: copies are compared by it, and it must not promise an epoch that is missing.
+# The backup gets every file but temporary ones and `previous.pt`, which it makes for itself. The small records come first, because they are copied in a moment. `status.json` comes last, and not at all after a `last.pt` that failed: copies are compared by it, and it must not promise epochs that are missing.
 #
 # A backup never replaces another run of the same name, and never a copy with more epochs: if a run cannot be restored and begins anew, its old copy survives until the new run has as many epochs.
 
@@ -87,7 +87,8 @@ def _worth_more(target: Path, source: Path) -> str:
     "Why the source must not replace the copy in the target; empty: it may."
     ours, theirs = (read_record(folder / "config.json") for folder in (source, target))
     recipe = ours.keys() & theirs.keys() - PlaceFields.model_fields.keys() - {"epochs", "precision"}
-    data = {Path(str(of.get("dataset_dir", ""))).name.split(".")[0] for of in (ours, theirs) if of}
+    paths = [str(of.get("dataset_dir", "")) for of in (ours, theirs) if of]
+    data = {Path(path.removesuffix(".zip")).name for path in paths}
     if any(ours[name] != theirs[name] for name in recipe) or len(data) > 1:
         return "it holds another run; name another mirror_dir or output_dir"
     here, there = _epochs_done(source), _epochs_done(target)
@@ -215,11 +216,12 @@ class Mirror:
             self.check()
             try:
                 self.copy(name)
-            except ChangedMeanwhile:
-                continue  # it stays missing until the next round
             except OSError as error:
-                if (self.source / name).exists():  # else it was removed meanwhile
+                wrong = (self.source / name).exists()  # else it was removed meanwhile
+                if wrong and not isinstance(error, ChangedMeanwhile):  # then later
                     problem = problem or reason(error)
+                if name == "last.pt":
+                    break
         if run_files(self.source):
             self.check()
         return problem
@@ -250,7 +252,7 @@ class Mirror:
     def copy(self, name: str) -> None:
         """Copy one file, unless it is there; before `last.pt` its log and weights.
 
-        ChangedMeanwhile if it was replaced meanwhile, because they would not fit the new one.
+        ChangedMeanwhile if it was replaced in between, because they would not fit the new one.
         """
         old, new = self.source / name, self.target / name
         for folder in reversed(Path(name).parents[:-1]):
@@ -261,7 +263,7 @@ class Mirror:
                 self.copy(part)
 
         def write(file: BinaryIO, piece: bytes) -> None:
-            if stamp(old) != now:
+            if file.tell() == 0 and stamp(old) != now:  # later, `copy_file` has the old one open
                 raise ChangedMeanwhile(f"{name} is being written to")
             self.write(file, piece)
 
@@ -282,7 +284,7 @@ class Mirror:
 # %% [markdown]
 # ### Resume in a new session
 #
-# A new session has an empty disk. Therefore `bring_back` restores the run before training looks for it: from the backup, or on Kaggle from an earlier output that is attached as input; of several copies it takes the one with the most epochs. The checkpoint `last.pt` is copied after all other files, so an interrupted copy has none and is made again. Only the spare one, `previous.pt`, comes later: the run resumes from it if `last.pt` cannot be read. A copy without a checkpoint is ignored. A copy that cannot be read is skipped with a warning, and nothing of it stays.
+# A new session has an empty disk. Therefore `bring_back` restores the run before training looks for it: from the backup, or on Kaggle from an earlier output that is attached as input; of several copies it takes the one with the most epochs. The checkpoint `last.pt` is copied after all other files, so an interrupted copy has none and is made again. Only the spare one, `previous.pt`, comes later: the run resumes from it if `last.pt` cannot be read. A copy without a checkpoint is ignored. A copy that cannot be read is skipped with a warning, and no new file of it stays.
 
 # %%
 #| export
@@ -318,7 +320,7 @@ _RECORDS = ("config.json", "log.jsonl", "status.json", "scores.json", "details.j
 def _take_files(copy: Path, folder: Path) -> None:
     """Copy the files of a run, checkpoints last. A figure or a log that fails is left out.
 
-    OSError without a checkpoint, or without its records; then nothing stays.
+    OSError without a checkpoint, or without its records; then no new file stays.
     """
     names = [name for name in run_files(copy) if name != "last.pt"]
     names += [name for name in ("last.pt", "previous.pt") if (copy / name).is_file()]

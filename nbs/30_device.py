@@ -213,11 +213,11 @@ def each_tensor(value: Any, change: Callable[[Tensor], Any]) -> Any:
     return value
 
 
-def _has_nan_or_inf(value: Any) -> bool:
-    "Whether a nested value holds NaN or positive infinity; a log-probability may be -inf."
-    bad: list[bool] = []
-    each_tensor(value, lambda x: bad.append(bool((x.isnan() | x.isposinf()).any())))
-    return any(bad)
+def _any(test: Callable[[Tensor], Tensor], value: Any) -> bool:
+    "Whether the test holds for any number in the tensors of a nested value."
+    found: list[bool] = []
+    each_tensor(value, lambda x: found.append(bool(test(x).any())))
+    return any(found)
 
 
 class OneProcess:
@@ -292,13 +292,13 @@ def update(device: Device, loss: Tensor, optimizer: optim.Optimizer, clip: float
 
 
 def infer(device: Device, forward: Callable[[], T]) -> T:  # on the host
-    "The result of a forward pass without gradients; UserError if it is NaN or infinite."
+    "The result of a forward pass without gradients; UserError if it holds NaN or +inf."
     with torch.no_grad(), device.autocast():
         result = device.read(forward())
-    if device.precision == "fp16" and _has_nan_or_inf(result):
+    if device.precision == "fp16" and _any(lambda x: ~x.isfinite(), result):
         with torch.no_grad():
             result = device.read(forward())
-    if _has_nan_or_inf(result):
+    if _any(lambda x: x.isnan() | x.isposinf(), result):  # a log-probability may be -inf
         todo = "take an earlier checkpoint, or train with a smaller --lr"
         raise UserError(f"the prediction is NaN or infinite, because the weights are; {todo}")
     return result
@@ -501,9 +501,11 @@ def _check_batch(device: Device, size: int, name: str = "batch_size") -> None:
 
 def device_for(config: Settings) -> Device:
     "The device of a run, which must be able to share its batch; UserError if not."
-    if config.deterministic:  # take only operations that repeat to the last bit
+    if config.deterministic or _CHOSEN.get("deterministic"):  # by an earlier run
+        # take only operations that repeat to the last bit, or all again
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        torch.use_deterministic_algorithms(True, warn_only=True)  # of one without a substitute
+        on = _CHOSEN["deterministic"] = config.deterministic
+        torch.use_deterministic_algorithms(on, warn_only=True)  # of one without a substitute
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
         torch.backends.cudnn.benchmark = False
         if torch.get_num_threads() == _CHOSEN["threads"]:  # not those that a busy machine left
@@ -583,7 +585,7 @@ def _smaller(device: Device, config: Settings) -> str:
 #| export
 USUAL_THREADS = torch.get_num_threads()  # that torch has chosen, or the user
 FIX_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # variables by which a user sets their number
-_CHOSEN = {"threads": USUAL_THREADS}  # by `share_cores`, for the whole process
+_CHOSEN: dict[str, int] = {"threads": USUAL_THREADS}  # by runs, for the whole process
 
 
 def own_cores() -> list[int]:

@@ -41,6 +41,7 @@ import torch
 from torch import Tensor, nn
 
 from mshnet.core import OF_ITS_MACHINE, UserError, is_record, of_earlier_release, settings_of, shown
+from mshnet.files import stamp
 
 # %% [markdown]
 # ## A file from several GPUs
@@ -97,7 +98,7 @@ def read_file(path: str | Path) -> Any:  # what it holds, tensors on the CPU
     try:
         if os.path.isdir(path):
             raise IsADirectoryError
-        if (opened := _OPENED.pop(_version(path), None)) is not None:
+        if (opened := _OPENED.pop(stamp(Path(path)), None)) is not None:
             return opened
         content = _load_any(path)
         written = content.pop("checksum", None) if isinstance(content, dict) else None
@@ -155,10 +156,9 @@ def _looks_like(path: str | Path, error: str) -> str:
     return "; it is a text, not the file: download it again, or run git lfs pull" if text else ""
 
 
-def _version(path: str | Path) -> tuple[str, int, int]:
-    "What changes if a file does: its place, size and time."
-    found = os.stat(path)
-    return os.path.realpath(path), found.st_size, found.st_mtime_ns
+def has_record(content: Any) -> bool:
+    "Whether the content of a file has the record of a run."
+    return isinstance(content, dict) and bool(content.get("best")) and "config" in content
 
 
 def find_weights(content: Any) -> dict[str, Tensor]:
@@ -298,8 +298,7 @@ def _numpy_values() -> list[Any]:
     made = (array[0].__reduce__()[0], "scalar"), (array.__reduce__()[0], "_reconstruct")
     cores = "numpy.core.multiarray", "numpy._core.multiarray"
     named = [(function, f"{core}.{name}") for function, name in made for core in cores]
-    kinds = {type(np.dtype(kind)) for kind in "efdilqBbhHILQ?"}
-    return [*named, np.dtype, np.ndarray, *kinds]
+    return [*named, np.dtype, np.ndarray, *{type(np.dtype(kind)) for kind in "efdilqBbhHILQ?"}]
 
 
 def _read_safetensors(path: str | Path) -> dict[str, Any]:
@@ -360,11 +359,10 @@ def settings_of_weights(weights: str) -> dict[str, Any]:  # without those of fol
     with contextlib.suppress(UserError):  # its next reader says what is wrong
         content = read_file(file)
         _OPENED.clear()
-        _OPENED[_version(file)] = content
+        _OPENED[stamp(file)] = content
         record = content.get("config") if isinstance(content, dict) else None
         if isinstance(record, dict) and content.get("best"):
-            known = of_earlier_release(record)
-            return {k: v for k, v in known.items() if k not in OF_ITS_MACHINE}
+            return {k: v for k, v in of_earlier_release(record).items() if k not in OF_ITS_MACHINE}
     return {}
 
 # %% [markdown]
@@ -375,4 +373,4 @@ def settings_of_weights(weights: str) -> dict[str, Any]:  # without those of fol
 # 2. A checkpoint contains a checksum of its content. Does it protect against a malicious file?
 #    <details><summary>Answer</summary>No. Whoever writes the file computes the checksum, too, and it is compared after the file is read. It finds damage by accident, such as a flipped bit.</details>
 # 3. In the file of several GPUs above, one name lacks `module.`. Does it load?
-#    <details><summary>Answer</summary>No. A prefix is removed only if all names share it, so the model's names are not found. The error shows the first differences, and no weight changes.</details>
+#    <details><summary>Answer</summary>No. Two prefixes, `module.` and none, could each be a model of its own, so the error asks for one state dict alone, and no weight changes.</details>

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # A run is a folder
 #
-# > A run is a folder: its settings, its machine, its log, and a checkpoint from which it resumes exactly (on a GPU with `--deterministic`).
+# > A run is a folder: its settings, its machine, its log, and a checkpoint from which it resumes exactly (on a GPU with `--deterministic`; with three processes or more, up to rounding).
 #
 # Sessions end without notice. So a run keeps in one folder all that its next step depends on. The same command resumes it from its checkpoint, on a new machine too. A run that is killed repeats one epoch, at most two. Only the checkpoint is needed to resume; the other files are for reading, and a damaged one counts as missing.
 #
@@ -212,7 +212,7 @@ def prepare(folder: Folder, config: Settings, device: str, unfinished: bool = Tr
         if not unfinished and folder.file("last.pt").exists():
             return  # a finished run keeps its records
         folder.file("figures").mkdir(parents=True, exist_ok=True)
-    write_json(folder.file("config.json"), config.model_dump())
+    write_json(folder.file("config.json"), config.model_dump() | {"resume": ""})
     write_json(folder.file("env.json"), environment(device))
 
 
@@ -405,7 +405,7 @@ def find_checkpoint(
         return None
     old, file = _last_checkpoint(folder)
     changed = _differences(old["config"], config)
-    free = {"training images"}  # the list covers them
+    free = {"training images", "statistics"}  # the hashes of the data cover them
     if config.precision == "auto":  # the run keeps its own
         free.add("precision")
     began, begins = old["config"].get("weight_path", ""), config.weight_path

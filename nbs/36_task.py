@@ -41,7 +41,7 @@ from mshnet.device import Device, OneProcess, explained, infer, make_optimizer, 
 from mshnet.files import prefetch, write_json
 from mshnet.places import installed, where
 from mshnet.session import bar
-from mshnet.weights import PRETRAINED, load_weights, read_file, weights_file
+from mshnet.weights import PRETRAINED, has_record, load_weights, read_file, weights_file
 
 
 # %% [markdown]
@@ -101,8 +101,7 @@ print(f"y = {model.weight.item():.2f}x {model.bias.item():+.2f}")
 plt.figure(figsize=(7, 2.4), layout="constrained")
 for schedule in ("constant", "cosine"):
     task = Line(Config(epochs=4, schedule=schedule))
-    rates = [task.rate(step, 50) for step in range(200)]
-    plt.plot(rates, label=schedule)
+    plt.plot([task.rate(step, 50) for step in range(200)], label=schedule)
 plt.gca().set(xlabel="step", ylabel="learning rate")
 plt.legend();
 
@@ -257,8 +256,7 @@ class Task(ABC):
 
     def describe_data(self) -> tuple[str, bool]:  # several lines; whether it can be used
         "What the data set holds and what is wrong with it, as `mshnet data` prints it."
-        parts = self.splits()
-        return "\n".join(f"{k}: {len(v)} of {v.source}" for k, v in parts.items()), True
+        return "\n".join(f"{k}: {len(v)} of {v.source}" for k, v in self.splits().items()), True
 
     def write_data(self, folder: Path) -> str:  # one line on what was written
         "Write a simulated data set; UserError from a task that has none to write."
@@ -266,9 +264,7 @@ class Task(ABC):
 
     def predict_files(self, weights: str, inputs: list[str], **how: Any) -> "Written":
         "Predict files, as `mshnet predict` does; UserError from a task that has no such command."
-        raise UserError(
-            f"task={self.config.task}: its weights predict no files; `mshnet test` scores them"
-        )
+        raise UserError(f"task={self.config.task}: predicts no files; `mshnet test` scores data")
 
 
 # %% [markdown]
@@ -412,8 +408,9 @@ class Values(dict[str, Any]):
     "Scores by name, for a task without a class of its own for them."
 
     def as_dict(self) -> dict[str, Any]:
-        "The form of scores.json; None stands for NaN."
-        return {name: None if _score_text(value) == "-" else value for name, value in self.items()}
+        "The form of scores.json; None stands for NaN and infinity."
+        plain = {k: v.item() if hasattr(v, "item") else v for k, v in self.items()}  # of numpy
+        return {k: None if str(v) in ("nan", "inf", "-inf") else v for k, v in plain.items()}
 
     def __str__(self) -> str:
         "The score line."
@@ -598,7 +595,7 @@ def trained_model(path: str | os.PathLike[str], config: Settings | None = None) 
     "A model with weights of a run or a file (`config`: if it records none); else UserError."
     path = weights_file(path, config.task if config else "detect")
     content = read_file(path)
-    if not isinstance(content, dict) or not content.get("best") or "config" not in content:
+    if not has_record(content):
         origin = Origin(f"weights {path.name}; how they were chosen: not known")
         config = config or settings_class("detect")()
         return Trained(_fitted(config, content, path), "full", origin, config.task)

@@ -16,7 +16,6 @@ import json
 from pathlib import Path
 
 import matplotlib.pyplot as plt
-from fastcore.test import test_eq
 
 from mshnet.device import open_device
 from mshnet.recipe import Config
@@ -106,7 +105,7 @@ grey, spot = rng.normal(100, 10, (64, 64)), np.zeros((64, 64), bool)
 spot[30:33, 30:33] = True
 grey[spot] = 150
 print("50 grey levels above noise of 10:", signal_to_clutter(grey, spot, spot))
-test_eq(signal_to_clutter(spot * 1.0, spot, spot), round(12**0.5, 3))
+assert signal_to_clutter(spot * 1.0, spot, spot) == round(12**0.5, 3)
 
 
 # %% [markdown]
@@ -240,7 +239,7 @@ def evaluate_split(
 task, device = make_task(Config(scenes=12, base_size=96)), open_device("cpu", "fp32")
 test, trained = task.splits(["test"])["test"], trained_model("pretrained")
 result: Analysis = evaluate_split(task, trained.model, test, device, "full", trained.origin)
-test_eq(result.scores, score_split(task, trained.model, test, device, "full"))
+assert result.scores == score_split(task, trained.model, test, device, "full")
 print(result.images[0], result.targets[0], sep="\n")
 
 # %% [markdown]

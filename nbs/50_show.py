@@ -152,8 +152,10 @@ def _draw_epochs(axes: Axes, rows: list[Any], values: list[Any], label: str = ""
     axes.grid(alpha=0.3)
 
 
-def learning_curves(folder: Path) -> Picture:
-    "Loss and scores by epoch, of a run folder."
+def learning_curves(folder: str | Path) -> Picture:
+    "Loss and scores by epoch, of a run folder; UserError if there is none."
+    if not Path(folder).is_dir():
+        raise UserError(f"{folder}: there is no such folder; name that of a run")
     figure, history = Figure(figsize=(7, 5)), Folder(Path(folder)).history()
     top, below = figure.subplots(2, 1, sharex=True, subplot_kw={"prop_cycle": _LINES})
     _draw_epochs(top, history, [e["loss"] for e in history])
@@ -273,6 +275,8 @@ details.images[-1], details.targets[-1]
 def trade_offs(folder: str | Path, *others: str | Path) -> Picture | str:
     "Pd against Fa of a run, which gets the figure, and of others; a marker at probability 0.5."
     runs = [Path(folder), *map(Path, others)]
+    if lost := [run for run in runs if not run.is_dir()]:
+        raise UserError(f"{lost[0]}: there is no such folder; name that of a run")
     if line := not_drawn("trade_offs", _run_config(runs[0])):
         return line
     names = [str(run) for run in runs] if others else ["marker: threshold 0.5"]
@@ -414,7 +418,7 @@ def draw_run(folder: Path, config: Any = None) -> None:  # its settings; None: a
         draw(folder)
 
 
-def samples(config: Any, folder: Path) -> Picture | str:
+def samples(config: Any, folder: str | Path) -> Picture | str:
     "Training images with their targets marked, saved in a run folder."
     if line := not_drawn("samples", config):
         return line
@@ -424,11 +428,10 @@ def samples(config: Any, folder: Path) -> Picture | str:
     grid = figure.subplots(2, len(steps), squeeze=False)
     for (above, below), i in zip(grid.T, steps, strict=True):
         image, mask = split.pairs[i]
-        title = f"{shortened(split.names[i])}\n{image.shape[0]}x{image.shape[1]}"
-        draw_panel(above, image, title)
+        draw_panel(above, image, f"{shortened(split.names[i])}\n{image.shape[0]}x{image.shape[1]}")
         draw_panel(below, mask, "mask")
         _mark(above, objects(mask > 0).centroid, HIT)
-    return save_picture(figure, folder / "figures" / "samples.png")
+    return save_picture(figure, Path(folder) / "figures" / "samples.png")
 
 
 # %%

@@ -122,8 +122,7 @@ def _onnx_bytes(trained: Trained) -> bytes:
     names = {"input_names": ["image"], "output_names": ["probability", "logits"]}
     how: Any = {"dynamo": True, "opset_version": 18, "verbose": False, **names}
     with _quiet():
-        model = _InferenceModel(trained)
-        program = torch.export.export(model, (example,), dynamic_shapes=(sizes,))
+        program = torch.export.export(_InferenceModel(trained), (example,), dynamic_shapes=(sizes,))
         made: Any = torch.onnx.export(program, (), **how)
     proto = made.model_proto
     for part in (*proto.graph.node, *proto.graph.value_info, *proto.graph.initializer):

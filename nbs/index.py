@@ -40,7 +40,7 @@
 # results  predictions/pretrained
 # ```
 #
-# The folder `predictions/pretrained` has the marked image (`overlays/`), a mask (`masks/`), and a table of the detections (`detections.csv`, `coco.json`). The next input gets `predictions/pretrained-2`. The command reads images, folders, multi-page TIFFs and videos (`pip install av`). Frames may have any size, and 8 or 16 bits.
+# The folder `predictions/pretrained` has the marked image (`overlays/`), a mask (`masks/`), and a table of detections (`detections.csv`, `coco.json`). The next input gets `predictions/pretrained-2`. The command reads images, folders, multi-page TIFFs and videos (`pip install av`; try `mshnet/examples/drone.mp4`). Frames may have any size, and 8 or 16 bits.
 #
 # In Python:
 #
@@ -79,14 +79,14 @@
 #
 # A data set is a folder with `images/`, `masks/` and two lists of names (`trainval.txt` or `train.txt`, and `test.txt`), or a `.zip` of it. No data yet? `mshnet train --epochs 3` trains on synthetic scenes. `mshnet data NUAA-SIRST` (or `NUDT-SIRST`, `IRSTD-1k`) downloads to `data/` (never tried).
 #
-# [Your own images](guides/own_images.ipynb) explains masks, lists and fine-tuning, with what 40 images gain. Training resizes to 256x256, and `mshnet predict` reduces frames by the same factor: weights trained on IRSTD-1k (512x512) have IoU 0.610 at 256x256 and 0.545 in whole frames (0.389 if these are not reduced). `mshnet train --base-size native` does not resize (measured for fine-tuning only).
+# [Your own images](guides/own_images.ipynb) explains masks, lists and fine-tuning, and what 40 images gain. Training resizes images to 256x256, and `mshnet predict` reduces frames by the same factor. Weights trained on IRSTD-1k (512x512) have IoU 0.610 at 256x256, and 0.545 at 512x512 (0.389 without the reduction). `mshnet train --base-size native` does not resize (measured for fine-tuning only).
 #
 # ```python
 # import mshnet
 # from mshnet.explore import explore
 #
 # run = mshnet.train(mshnet.Config(dataset_dir="data/NUAA-SIRST"))  # trains, or loads the finished run
-# print(run)           # IoU, nIoU, F1, Pd, Fa: see Results
+# print(run)           # IoU, nIoU, F1, Pd, Fa: nbs/guides/scores.ipynb
 # explore(run.folder)  # in Jupyter with ipywidgets: browse the test images
 # ```
 #
@@ -137,7 +137,7 @@
 # | Linux on x86-64, CPU | tested | tested | tested | [measured](guides/devices.ipynb) |
 # | one NVIDIA H200 (torch 2.11) | ran (predict; no log) | ran: 21 trainings in [bf16](../results/ladder/README.md); also one epoch in fp32 and two in fp16, without a log | never run | not measured |
 # | several GPUs | simulated: two CPU processes | simulated: two CPU processes | simulated | not measured |
-# | TPU | predict: on the CPU only | simulated: XLA on a CPU, 1 and 8 virtual devices | simulated | not measured |
+# | TPU | never run; notebooks predict on the CPU | simulated: XLA on a CPU, 1 and 8 virtual devices | simulated | not measured |
 # | Apple chip, macOS, Windows | never run | never run | never run | not measured |
 # | Colab, Kaggle, Google Drive | simulated: notebooks on a CPU | simulated | simulated: mock folders | not measured |
 #
@@ -151,7 +151,7 @@
 #
 # ## Three more tasks on the same engine
 #
-# Why? To test that training, resuming and backup do not depend on detection. So they also serve [your own task](guides/task.ipynb).
+# They test that training, resuming and backup do not depend on detection. [Your own task](guides/task.ipynb) can use the same engine.
 #
 # | tomography: `--task eit` | event cameras: `--task events` | sign language: `--task signs` |
 # |---|---|---|
@@ -160,7 +160,7 @@
 # | a small model after [CDEIT](https://arxiv.org/abs/2412.16979) | a small model after [Mamba-Spike](https://arxiv.org/abs/2408.11823) | hand tracks: our own network; videos: a small [TFNet](https://arxiv.org/abs/2409.11960), trained on simulated videos only |
 # | [guide](guides/eit.ipynb), [notebook](run/eit.ipynb), [weights](../mshnet/pretrained-eit.md) | [guide](guides/events.ipynb), [notebook](run/events.ipynb) | [guide](guides/signs.ipynb), [notebook](run/signs.ipynb) |
 #
-# On real data, means of seeds 0, 1, 2 (`events`: seed 0), beside baselines that we ran. On KTC 2023, score and baseline are nearly equal; the 14 sentences have 18 errors on average against 21.
+# On real data, means of seeds 0, 1, 2 (`events`: seed 0), beside baselines that we ran. On KTC 2023, score and baseline are nearly equal. In the last row our network makes 18 errors on average, the baseline 21.
 #
 # | task | real data | measure | score | baseline |
 # |---|---|---|---|---|

@@ -40,7 +40,7 @@
 # results  predictions/pretrained
 # ```
 #
-# 文件夹 `predictions/pretrained` 中有标注图（`overlays/`）、掩膜（`masks/`）和检测表（`detections.csv`、`coco.json`）。下一个输入的结果在 `predictions/pretrained-2` 中。输入可以是图像、文件夹、多页 TIFF 和视频（`pip install av`）。图像大小不限，8 位或 16 位。
+# 文件夹 `predictions/pretrained` 中有标注图（`overlays/`）、掩膜（`masks/`）和检测表（`detections.csv`、`coco.json`）。下一个输入的结果在 `predictions/pretrained-2` 中。输入可以是图像、文件夹、多页 TIFF 和视频（`pip install av`；可试 `mshnet/examples/drone.mp4`）。图像大小不限，8 位或 16 位。
 #
 # 在 Python 中：
 #
@@ -51,7 +51,7 @@
 # mshnet.detect("frame.png")                           # 字典的列表：中心、边框、面积、最高概率等
 # ```
 #
-# **[检出太多，或什么都没检出？](guides/new_camera.ipynb)** `--min-area 4` 去掉少于 4 个像素的检测。`--threshold 0.2` 能检出更弱的目标，误检也更多。
+# **[检出太多，或什么都没检出？](guides/new_camera.ipynb)** `--min-area 4` 去掉少于 4 个像素的检测。`--threshold 0.2` 能检出更弱的目标，虚警也更多。
 #
 # **在新相机上效果如何？** 两个没有用于训练的数据集：
 #
@@ -79,14 +79,14 @@
 #
 # 数据集是一个文件夹，含有 `images/`、`masks/` 和两个名称列表（`trainval.txt` 或 `train.txt`，以及 `test.txt`），也可以是这种文件夹的 `.zip` 压缩包。还没有数据？`mshnet train --epochs 3` 用合成场景训练。`mshnet data NUAA-SIRST`（或 `NUDT-SIRST`、`IRSTD-1k`）下载到 `data/`（从未试过）。
 #
-# [自己的图像](guides/own_images.ipynb)说明掩膜、列表和微调，以及 40 幅图像带来的收益。训练把图像缩放到 256x256，`mshnet predict` 按同样的倍数缩小每一帧：在 IRSTD-1k（512x512）上训练的权重在 256x256 时 IoU 为 0.610，在整帧上为 0.545（不缩小时为 0.389）。`mshnet train --base-size native` 不缩放（只在微调时测量过）。
+# [自己的图像](guides/own_images.ipynb)说明掩膜、列表和微调，以及 40 幅图像带来的收益。训练把图像缩放到 256x256，`mshnet predict` 按同样的倍数缩小每一帧。在 IRSTD-1k（512x512）上训练的权重在 256x256 时 IoU 为 0.610，在 512x512 时为 0.545（不缩小时为 0.389）。`mshnet train --base-size native` 不缩放（只在微调时测量过）。
 #
 # ```python
 # import mshnet
 # from mshnet.explore import explore
 #
 # run = mshnet.train(mshnet.Config(dataset_dir="data/NUAA-SIRST"))  # 训练，或载入已完成的训练
-# print(run)           # IoU、nIoU、F1、Pd、Fa：见“结果”
+# print(run)           # IoU、nIoU、F1、Pd、Fa：nbs/guides/scores.ipynb
 # explore(run.folder)  # 在装有 ipywidgets 的 Jupyter 中浏览测试图像
 # ```
 #
@@ -108,7 +108,7 @@
 #
 # 我们没有复现论文：它的方案（`paper`，这里用 bf16）在 400 个 epoch 中训练 60 个就停止了。`steady` 是默认方案，在留出的训练图像上选定。测试列表上的分数；*IoU*：与真实像素的重叠；*Pd*：检出的目标所占的比例；*Fa*：每百万像素中虚警的像素数。
 #
-# | 数据集，训练/测试图像数 | 方案 | epoch 数 | 种子 | 平均 IoU | 最低 | 最高 | Pd | Fa | 失效 |
+# | 数据集，训练/测试图像数 | 方案 | epoch 数 | 种子 | 平均 IoU | 最低 | 最高 | Pd | Fa | 坍塌 |
 # |---|---|---|---|---|---|---|---|---|---|
 # | NUAA-SIRST, 213/214 | `steady` | 200 | 0, 1, 2 | 0.713 | 0.682 | 0.749 | 0.933 | 10.1 | 0/3 |
 # | NUAA-SIRST, 213/214 | `paper` | 60/400 | 0, 1, 2 | 0.291 | 0.001 | 0.475 | 0.922 | 413.8 | 1/3 |
@@ -120,9 +120,9 @@
 # | IRSTD-1k | 发表，改正后的代码 | - | - | 0.6787 | - | - | 0.9286 | 8.88 | - |
 #
 # - **我们的分数：** 256x256 像素，bf16，阈值 0.5，[最优匹配](guides/scores.ipynb)，每个种子的最后一个 epoch。
-# - **发表的分数**引自官方 README，其中没有说明划分，也没有 NUAA-SIRST。官方脚本报告在测试列表上最好的 epoch，并且不计某些误检（[说明](guides/from_official.ipynb)）。两者都可能提高发表的分数。
+# - **发表的分数**引自官方 README，其中没有说明划分，也没有 NUAA-SIRST。官方脚本报告在测试列表上最好的 epoch，并且不计某些虚警（[说明](guides/from_official.ipynb)）。两者都可能提高发表的分数。
 # - **NUAA-SIRST：** `steady` 的三个早期版本在这个测试列表上评测过（平均 0.724 到 0.744），所以它的分数可能偏高（[详情](guides/results.ipynb)）。
-# - **失效**的种子什么都不预测，或处处都预测为目标（IoU 低于 0.05）。平均 IoU 包含它们，Pd 和 Fa 不包含。
+# - **坍塌**的种子什么都不预测，或处处都预测为目标（IoU 低于 0.05）。平均 IoU 包含它们，Pd 和 Fa 不包含。
 # - **NUDT-SIRST：** 43 幅测试图像与训练图像几乎相同。去掉这 43 幅，平均 IoU 为 0.817（`steady`）和 0.408（`paper`）。
 # - **时间**（一个 CPU 线程，bf16）：200 个 epoch 在 NUDT-SIRST 上用两小时；在 NUAA-SIRST 上与其他程序同时用 94 到 170 分钟，单独约 40 分钟（估计）。默认每个 epoch 都评测，时间加倍。
 #
@@ -139,7 +139,7 @@
 # | x86-64 上的 Linux，CPU | 已测试 | 已测试 | 已测试 | [已测量](guides/devices.ipynb) |
 # | 一块 NVIDIA H200（torch 2.11） | 已运行（预测；没有日志） | [bf16](../results/ladder/README.md) 训练 21 次；没有保存日志：fp32 1 个 epoch，fp16 2 个 | 未运行 | 未测量 |
 # | 多块 GPU | 已模拟：两个 CPU 进程 | 已模拟：两个 CPU 进程 | 已模拟 | 未测量 |
-# | TPU | 预测：只在 CPU 上 | 已模拟：CPU 上的 XLA，1 个和 8 个虚拟设备 | 已模拟 | 未测量 |
+# | TPU | 未运行；notebook 在 CPU 上预测 | 已模拟：CPU 上的 XLA，1 个和 8 个虚拟设备 | 已模拟 | 未测量 |
 # | Apple 芯片、macOS、Windows | 未运行 | 未运行 | 未运行 | 未测量 |
 # | Colab、Kaggle、Google Drive | 已模拟：notebook 在 CPU 上执行 | 已模拟 | 已模拟：模拟文件夹 | 未测量 |
 #
@@ -153,7 +153,7 @@
 #
 # ## 同一引擎上的另外三个任务
 #
-# 为什么有四个任务？另外三个说明训练、继续训练和备份不依赖于图像，所以[你自己的任务](guides/task.ipynb)也可以使用。
+# 它们检验训练、继续训练和备份不依赖于检测任务。[你自己的任务](guides/task.ipynb)可以使用同一引擎。
 #
 # | 电阻抗层析成像：`--task eit` | 事件相机：`--task events` | 手语：`--task signs` |
 # |---|---|---|
@@ -162,7 +162,7 @@
 # | 依照 [CDEIT](https://arxiv.org/abs/2412.16979) 的小模型 | 依照 [Mamba-Spike](https://arxiv.org/abs/2408.11823) 的小模型 | 手部轨迹：我们自己的网络；视频：小的 [TFNet](https://arxiv.org/abs/2409.11960)，只在模拟视频上训练 |
 # | [指南](guides/eit.ipynb)、[notebook](run/eit.ipynb)、[权重](../mshnet/pretrained-eit.md) | [指南](guides/events.ipynb)、[notebook](run/events.ipynb) | [指南](guides/signs.ipynb)、[notebook](run/signs.ipynb) |
 #
-# 真实数据上种子 0、1、2 的平均值（`events`：种子 0），旁边是我们运行的基线。在 KTC 2023 上分数与基线几乎相等；在那 14 个句子上平均 18 个错误，基线 21 个。
+# 真实数据上种子 0、1、2 的平均值（`events`：种子 0），旁边是我们运行的基线。在 KTC 2023 上分数与基线几乎相等。在最后一行的句子上，我们的网络平均有 18 个错误，基线有 21 个。
 #
 # | 任务 | 真实数据 | 指标 | 分数 | 基线 |
 # |---|---|---|---|---|

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the same sums beside other programs; before torch
@@ -23,14 +24,23 @@ for name, usual in (("SIGINT", signal.default_int_handler), ("SIGHUP", signal.SI
 
 @pytest.fixture(autouse=True)
 def nothing_loaded():
-    "The data set that the test before has read is not in memory."
+    "The data set and the deterministic mode of the test before are gone."
     if found := sys.modules.get("mshnet.data"):
         found.LOADED.clear()
+    if torch := sys.modules.get("torch"):
+        torch.use_deterministic_algorithms(False)
 
 
 TINY = {"scenes": 8, "base_size": 32, "crop_size": 32, "batch_size": 4, "choose": "last"}
 TINY |= {"device": "cpu", "precision": "fp32", "epochs": 3, "warm_epoch": 0}
 TINY |= {"schedule": "constant"}  # then more epochs are the same run
+
+
+def same(one, other):
+    "Whether two state dicts are equal to the last bit."
+    from torch import equal
+
+    return one.keys() == other.keys() and all(equal(one[k], other[k]) for k in one)
 
 
 def tiny(folder="", **changes):
@@ -46,6 +56,25 @@ def data_folder(name: str) -> Path:
     if not folder.is_dir():
         pytest.skip(f"needs data/{name}; set MSHNET_SHARED to the folder that holds data/")
     return folder
+
+
+def put_drive(monkeypatch, folder: Path) -> None:
+    "Have Google Drive in a folder of the test."
+    monkeypatch.setattr("mshnet.places.DRIVE", folder)
+    monkeypatch.setattr("mshnet.places.MY_DRIVE", folder / "MyDrive")
+
+
+@pytest.fixture(scope="session")
+def weights(tmp_path_factory):
+    "A file of weights that nobody has trained."
+    import torch
+
+    from mshnet.model import MSHNet
+
+    torch.manual_seed(0)
+    path = tmp_path_factory.mktemp("weights") / "some.pt"
+    torch.save({"state_dict": MSHNet().state_dict()}, path)
+    return path
 
 
 @pytest.fixture(scope="session")
@@ -102,7 +131,18 @@ def train_and_kill(config, step: int) -> None:
         train(config, Killed(config))
 
 
-def make_run(folder: Path, **settings) -> Path:
+def until_it_trains(folder, process=None) -> None:
+    "Wait until an epoch is in the log, or the process has ended."
+    from mshnet.run import Folder
+
+    for _ in range(12000):
+        if Folder(folder).history() or (process and process.returncode is not None):
+            return
+        time.sleep(0.05)
+    raise TimeoutError(folder)
+
+
+def make_run(folder: Path) -> Path:
     """Write the folder of a run that was never trained, on synthetic scenes, with its scores.
     The starting weights predict nearly the same everywhere. Here their last layer is stretched,
     so that something is found, missed and invented, and something else at another threshold."""
@@ -117,7 +157,7 @@ def make_run(folder: Path, **settings) -> Path:
 
     small = {"scenes": 12, "base_size": 64, "crop_size": 64, "choose": "last", "device": "cpu"}
     small |= {"head_bias": 0.0, "fusion_start": "random"}  # the numbers below are made for it
-    config = Config(**{**small, "epochs": 2, **settings})
+    config = Config(**small, epochs=2)
     task, device, run = Detection(config), open_device("cpu"), Folder(folder)
     model = task.model()
     with torch.no_grad():

@@ -34,19 +34,12 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from mshnet import run as run_module
 from mshnet.cli import main as mshnet
 from mshnet.core import ALIASES, UserError, configure, settings_of
 from mshnet.data import load_data, report
 from mshnet.recipe import PRESETS, Config
-from mshnet.run import (
-    Folder,
-    State,
-    find_checkpoint,
-    restore,
-    snapshot,
-    write_checkpoint,
-    write_log,
-)
+from mshnet.run import Folder, State, find_checkpoint, restore, snapshot, write_checkpoint
 from mshnet.weights import load_weights
 
 HANG = 120  # seconds for one input
@@ -299,12 +292,9 @@ def data_files() -> st.SearchStrategy[tuple[str, bytes]]:
         st.lists(st.sampled_from(LINES) | st.text(max_size=9)),
         st.sampled_from(["utf-8", "utf-8-sig", "utf-16", "latin-1"]),
     )
-    places = st.builds(
-        "{}/c{}".format,
-        st.sampled_from(["images", "masks"]),
-        st.sampled_from([".png", ".bmp", ".tif", ".jpg"]),
-    )
-    pictures = st.tuples(places, files(*whole_images()) | any_png())
+    kinds = ("png", "bmp", "tif", "jpg")
+    places = [f"{folder}/c.{kind}" for folder in ("images", "masks") for kind in kinds]
+    pictures = st.tuples(st.sampled_from(places), files(*whole_images()) | any_png())
     return st.tuples(st.just("train.txt"), lists | st.binary(max_size=300)) | pictures
 
 
@@ -312,10 +302,8 @@ def data_bombs() -> list[tuple[str, bytes]]:
     "Pictures that claim much, and lists that are long or lead out."
     lists = [b"a\nb.png\n", b"a" * (17 * 2**20), b"../a-secret\n/etc/passwd\n..\\a-secret\n"]
     pictures = [*whole_images(), *image_bombs()]
-    return [
-        *(("train.txt", data) for data in lists),
-        *((f"{kind}/c.png", data) for kind in ("images", "masks") for data in pictures),
-    ]
+    placed = [(f"{kind}/c.png", data) for kind in ("images", "masks") for data in pictures]
+    return [("train.txt", data) for data in lists] + placed
 
 
 def data_set(given: tuple[str, bytes], folder: Path) -> None:
@@ -485,7 +473,7 @@ def run_folder(given: tuple[str, bytes], folder: Path) -> None:
     assert all(isinstance(entry, dict) for entry in run.history())
     assert all(isinstance(run.read_json(name), dict) for name in whole_records())
     settings_of(str(run.path))
-    write_log(run, {"epoch": 7, "loss": 0.5})  # also after a line that was cut off
+    run_module.write_log(run, {"epoch": 7, "loss": 0.5})  # also after a line that was cut off
     assert 7 in [entry["epoch"] for entry in run.history()]
     error = io.StringIO()
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(error):

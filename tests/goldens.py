@@ -37,6 +37,19 @@ def arr(tag, shape, scale=1.0):
     return torch.from_numpy((random(tag).standard_normal(shape) * scale).astype(np.float32))
 
 
+def weight(key, shape):
+    "The golden value of a weight of this name, where convolutions and normalisations are usual."
+    if key.endswith("num_batches_tracked"):
+        return torch.tensor(0)
+    if key.endswith("running_var"):
+        return arr(key, shape, 0.1).abs() + 1
+    if key.endswith("running_mean"):
+        return arr(key, shape, 0.1)
+    if len(shape) > 1:
+        return arr(key, shape, np.sqrt(2 / np.prod(shape[1:])))
+    return 1 + arr(key, shape, 0.1) if key.endswith(".weight") else arr(key, shape, 0.05)
+
+
 def entries(model):
     "Names, shapes and types of a model's weights, in order."
     state = model.state_dict().items()

@@ -62,7 +62,7 @@ def compare_parts(device):
     task, models = Detection(CONFIG), []
     split, phase = task.splits()["train"], "full"
     for where, micro in ((device, 2), (open_one(), 0)):
-        where.micro = micro
+        where.micro_batch = micro
         model = where.to_device(task.model()).eval()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         [rows] = where.ranks.shard([[7, 3, 11, 0]])
@@ -71,7 +71,7 @@ def compare_parts(device):
         job, state = Job(task, {"train": split}, where), State(model, optimizer)
         train_step(job, state, lambda x, step=step: task.loss(step, x, phase), batch, Losses(where))
         models.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
-        where.micro = 0
+        where.micro_batch = 0
     return (models[0] - models[1]).abs().max().item()
 
 

@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from conftest import train_and_kill
+from conftest import same, train_and_kill
 from PIL import Image
 from scipy.ndimage import center_of_mass, label
 
@@ -123,14 +123,14 @@ def test_no_native_score_depends_on_the_batch(run):
         assert evaluate(run, batch_size=size).scores == want
 
 
-def test_a_native_run_resumes_to_the_bit(folder, run, tmp_path):
+def test_a_native_run_resumes_to_the_bit(run, tmp_path):
     "The plan of a scoring is not part of the state."
     config = run.config.model_copy(update={"output_dir": str(tmp_path / "run")})
     train_and_kill(config, 3)
     again = train(config)
     assert again.scores["scores"] == run.scores["scores"]
     have, want = (read_checkpoint(x.folder / "last.pt")["model"] for x in (again, run))
-    assert all(torch.equal(have[k], v) for k, v in want.items())
+    assert same(have, want)
 
 
 @pytest.mark.parametrize("world", [1, 2, 4])
@@ -235,11 +235,11 @@ def test_scored_crops_have_the_scale_of_the_scored_image(augment):
 
 def test_scored_crops_of_native_scoring_are_native_crops():
     "One rule: a crop is cut from the image as it is scored."
-    for size, same in (("native", True), (256, False)):
+    for size, equal in (("native", True), (256, False)):
         scored, native = (
             sample_params(Config(crop=crop, base_size=size), 1, 2) for crop in ("scored", "native")
         )
-        assert (scored == native) == same
+        assert (scored == native) == equal
     at256 = scene((256, 256), np.random.default_rng(2))  # such as those of NUDT-SIRST
     pairs = [
         augmented(*at256, sample_params(Config(crop=crop, preset="steady"), 0, 5), 128)

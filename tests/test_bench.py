@@ -4,13 +4,11 @@ import json
 import re
 
 import pytest
-import torch
+from conftest import tiny
 
 from mshnet import bench, session
 from mshnet.bench import measure_memory, table
 from mshnet.cli import main
-from mshnet.model import MSHNet
-from mshnet.recipe import Config
 
 TINY = "--device cpu --scenes 10 --base-size 32 --crop-size 32"
 QUICK = f"{TINY} --repeats 1 --images 2 --batch-size 4"
@@ -21,18 +19,10 @@ def run(line):
     return main(f"bench {line}".split())
 
 
-def tiny(**changes):
-    "Settings of a run that takes seconds."
-    small = {"base_size": 32, "crop_size": 32, "batch_size": 4, "choose": "last", "device": "cpu"}
-    return Config(**small, **changes)
-
-
-def test_every_row_is_filled_and_can_be_printed_again(tmp_path, capsys, monkeypatch):
+def test_every_row_is_filled_and_can_be_printed_again(tmp_path, weights, capsys, monkeypatch):
     "Training, its data, scoring, memory; no folder is named, and each part shows that it works."
     monkeypatch.setattr(session, "_EVERY", 0.5)
-    torch.manual_seed(0)
-    torch.save({"state_dict": MSHNet().state_dict()}, tmp_path / "weights.pt")
-    line = f"{QUICK} --preset paper --weight-path {tmp_path / 'weights.pt'}"
+    line = f"{QUICK} --preset paper --weight-path {weights}"
     assert run(f"{line} --output-dir {tmp_path / 'out'}") == 0
     out, err = capsys.readouterr()
     assert re.search(r"(?m)^  memory, batch 4: \d+ s so far$", err)
@@ -42,7 +32,7 @@ def test_every_row_is_filled_and_can_be_printed_again(tmp_path, capsys, monkeypa
     assert all(len(row["raw_seconds"]) == 1 for row in content["rows"])
     [room] = content["memory"]
     assert room["peak"] > 0 and content["environment"]["packages"]["torch"]
-    assert str(tmp_path) not in text and content["config"]["weight_path"] == "weights.pt"
+    assert str(tmp_path) not in text and content["config"]["weight_path"] == weights.name
     assert table(content) == out.strip() and "train, batch 4" in out
 
 
@@ -72,7 +62,7 @@ def test_a_mistake_is_one_line_with_its_remedy(capsys, tmp_path, monkeypatch, fl
     assert message in line and not list(tmp_path.iterdir())
 
 
-def test_an_error_of_a_fresh_process_is_its_text(monkeypatch):
+def test_an_error_of_a_fresh_process_is_its_text():
     "Without the name of its class."
     error = measure_memory(tiny(dataset_dir="no/such"))["error"]
     assert error.startswith("dataset_dir=no/such") and "there is no such folder" in error

@@ -79,14 +79,6 @@ def alike(folder):
     return {**os.environ, **own}
 
 
-def write_notebook(path, *sources):
-    "A notebook of code cells, with this Python's kernel."
-    cells = [nbformat.v4.new_code_cell(source) for source in sources]
-    kernel = {"kernelspec": {"name": "python3", "display_name": "python3"}}
-    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=kernel), path)
-    return path
-
-
 @contextlib.contextmanager
 def served(folder, *words):
     "A server on this machine alone, at a free port; its address and its log."
@@ -94,8 +86,7 @@ def served(folder, *words):
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     log = folder / "server.log"
-    line = [sys.executable, "-m", *words]
-    line = [word.replace("PORT", str(port)) for word in line]
+    line = [sys.executable, "-m", *(word.replace("PORT", str(port)) for word in words)]
     with open(log, "w") as out:
         server = subprocess.Popen(line, cwd=folder, env=alike(folder), stdout=out, stderr=out)
     try:
@@ -167,17 +158,17 @@ def move_slider(page, run, steps):
 
 def test_in_jupyterlab_the_slider_moves_the_picture(page, run, artifacts, tmp_path):
     "In the notebook that people open."
-    write_notebook(
-        tmp_path / "lab.ipynb", f"from mshnet.explore import explore\nexplore({str(run)!r})"
-    )
+    source = f"from mshnet.explore import explore\nexplore({str(run)!r})"
+    kernel = {"kernelspec": {"name": "python3", "display_name": "python3"}}  # of this Python
+    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source)], metadata=kernel)
+    nbformat.write(book, tmp_path / "lab.ipynb")
     words = ("--no-browser", "--allow-root", "--port=PORT", "--IdentityProvider.token=")
     quiet = ("--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",)
     with served(tmp_path, "jupyterlab", *words, *quiet) as address:
         page.goto(f"{address}/lab/tree/lab.ipynb")
         page.locator(".jp-CodeCell .cm-content").first.click()
-        page.get_by_text("Python 3 (ipykernel) | Idle").or_(
-            page.get_by_text("python3 | Idle")
-        ).first.wait_for()
+        idle = page.get_by_text("Python 3 (ipykernel) | Idle")
+        idle.or_(page.get_by_text("python3 | Idle")).first.wait_for()
         page.keyboard.press("Control+Enter")
         move_slider(page, run, steps=31)
         news = page.get_by_role("button", name="No", exact=True)  # whether it may fetch some

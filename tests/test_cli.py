@@ -1,11 +1,13 @@
 "The command line: what a user's mistakes are answered with, and what the commands print."
 
+import errno
 import json
 import re
 import shutil
 import subprocess
 import sys
 import warnings
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -142,6 +144,15 @@ def test_notebook_and_command_line_refuse_alike(capsys, setting):
     with pytest.raises(UserError) as error:
         from_notebook({setting: 3})
     assert refused(capsys, f"train --{setting} 3") == f"mshnet: {error.value}"
+    with pytest.raises(UserError, match=r"device=.*: use a number, a text, True or False"):
+        from_notebook({"device": object(), "augment": print, "rule": ""})
+
+
+def test_a_folder_that_may_not_be_read_is_one_line(capsys, monkeypatch):
+    "Wherever Python asks whether a file is there."
+    denied = PermissionError(errno.EACCES, "Permission denied", "locked/a.png")
+    monkeypatch.setitem(_RUN, "test", Mock(side_effect=denied))
+    assert "mshnet: locked/a.png: Permission denied" in refused(capsys, "test a --output-dir b")
 
 
 def test_spoilt_data_are_refused_and_nothing_is_written(capsys, tmp_path):
@@ -341,6 +352,10 @@ def test_a_preset_is_applied_below_what_is_written_and_never_to_a_record(tmp_pat
         configure({"batch_size": 8, "global_batch_size": 4})
     assert resumed.preset == repeated.preset == "" and resumed.optimizer == "adamw"
     assert by_file == resumed
+    lists = {"dataset_dir": "a", "train_list": "b.txt"}
+    (tmp_path / "config.json").write_text(json.dumps(whole | lists))
+    moved = configure({"resume": str(tmp_path), "dataset_dir": "moved"})
+    assert (moved.dataset_dir, moved.train_list) == ("moved", "b.txt")
 
 
 OPTIONAL = {"IPython", "av", "flyr", "google", "imageio", "ipywidgets", "nbdev", "onnx", "pandas"}

@@ -107,7 +107,10 @@ def test_what_is_not_comparable_is_refused(copies, capsys, field, value):
     assert "cannot be compared" in line and f" {name} " in line
 
 
-@pytest.mark.parametrize("field", ["seed", "device", "precision", "mshnet", "data"])
+SAID = ["seed", "device", "precision", "mshnet", "data", "trained_on_scored_images"]
+
+
+@pytest.mark.parametrize("field", SAID)
 def test_what_only_needs_saying_has_a_column(copies, field):
     "Another name of the same pixels, another machine: said, not refused."
     change(copies / "seed1", "scores.json", **{field: "9"})
@@ -115,7 +118,7 @@ def test_what_only_needs_saying_has_a_column(copies, field):
     found = compare([copies / "seed0", copies / "seed1"])
     assert "9" in found.differs[field]
     assert re.search(rf"## Protocol\n\n\| run .*\| {field} ", str(found))
-    assert len(seed_groups(found.runs)) == (field in ("seed", "device", "data"))
+    assert len(seed_groups(found.runs)) == (field not in ("precision", "mshnet"))
 
 
 def test_last_and_held_out_are_both_honest():
@@ -141,7 +144,7 @@ def test_a_mean_is_of_seeds_alone(copies):
     assert seed_groups(compare(both).runs) == []
 
 
-def test_training_images_are_the_same_with_every_seed(tmp_path):
+def test_training_images_are_the_same_with_every_seed():
     "Though each seed holds other images out; and other masks under the same names are others."
     config = Config(scenes=12, base_size=32, crop_size=32, batch_size=2, choose="val")
     device = open_device("cpu", "fp32")

@@ -30,6 +30,7 @@ from mshnet.recipe import Config
 ROOT = Path(__file__).resolve().parents[1]
 FENCE = re.compile(r"(?ms)^```(\w*)\n(.*?)^```")
 GUIDES = sorted(f"guides/{p.stem}" for p in (ROOT / "nbs/guides").glob("*.py"))
+TRANSLATED = ["index", *(n.removesuffix(".zh-CN") for n in GUIDES if "zh" in n)]
 COMMAND = re.compile(r"^(?:!|nohup |python -m |\.venv/bin/|[A-Z_]+=\S+ )*(?=mshnet\b|papermill\b)")
 OTHERS = {"pip", "python3", "py", "git", "cd", "conda", "make", "gcloud", "torchrun", "tail"}
 OTHERS |= {"aws", "az", "source", "jupyter", ".venv\\Scripts\\activate"}
@@ -286,10 +287,8 @@ def test_commands_and_python_in_the_guides_are_possible(name):
 def test_figures_in_the_guides_are_in_results(name):
     "No measured or estimated number is typed that no folder holds."
     known, code = measured(), numbers("mshnet/**/*.py")
-    said = figures(
-        "takes 2.7 to 11 minutes, 104.4 ms, 需 3.5 到 14 分钟, IoU 0.59; stops after 11.5 hours"
-    )
-    assert said == (["0.59", "104.4", "11", "14", "2.7", "3.5"], ["11.5"])
+    text = "takes 2.7 to 11 minutes, 104.4 ms, 需 3.5 到 14 分钟, IoU 0.59; stops after 11.5 hours"
+    assert figures(text) == (["0.59", "104.4", "11", "14", "2.7", "3.5"], ["11.5"])
     assert not set(figures("takes 9.87 minutes")[0]) & known
     typed, rest = figures(prose(name))
     assert [number for number in typed if number not in known] == []
@@ -385,9 +384,7 @@ def apart(one, other):
     return [word for word, (a, b) in views.items() if a != b]
 
 
-@pytest.mark.parametrize(
-    "name", ["index", *(n.removesuffix(".zh-CN") for n in GUIDES if "zh" in n)]
-)
+@pytest.mark.parametrize("name", TRANSLATED)
 def test_a_translation_says_the_same(name):
     "Command blocks one by one, headings, executed cells, tables, links and numbers."
     one, other = (nbs.read(ROOT / "nbs" / f"{name}{end}.py").cells for end in ("", ".zh-CN"))
@@ -466,8 +463,7 @@ def test_the_site_has_a_page_for_each_notebook(tmp_path, capsys):
     assert nbs.main(["docs"], root=tmp_path) == 0
     assert "no broken links" in capsys.readouterr().out
     site = tmp_path / "_docs"
-    after = {p: p.read_bytes() for p in before}
-    assert after == before
+    assert {p: p.read_bytes() for p in before} == before
     guide = (site / "guides/a.html").read_text()
     assert "is 3.14" in guide and 'href="../10_core.html#area"' in guide
     assert "pictures/results/a.png" in guide and (site / "pictures/results/a.png").exists()

@@ -5,7 +5,7 @@ import os
 from types import SimpleNamespace
 
 import pytest
-from conftest import make_dataset
+from conftest import make_dataset, put_drive
 
 from mshnet import doctor
 from mshnet.cli import main
@@ -60,8 +60,8 @@ LOADED = {"doctor.installed": lambda name: "2.13.0", "torch.__version__": "2.9.0
 SAME = {"doctor.installed": lambda name: "2.14.0", "torch.__version__": "2.14.0+cu126"}
 BUSY = {"doctor.busy_cores": lambda seconds: 0.9}
 ENOUGH = BUSY | {"doctor.USUAL_THREADS": 3}
-STUCK = {"doctor.open_device": fails("no\nmore")}
-WARNS = {"doctor.open_device": warns}
+STUCK = {"doctor.device_for": fails("no\nmore")}
+WARNS = {"doctor.device_for": warns}
 SLOW = {"device.Device.has_bf16": lambda self: False}
 LITTLE = {"doctor.free_memory": lambda: GB / 2}
 UNKNOWN = {"doctor.free_memory": lambda: float("inf")}
@@ -135,8 +135,8 @@ def test_each_fault_has_its_level_and_its_remedy(
 
 def test_on_a_machine_where_nothing_is_wrong_every_line_is_ok(machine, monkeypatch, tmp_path):
     "No question finds fault without a cause; the device is opened once, and no file is left."
-    opened, real = [], doctor.open_device
-    monkeypatch.setattr(doctor, "open_device", lambda *a: opened.append(a) or real(*a))
+    opened, real = [], doctor.device_for
+    monkeypatch.setattr(doctor, "device_for", lambda *a: opened.append(a) or real(*a))
     before = {path.name for path in tmp_path.iterdir()}
     places = {"output_dir": "run", "mirror_dir": "mirror", "dataset_dir": "set"}
     found = doctor.doctor(Config(device="cpu", precision="fp32", max_hours=3, **places))
@@ -194,11 +194,14 @@ def test_a_gpu_that_torch_holds_no_programs_for(machine, monkeypatch):
     assert (level, "no kernel image" in text) == ("error", True)
 
 
-def test_a_disk_that_cannot_be_written(machine, monkeypatch, tmp_path):
-    "Of somebody else, or mounted for reading: run and copies."
-    if os.name == "posix" and os.geteuid():  # root may write everywhere
-        (tmp_path / "theirs").mkdir(mode=0o500)
-        assert "Permission denied" in ask("disk", output_dir="theirs/a")[1]
+@pytest.mark.skipif(os.name != "posix" or not os.geteuid(), reason="root may write everywhere")
+def test_a_folder_of_somebody_else_cannot_be_written(machine, tmp_path):
+    (tmp_path / "theirs").mkdir(mode=0o500)
+    assert "Permission denied" in ask("disk", output_dir="theirs/a")[1]
+
+
+def test_a_disk_that_cannot_be_written(machine, monkeypatch):
+    "Mounted for reading: run and copies."
 
     def refuse(**_):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
@@ -228,8 +231,7 @@ def test_in_colab_the_run_ends_with_the_session_unless_it_is_copied(monkeypatch,
     "Drive, however it is written, mounted or not, and the hours of a session."
     drive = tmp_path / "drive" / "MyDrive"
     place = Place("colab", tmp_path, tmp_path / "runs", "nothing is kept", hours=11.5)
-    monkeypatch.setattr("mshnet.places.DRIVE", drive.parent)
-    monkeypatch.setattr("mshnet.places.MY_DRIVE", drive)
+    put_drive(monkeypatch, drive.parent)
     for module in ("doctor", "places"):
         monkeypatch.setattr(f"mshnet.{module}.where", lambda *_: place)
     monkeypatch.chdir(tmp_path)

@@ -25,7 +25,7 @@ SMALL = {"scenes": 12, "base_size": 64, "crop_size": 64, "choose": "last", "devi
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     "The folder of a run on synthetic scenes."
-    return make_run(tmp_path_factory.mktemp("explore") / "run", **SMALL)
+    return make_run(tmp_path_factory.mktemp("explore") / "run")
 
 
 @pytest.fixture
@@ -179,6 +179,8 @@ def test_epochs_on_the_axis_are_whole(tmp_path, monkeypatch, count):
     lines = [json.dumps({**entry, "epoch": i}) + "\n" for i in range(count)]
     (tmp_path / "log.jsonl").write_text("".join(lines))
     monkeypatch.setattr(show, "save_picture", lambda figure, path: figure)
+    with pytest.raises(UserError, match="typo: there is no such folder"):
+        show.learning_curves("typo")
     figure = show.learning_curves(tmp_path)
     low, high = figure.axes[1].get_xlim()
     ticks = [t for t in figure.axes[1].get_xticks() if low <= t <= high]

@@ -58,7 +58,7 @@ def test_onnx_agrees_with_the_network_at_any_size(run, onnx_file, size):
     assert (found - want).abs().max() < TOLERANCE
 
 
-def test_a_reader_without_this_library_finds_all_it_needs(run, onnx_file):
+def test_a_reader_without_this_library_finds_all_it_needs(onnx_file):
     "Bytes in, probability out, threshold, normalisation."
     import onnxruntime
 
@@ -110,7 +110,7 @@ def test_weights_of_the_warm_up_leave_with_their_single_head(run, tmp_path):
     assert (found - other).abs().max() > 10 * TOLERANCE
 
 
-def test_published_weights_know_no_past(run, tmp_path):
+def test_published_weights_know_no_past(tmp_path):
     "Their note says so."
     torch.save({"state_dict": MSHNet().state_dict()}, tmp_path / "best.pt")
     done = export(tmp_path, tmp_path / "a.safetensors")

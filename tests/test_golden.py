@@ -1,13 +1,13 @@
 "Parity with the official code (Lliu666/MSHNet at 46cdfd4), number by number."
 
 import json
-import zlib
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from conftest import SHARED
+from goldens import arr, entries, weight
 
 from mshnet.augment import AugmentParams, augment, resize_square
 from mshnet.data import read_image, read_mask
@@ -18,32 +18,11 @@ from mshnet.model import MSHNet
 GOLDEN = Path(__file__).parent / "golden"
 
 
-def drawn(tag, shape, scale):
-    "The numbers that stand for `tag`, as the golden files' README defines them."
-    rng = np.random.RandomState((zlib.crc32(tag.encode()) + 1) % 2**32)
-    return torch.tensor((rng.standard_normal(shape) * scale).astype(np.float32))
-
-
-def golden_weight(key, shape):
-    "The value of one tensor of the golden state dict."
-    if key.endswith("num_batches_tracked"):
-        return torch.tensor(0)
-    if key.endswith("running_var"):
-        return drawn(key, shape, 0.1).abs() + 1
-    if key.endswith("running_mean"):
-        return drawn(key, shape, 0.1)
-    if len(shape) > 1:
-        return drawn(key, shape, np.sqrt(2 / np.prod(shape[1:])))
-    if key.endswith(".weight"):
-        return 1 + drawn(key, shape, 0.1)
-    return drawn(key, shape, 0.05)
-
-
 def golden_model():
     "MSHNet with the golden weights."
     table = json.loads((GOLDEN / "state_dict.json").read_text())
     model = MSHNet()
-    model.load_state_dict({key: golden_weight(key, shape) for key, shape, _ in table})
+    model.load_state_dict({key: weight(key, shape) for key, shape, _ in table})
     return model
 
 
@@ -61,9 +40,7 @@ def close(have, want, rtol=1e-4, atol=1e-4):
 def test_state_dict_is_the_published_one():
     "Names, order, shapes and types: published weights load without a translation."
     table = json.loads((GOLDEN / "state_dict.json").read_text())
-    state = MSHNet().state_dict()
-    have = [[k, list(v.shape), str(v.dtype).removeprefix("torch.")] for k, v in state.items()]
-    assert have == table
+    assert entries(MSHNet()) == table
     names = [name for name, _ in MSHNet().named_parameters()]
     assert names == json.loads((GOLDEN / "parameters.json").read_text())
 
@@ -75,7 +52,7 @@ def numbers():
 
 def test_forward_in_evaluation_mode(numbers):
     "All heads, the fused prediction, and the warm-up's single head."
-    model, image = golden_model().eval(), drawn("x", (2, 3, 96, 64), 1)
+    model, image = golden_model().eval(), arr("x", (2, 3, 96, 64))
     with torch.no_grad():
         masks, logits = model(image)
         none, warm = model(image, deep=False)
@@ -88,7 +65,7 @@ def test_forward_in_evaluation_mode(numbers):
 
 def test_training_pass_gradients_and_batch_norm_state(numbers):
     "One pass in training mode: outputs, loss, norm of every gradient, running statistics."
-    model, image = golden_model().train(), drawn("x", (2, 3, 96, 64), 1)
+    model, image = golden_model().train(), arr("x", (2, 3, 96, 64))
     mask = torch.zeros(2, 1, 96, 64)
     mask[0, 0, 10:14, 20:25] = 1
     mask[0, 0, 70:73, 50:52] = 1
@@ -145,7 +122,7 @@ def six_steps(dtype):
         mask = torch.zeros(4, 1, 64, 64)
         for b in range(4):
             mask[b, 0, 5 + 7 * b : 9 + 7 * b, 10 + 3 * step : 14 + 3 * step + b] = 1
-        masks, logits = model(drawn(f"step{step}", (4, 3, 64, 64), 1).to(dtype), deep=step > 1)
+        masks, logits = model(arr(f"step{step}", (4, 3, 64, 64)).to(dtype), deep=step > 1)
         loss = mshnet_loss(masks, logits, mask).mean()
         optimizer.zero_grad()
         loss.backward()

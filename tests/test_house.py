@@ -369,13 +369,11 @@ BUDGETS = ROOT / "tests" / "budgets.json"
 def sizes():
     "What must not grow: lines of each notebook and of the whole, settings, entries, bytes."
     lines = {k: (ROOT / f"nbs/{k}.py").read_text("utf-8").count("\n") for k in suite()}
-    tasks = {
-        name: sum(v for k, v in lines.items() if k.startswith(f"{name}/"))
-        for name in ("eit", "events", "signs")
-    }
-    core = sum(v for k, v in lines.items() if "/" not in k)
+    whole = {"core": sum(v for k, v in lines.items() if "/" not in k)}
+    for name in ("eit", "events", "signs"):
+        whole[name] = sum(v for k, v in lines.items() if k.startswith(f"{name}/"))
     tests = sum(p.read_text("utf-8").count("\n") for p in (ROOT / "tests").rglob("*.py"))
-    whole = {"core": core, **tasks, "tests": tests, "settings": len(Config.model_fields)}
+    whole |= {"tests": tests, "settings": len(Config.model_fields)}
     whole |= {"options": sum(map(len, _OPTIONS.values()))}
     whole |= {"results": len(list((ROOT / "results").iterdir()))}
     pages = [p.stat().st_size for p in (ROOT / "experiments").rglob("*") if p.is_file()]

@@ -11,20 +11,8 @@ import torch
 from scipy import ndimage
 from scipy.optimize import linear_sum_assignment
 
-from mshnet.metrics import (
-    BINS,
-    RADIUS,
-    Found,
-    Histogram,
-    Objects,
-    Tally,
-    find,
-    match_exact,
-    near,
-    objects,
-    pd_fa,
-    score,
-)
+from mshnet import metrics
+from mshnet.metrics import BINS, RADIUS, Histogram, Objects, Tally, find, objects, pd_fa, score
 
 seeds = pytest.mark.parametrize("seed", range(20))
 
@@ -58,7 +46,7 @@ def test_exact_pairs_are_the_best_of_all_pairings(seed):
     rng = np.random.default_rng(seed)
     for _ in range(20):
         targets, preds = points(rng), points(rng)
-        pairs = match_exact(targets, preds)
+        pairs = metrics.match_exact(targets, preds)
         apart = [distance(targets.centroid[t], preds.centroid[p]) for t, p in pairs]
         assert len({t for t, _ in pairs}) == len({p for _, p in pairs}) == len(pairs)
         assert max(apart, default=0) < RADIUS
@@ -139,7 +127,7 @@ def test_pairs_that_are_near_are_all_found_to_the_last_digit(seed):
     both = [Objects(rng.integers(0, 100, (n, 2)) / 10, np.ones(n, int)) for n in (12, 40)]
     apart = [[float(np.linalg.norm(t - p)) for p in both[1].centroid] for t in both[0].centroid]
     want = [(t, p, d) for t, row in enumerate(apart) for p, d in enumerate(row) if d < RADIUS]
-    assert near(*both) == want
+    assert metrics.near(*both) == want
 
 
 @seeds
@@ -308,7 +296,7 @@ def test_the_object_curve_of_several_images_is_their_sum():
     targets = [objects(m) for m in truth]
     singles = [pd_fa(probs[i : i + 1], targets[i : i + 1], LEVELS) for i in range(4)]
     for have, *parts in zip(pd_fa(probs, targets, LEVELS), *singles, strict=True):
-        assert have == sum(parts, Found(0, 0, 0))
+        assert have == sum(parts, metrics.Found(0, 0, 0))
 
 
 @pytest.mark.parametrize("rule", ["exact", "reference"])

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from conftest import put_drive
 
 from mshnet import mirror, places
 from mshnet.core import UserError, run_name
@@ -118,8 +119,7 @@ def test_the_mirror_has_a_folder_for_each_run(tmp_path, monkeypatch):
 @pytest.fixture
 def colab(tmp_path, monkeypatch):
     "Colab, with its folders in another place."
-    monkeypatch.setattr(places, "DRIVE", tmp_path / "drive")
-    monkeypatch.setattr(places, "MY_DRIVE", tmp_path / "drive" / "MyDrive")
+    put_drive(monkeypatch, tmp_path / "drive")
     monkeypatch.chdir(tmp_path)  # as in Colab
     return Place("colab", tmp_path, tmp_path / "runs", "")
 
@@ -136,7 +136,7 @@ def test_without_a_mounted_drive_there_is_no_mirror(tmp_path, colab, asked):
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "drive" / "MyDrive").mkdir(parents=True)
     site = site_of(config, colab)
-    assert site.mirror.parent.parent.name and site.note == ""
+    assert site.mirror.is_relative_to(tmp_path / "drive") and site.note == ""
     for site in (site_of(Config(mirror_dir="drive"), place) for place in (HERE, KAGGLE)):
         assert site.mirror is None and "Colab only" in site.note
 
@@ -246,6 +246,9 @@ def test_a_whole_checkpoint_is_there_wherever_it_stops(run, disk, monkeypatch, s
 def test_a_file_that_changes_meanwhile_is_copied_whole(run, disk, name):
     "Replaced: as it was, then as it is. Written to: later, as half of each version is neither."
 
+    old = "last.pt of epoch 3" * 100_000  # in two pieces
+    write(run, "last.pt", old)
+
     def change(file, piece):
         if Path(name).name in file.name:
             disk.faults.clear()
@@ -257,8 +260,7 @@ def test_a_file_that_changes_meanwhile_is_copied_whole(run, disk, name):
 
     disk.faults.append(change)
     assert disk.copy_once()
-    before = "last.pt of epoch 3" if name == "last.pt" else None
-    assert contents(disk.target).get(name) == before
+    assert contents(disk.target).get(name) == (old if name == "last.pt" else None)
     assert disk.missing() == [name] and not hidden(disk.target)
     assert "all 8 files" in disk.mirror.flush(60)
     assert contents(disk.target)[name] == (run / name).read_text()
@@ -272,10 +274,10 @@ def test_a_full_disk_keeps_what_fits_and_says_once_what_does_not(run, disk):
     disk.faults.append(full)
     line, target = disk.mirror.flush(60), disk.target
     assert line == (
-        f"mirror  6 of 8 files are in {target}; missing: scores.json, last.pt "
+        f"mirror  5 of 8 files are in {target}; missing: scores.json, last.pt, status.json "
         f"(No space left on device); they are in {run}"
     )
-    assert contents(target).keys() == set(FILES) - {"scores.json", "last.pt"}
+    assert contents(target).keys() == set(FILES) - {"scores.json", "last.pt", "status.json"}
     assert not hidden(target) and contents(target)["best.pt"] == contents(run)["best.pt"]
     write(target, "last.pt", "last.pt of epoch 2")
     assert not any([disk.copy_once() for _ in range(5)])
@@ -363,10 +365,12 @@ def test_a_disk_that_vanished_is_not_made_anew(run, disk, tmp_path, when, level)
     assert "works again" in disk.said[-1]
 
 
-@pytest.mark.parametrize("changes", [{"lr": 0.1}, {"dataset_dir": "/data/other.zip"}])
+@pytest.mark.parametrize("changes", [{"lr": 0.1}, {"dataset_dir": "/data/sirst.v2.zip"}])
 def test_another_run_is_not_overwritten(run, disk, changes):
     "Two runs that were both called `mine`: other settings, or other data."
-    other = json.dumps(Config().model_dump() | changes)
+    mine = Config().model_dump() | {"dataset_dir": "/drive/sirst.v1"}
+    write(run, "config.json", json.dumps(mine))
+    other = json.dumps(mine | changes)
     write(disk.target, "config.json", other)
     assert "another run" in disk.mirror.flush(60)
     assert contents(disk.target) == {"config.json": other}
@@ -601,7 +605,7 @@ def test_a_session_ends_before_the_service_ends_it():
         assert site_of(Config(max_hours=0.1), place).hours == 0.1
 
 
-def test_the_age_of_a_session_is_that_of_its_process(monkeypatch):
+def test_the_age_of_a_session_is_that_of_its_process():
     "Imports count, and the clock on the wall may jump to and fro."
     program = "import time; time.sleep(0.3); from mshnet.places import session_seconds as s; "
     jump = "t = time.time; time.time = lambda: t() - 1e6; a = s(); print(0.25 < a < 100, s() >= a)"

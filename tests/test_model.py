@@ -264,9 +264,8 @@ def test_no_float64_in_the_model(model):
 def test_a_model_for_one_channel_refuses_weights_for_three(model, tmp_path):
     "The first convolution differs; the line says how."
     save(model, tmp_path / "rgb.pt", "bare")
-    with pytest.raises(
-        ValueError, match=r"\(16, 3, 1, 1\) in the file, \(16, 1, 1, 1\) in the model"
-    ):
+    line = r"\(16, 3, 1, 1\) in the file, \(16, 1, 1, 1\) in the model"
+    with pytest.raises(ValueError, match=line):
         load_weights(MSHNet(in_channels=1), tmp_path / "rgb.pt")
 
 

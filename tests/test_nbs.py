@@ -298,7 +298,6 @@ def test_a_cell_of_a_runner_may_be_a_file(tmp_path):
 
 
 def test_check_passes_on_what_was_built_and_changes_nothing(project, capsys):
-    (project / "mshnet/py.typed").write_text("")  # written by hand
     (project / "mshnet/__pycache__").mkdir()
     (project / "mshnet/__pycache__/core.cpython-311.pyc").write_text("")
     assert nbs.main(["execute"], project) == 0

@@ -16,10 +16,11 @@ import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from conftest import SHARED, make_dataset
+from conftest import data_folder, make_dataset, put_drive
 from PIL import Image
 
 from mshnet import fetch, places
@@ -80,14 +81,16 @@ def left(folder):
 # Google Drive
 
 
+no_room = Mock(side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))  # a full disk
+
+
 class MessageError(Exception):
     "Colab's own."
 
 
 def colab(monkeypatch, tmp_path, mount=None, download=None):
     "A stand-in of google.colab, and a Drive in a folder of the test."
-    monkeypatch.setattr(places, "DRIVE", tmp_path / "drive")
-    monkeypatch.setattr(places, "MY_DRIVE", tmp_path / "drive" / "MyDrive")
+    put_drive(monkeypatch, tmp_path / "drive")
     package = types.ModuleType("google.colab")
     package.drive = types.SimpleNamespace(mount=mount)
     package.files = types.SimpleNamespace(download=download)
@@ -97,7 +100,7 @@ def colab(monkeypatch, tmp_path, mount=None, download=None):
 
 
 def test_drive_is_mounted_with_its_time_limit(monkeypatch, tmp_path):
-    "And not a second time."
+    "And not a second time, nor elsewhere than in Colab."
     calls = []
 
     def mount(path, timeout_ms):
@@ -105,6 +108,7 @@ def test_drive_is_mounted_with_its_time_limit(monkeypatch, tmp_path):
         (Path(path) / "MyDrive").mkdir(parents=True)
 
     place = colab(monkeypatch, tmp_path, mount)
+    assert "in Colab only" in mount_drive(HERE) and calls == []
     found = mount_drive(place, timeout=7)
     assert calls == [(str(tmp_path / "drive"), 7000)]
     assert found == f"Google Drive is mounted: {tmp_path / 'drive' / 'MyDrive'}"
@@ -126,14 +130,6 @@ def test_a_refused_drive_is_one_line_and_no_exception(monkeypatch, tmp_path, err
     assert "\n" not in found
     data = str(tmp_path / "drive/MyDrive/set.zip")  # a data set there has the same line
     assert refusal(find_dataset, data, place) == f"dataset_dir={data}: {found}"
-
-
-def test_elsewhere_drive_is_not_asked_for(monkeypatch, tmp_path):
-    "On Kaggle and here it does nothing."
-    calls = []
-    colab(monkeypatch, tmp_path, lambda path, timeout_ms: calls.append(path))
-    assert "in Colab only" in mount_drive(HERE)
-    assert calls == []
 
 
 def test_an_archive_on_drive_mounts_it_and_is_unpacked_to_the_local_disk(
@@ -252,19 +248,13 @@ def encrypted_zip():
     return bytes(data)
 
 
-def empty_zip():
-    "A zip without a member."
-    zipfile.ZipFile(content := io.BytesIO(), "w").close()
-    return content.getvalue()
-
-
 @pytest.mark.parametrize(
     ("content", "said"),
     [
         (encrypted_zip(), "is encrypted, password required"),
         (b"<html>a web page</html>", "damaged, or not an archive"),
         (b"", "damaged, or not an archive"),
-        (empty_zip(), "contains no file"),
+        (b"PK\5\6" + bytes(18), "contains no file"),  # a zip without a member
     ],
     ids=range(4),
 )
@@ -292,7 +282,7 @@ def test_what_the_disk_refuses_is_not_the_archives_fault(here, tmp_path, monkeyp
 
     def refuse(box, folder, members):
         folder.mkdir(parents=True)
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        no_room()
 
     monkeypatch.setattr(zipfile.ZipFile, "extractall", refuse)
     line = refusal(unpack, archive, here.local)
@@ -501,10 +491,9 @@ def test_a_published_set_is_downloaded_once_and_nothing_else(here, repository, t
         assert server.asked == 3
     assert found == here.local / "Set"
     assert sorted(tree(found)) == IMAGES
-    said = capsys.readouterr().out.splitlines()
-    assert said[0] == "data    downloading Set (its page and terms: https://a.example/set)"
-    assert said[1] == f"data    Set is in {found}, every pixel as in the sets of our results"
-    assert len(said) == 2
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == "data    downloading Set (its page and terms: https://a.example/set)"
+    assert second == f"data    Set is in {found}, every pixel as in the sets of our results"
 
 
 @pytest.mark.parametrize(
@@ -553,12 +542,8 @@ def test_a_changed_file_is_named(here, repository, tmp_path, file, content, lost
 
 def test_a_full_disk_is_not_the_networks_fault(here, repository, tmp_path, monkeypatch):
     "To download again would not help."
-
-    def full(*_):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     with serving(packed(repository, tmp_path), "well") as server:
-        monkeypatch.setattr(Path, "write_bytes", full)
+        monkeypatch.setattr(Path, "write_bytes", no_room)
         line = refusal(download, set_at(server.url), here.local)
     assert "Set: cannot be written (No space left on device); free space" in line
     assert left(here.local) == []
@@ -614,50 +599,36 @@ def test_the_lists_that_come_with_the_library_are_sound():
         there = {key.split("/")[1] for key in fetch._pixels(published)}
         assert there >= {*train, *test} and (sum(count) == len(there) or "320" in name)
     for p in KNOWN:
-        assert all(
-            re.search(r"^https://codeload.*/tar\.gz/[0-9a-f]{40}$", url) for url in p.archives
-        )
+        for url in p.archives:
+            assert re.search(r"^https://codeload.*/tar\.gz/[0-9a-f]{40}$", url), url
         assert p.page.startswith("https://")
-
-
-def real(name):
-    "The folder of a published set beside the project."
-    if not (SHARED / "data" / name).is_dir():
-        pytest.skip(f"needs {name}; set MSHNET_SHARED to the folder that holds data/")
-    return SHARED / "data" / name
 
 
 @pytest.mark.parametrize("name", ["nuaa-sirst", "nudt-sirst", "irstd-1k"])
 def test_the_digests_are_those_of_the_sets(name):
     "Of all images of the smallest, and of every twentieth of the others."
-    root = real(name)
+    root = data_folder(name)
     images, masks = next((root / i, root / m) for i, m in FOLDERS if (root / i).is_dir())
     wanted = fetch._pixels(known(name))
     for image in sorted(images.glob("*.png"))[:: 1 if name == "nuaa-sirst" else 20]:
-        found = (
-            pixel_digests(image.read_bytes())[0],
-            pixel_digests((masks / image.name).read_bytes())[1],
-        )
+        mask = (masks / image.name).read_bytes()
+        found = (pixel_digests(image.read_bytes())[0], pixel_digests(mask)[1])
         assert found == (wanted[f"images/{image.stem}"], wanted[f"masks/{image.stem}"])
 
 
 # A run in one file
+
+KEPT = ["config.json", "figures/learning.png", "last.pt", "log.jsonl"]
 
 
 @pytest.fixture
 def run(tmp_path):
     "A run's folder, with what comes and goes in it."
     folder = tmp_path / "runs" / "set-1f0c2a9b"
-    for name in (
-        *("config.json", "log.jsonl", "last.pt", "figures/learning.png"),
-        *(".last.pt.123.tmp", ".lock"),
-    ):
+    for name in [*KEPT, ".last.pt.123.tmp", ".lock"]:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(name)
     return folder
-
-
-KEPT = ["config.json", "figures/learning.png", "last.pt", "log.jsonl"]
 
 
 def unpacked(path, folder):
@@ -687,16 +658,12 @@ def test_a_run_is_taken_along_where_its_disk_is_deleted(run, monkeypatch, tmp_pa
 
 def test_a_run_that_cannot_be_taken_along_is_one_line(run, monkeypatch, tmp_path, capsys):
     "A full disk keeps the old file; outside of the notebook's process nothing is offered."
-
-    def fail(*_, **__):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    place = replace(colab(monkeypatch, tmp_path, download=fail), runs=tmp_path / "out")
+    place = replace(colab(monkeypatch, tmp_path, download=no_room), runs=tmp_path / "out")
     assert take_along(run, place).startswith(str(tmp_path / "out"))
     assert "is not offered for download" in capsys.readouterr().out
     assert "is not a run, there is no config.json" in refusal(take_along, run.parent, place)
     path = tmp_path / "out" / f"{run.name}.tar.gz"
     before = path.read_bytes()
-    monkeypatch.setattr(tarfile.TarFile, "add", fail)
+    monkeypatch.setattr(tarfile.TarFile, "add", no_room)
     assert "No space left on device" in refusal(take_along, run, place)
     assert (path.read_bytes(), left(path.parent)) == (before, [path.name])

@@ -20,6 +20,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from conftest import TOP
 from PIL import Image
 from scipy.ndimage import gaussian_filter
 from skimage.measure import label, regionprops_table
@@ -33,20 +34,8 @@ from mshnet.data import grey_range, pixels_of
 from mshnet.device import OneProcess
 from mshnet.evaluate import Detector
 from mshnet.files import find_inputs
-from mshnet.frames import READABLE
-from mshnet.model import MSHNet
-from mshnet.predict import (
-    _cut,
-    _fades,
-    _Results,
-    detect,
-    detections,
-    frames_of,
-    overlay,
-    predict,
-    predict_files,
-    predict_frame,
-)
+from mshnet.frames import READABLE, frames_of
+from mshnet.predict import _Results, detect, detections, overlay, predict_files, predict_frame
 from mshnet.scenes import scene
 
 COLOUR = (0xE6, 0x9F, 0x00)  # of the boxes
@@ -99,15 +88,6 @@ def command(capsys, *words):
     return status, printed.out, err
 
 
-@pytest.fixture(scope="module")
-def weights(tmp_path_factory):
-    "A file of weights that nobody has trained."
-    torch.manual_seed(0)
-    path = tmp_path_factory.mktemp("weights") / "some.pt"
-    torch.save({"state_dict": MSHNet().state_dict()}, path)
-    return path
-
-
 @pytest.fixture
 def by_pixels(monkeypatch):
     "Predictions by `bright` in place of the network: quick, and what it finds is known."
@@ -121,9 +101,9 @@ def by_pixels(monkeypatch):
 def test_tiles_cover_every_frame_and_weights_add_up(tile):
     "At any length: no gap, no pixel in three tiles, overlaps, weights 1 in sum and without a jump."
     for length in [*range(1, 4 * tile, tile // 20), 10_000]:
-        side, starts = _cut(length, tile)
+        side, starts = mshnet.predict._cut(length, tile)
         total, count = np.zeros((2, -(-length // 16) * 16), np.float32)
-        for start, weight in zip(starts, _fades(side, starts), strict=True):
+        for start, weight in zip(starts, mshnet.predict._fades(side, starts), strict=True):
             total[start : start + side] += weight
             count[start : start + side] += 1
             assert len(starts) == 1 or np.abs(np.diff(weight)).max() < 2 / (tile // 8 // 16 * 16)
@@ -150,8 +130,8 @@ def test_a_tensor_a_file_and_an_array_are_predicted_alike(weights):
     alone = [predict_frame(detector, frame) for frame in frames]
     assert alone[0].std() > 0 and predict_frame(detector, frames[0][:0]).shape == (0, 96)
     rgb = torch.from_numpy(np.stack(frames))[:, None].expand(-1, 3, -1, -1)
-    assert np.array_equal(predict(weights, rgb, "cpu")[:, 0], alone)
-    assert np.array_equal(predict(weights, frames, "cpu"), alone)
+    assert np.array_equal(mshnet.predict.predict(weights, rgb, "cpu")[:, 0], alone)
+    assert np.array_equal(mshnet.predict.predict(weights, frames, "cpu"), alone)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -270,7 +250,7 @@ def test_what_is_no_image_is_one_line(image, line):
     [("a.tif", "TIFF"), ("a.PNG", "PNG"), ("a.gif", "GIF"), ("a.webp", "WEBP"), ("a.jpg", "MPO")],
 )
 def test_a_file_may_have_several_pictures(tmp_path, name, kind):
-    "Pages, an animation, the two views of a stereo camera; one picture is a frame like any."
+    "Pages, an animation; of a phone's JPEG the first, before its gain map; one is a frame."
     pictures = [Image.fromarray(np.full((20, 30), v, np.uint8)) for v in (20, 120, 200)]
     how: dict = {"lossless": True} if kind != "MPO" else {}
     pictures[0].save(tmp_path / name, "JPEG" if kind == "MPO" else kind, **how)
@@ -279,8 +259,10 @@ def test_a_file_may_have_several_pictures(tmp_path, name, kind):
     more = {"save_all": True, "append_images": pictures[1:], "duration": 90}
     pictures[0].save(tmp_path / name, kind, **how, **more)
     frames = list(frames_of(tmp_path / name))
-    assert [(f.number, f.single, f.count) for f in frames] == [(i, False, 3) for i in range(3)]
-    assert [round(f.pixels.mean(), -1) for f in frames] == [20, 120, 200]
+    count = 1 if kind == "MPO" else 3
+    want = [(i, count == 1, count) for i in range(count)]
+    assert [(f.number, f.single, f.count) for f in frames] == want
+    assert [round(f.pixels.mean(), -1) for f in frames] == [20, 120, 200][:count]
 
 
 def film(path, pictures, codec, form, sound=0, **options):
@@ -558,19 +540,25 @@ def test_overlays_are_readable_at_any_size():
         assert picture[35:45].any() and picture[20:34].any() == (count == 50)
 
 
-def test_a_finished_file_is_skipped_until_it_changes(tmp_path, weights, by_pixels, monkeypatch):
-    "By size and time: a replaced file is predicted anew; what is gone leaves nothing behind."
+def test_a_finished_file_is_skipped_until_it_changes(
+    tmp_path, weights, by_pixels, monkeypatch, capsys
+):
+    "By size and time: a replaced file is predicted anew; what is gone is removed, with a line."
     put(tmp_path, [f"{i}.png" for i in range(5)], 40)
-    out, read = tmp_path / "out", []
+    out, read, half = tmp_path / "out", [], np.float32(0.5)
     real = mshnet.predict.read_frames
     monkeypatch.setattr(mshnet.predict, "read_frames", lambda *x: read.extend(x[0]) or real(*x))
-    predict_files(weights, tmp_path, out)
+    predict_files(weights, (path for path in [tmp_path]), out, threshold=half)
     first = results(out)
-    predict_files(weights, tmp_path, out)
+    predict_files(weights, tmp_path, out, threshold=0.5)
     assert len(read) == 5 and results(out) == first
+    with pytest.raises(UserError, match="something else"):
+        predict_files(weights, (tmp_path / f"{i}.png" for i in range(2)), out, threshold=half)
+    assert "removed" not in capsys.readouterr().err
     Image.fromarray(np.full((40, 40), 20, np.uint8)).save(tmp_path / "3.png")
     (tmp_path / "4.png").unlink()
-    predict_files(weights, tmp_path, out)
+    predict_files(weights, tmp_path, out, threshold=0.5)
+    assert f"removed {out}: results of 1 file that the inputs no longer" in capsys.readouterr().err
     assert (len(read), summary(out)["frames"]) == (6, 4)
     assert {p.name for p in (out / "masks").iterdir()} == {f"{i}.png" for i in range(4)}
     assert not np.asarray(Image.open(out / "masks" / "3.png")).any()
@@ -824,15 +812,14 @@ def test_a_large_frame_takes_less_than_sixty_bytes_a_pixel(tmp_path, weights):
 
 def test_the_notebooks_figures_are_those_that_were_measured():
     "Detections by tile, and the time and memory of the large frame."
-    place = Path(__file__).resolve().parents[1]
-    prose = (place / "nbs" / "53_predict.py").read_text(encoding="utf-8")
-    tiles = json.loads((place / "results" / "predict-tiles" / "summary.json").read_text())
+    prose = (TOP / "nbs" / "53_predict.py").read_text(encoding="utf-8")
+    tiles = json.loads((TOP / "results" / "predict-tiles" / "summary.json").read_text())
     few, none = tiles["nuaa-sirst"]["tile 256"], tiles["scenes"]["tile 512"]
     assert f"add {few['gained']} detections to {few['before']} and lose {few['lost']}" in prose
     assert none["gained"] == none["lost"] == 0
     one = f"add one to {none['before']} detections, and tiles of 512 change none"
     assert one in prose and tiles["scenes"]["tile 1024"]["gained"] == 1
-    large = json.loads((place / "results" / "predict-large" / "summary.json").read_text())
+    large = json.loads((TOP / "results" / "predict-large" / "summary.json").read_text())
     seconds, peak = (large["measured"][name] for name in ("seconds", "peak resident MiB"))
     took = f"took {seconds:.0f} seconds on two otherwise idle cores and {peak * 2**20 / 1e9:.1f} GB"
     assert took in prose

@@ -13,7 +13,7 @@ import pretrain
 import pytest
 import ship
 import torch
-from conftest import SHARED, TOP, make_dataset
+from conftest import TOP, data_folder, make_dataset
 from PIL import Image
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
@@ -184,31 +184,30 @@ def test_eight_bit_integers_find_the_same_or_are_refused(tmp_path, monkeypatch, 
 
 def test_one_liners_take_files_arrays_tensors_and_pictures(picture, tmp_path):
     "And find the same in all of them, at the threshold that is kept with the weights."
-    path = picture
-    image = np.asarray(Image.open(path))
-    found = mshnet.detect(str(path), device="cpu")
+    image = np.asarray(Image.open(picture))
+    found = mshnet.detect(str(picture), device="cpu")
     assert found and {"box", "area"} <= set(found[0])
     tensor = torch.from_numpy(image.copy())
-    for same in (path, image, tensor, torch.nn.Parameter(tensor.bfloat16()), Image.open(path)):
+    tensors = (tensor, torch.nn.Parameter(tensor.bfloat16()))
+    for same in (picture, image, *tensors, Image.open(picture)):
         assert mshnet.detect(same, device="cpu") == found
     detector = Detector("pretrained", "cpu")
     assert detector.threshold == trained_model("pretrained").threshold
     prob = predict_frame(detector, image)
     assert sum(row["area"] for row in found) == (prob > detector.threshold).sum()
-    few = mshnet.detect(path, threshold=0.999, device="cpu")
+    few = mshnet.detect(picture, threshold=0.999, device="cpu")
     assert sum(row["area"] for row in few) < sum(row["area"] for row in found)
-    picture_with_marks = mshnet.find_targets(path, device="cpu")
-    assert min(picture_with_marks.size) >= 256
-    (closed := Image.open(path)).close()
+    assert min(mshnet.find_targets(picture, device="cpu").size) >= 256
+    (closed := Image.open(picture)).close()
     with pytest.raises(UserError, match="the image cannot be read"):
         mshnet.detect(closed, device="cpu")
-    shutil.copytree(path.parent, tmp_path / "two")
-    shutil.copy(path, tmp_path / "two" / "second.png")
+    shutil.copytree(picture.parent, tmp_path / "two")
+    shutil.copy(picture, tmp_path / "two" / "second.png")
     with pytest.raises(UserError, match="holds more than one image"):
         mshnet.detect(tmp_path / "two", device="cpu")
 
 
-def test_predict_gives_the_probabilities_of_files_arrays_and_tensors(picture, tmp_path):
+def test_predict_gives_the_probabilities_of_files_arrays_and_tensors(picture):
     "The same for all of them, of any size; by a run's folder, a file, a name or a network."
     image = np.asarray(Image.open(picture))
     want = predict_frame(Detector("pretrained", "cpu"), image)
@@ -234,8 +233,7 @@ def test_predict_needs_no_weights(picture, tmp_path, capsys):
     "It names the card of the weights that it uses, and finds the target."
     out = tmp_path / "out"
     assert main(["predict", str(picture), "--device", "cpu", "--output-dir", str(out)]) == 0
-    said = capsys.readouterr().out
-    [line] = [ln for ln in said.splitlines() if ln.startswith("weights")]
+    [line] = [ln for ln in capsys.readouterr().out.splitlines() if ln.startswith("weights")]
     card = Path(line.split("their card: ")[1])
     assert "pretrained" in line and "Where it fails" in card.read_text(encoding="utf-8")
     rows = (out / "detections.csv").read_text().splitlines()
@@ -253,7 +251,7 @@ def test_a_data_set_is_scored_without_weights(tmp_path, capsys):
     assert "pretrained; their card" in capsys.readouterr().out
 
 
-def test_a_run_becomes_the_weights_of_its_task(tmp_path, monkeypatch, capsys):
+def test_a_run_becomes_the_weights_of_its_task(tmp_path, monkeypatch):
     "tools/ship.py, whose file is the run's network with wide weights in half precision."
     run = train(Config(scenes=4, base_size=32, crop_size=32, epochs=1, batch_size=4, device="cpu",
                        output_dir=str(tmp_path / "run")))  # fmt: skip
@@ -352,9 +350,7 @@ def test_damaged_weights_say_how_to_reinstall(damage, moved, picture, tmp_path, 
 @pytest.mark.parametrize("name", ["nuaa-sirst", "nudt-sirst"])
 def test_no_test_image_was_trained_on(name):
     "By the digests in the file, of pixels and not of names."
-    folder = SHARED / "data" / name
-    if not folder.is_dir():
-        pytest.skip(f"needs {name}; set MSHNET_SHARED to the folder that holds data/")
+    folder = data_folder(name)
     known = set(trained_model("pretrained").record["data"]["training images"].split())
     parts, _ = load_data(Config(dataset_dir=str(folder)), ["train", "test"])
     assert len(known & image_digests([parts["train"]])) > 0.85 * len(parts["train"])
@@ -437,8 +433,6 @@ ORDERS = [
     "from mshnet.NAME import NAME as function; from mshnet import NAME as verb; import mshnet;"
     "module = mshnet.NAME; assert verb.NAME is function",
 ]
-
-
 CHECK = """
 for name in list(sys.modules):
     if name.split(".")[0] == "mshnet":

@@ -5,24 +5,23 @@ import os
 import re
 import signal
 import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
+from conftest import same, until_it_trains
 from test_predict import mixed, results
 from warm import Python, in_two_processes, run
 
 from mshnet.cli import main
 from mshnet.core import STOPPED, UserError
-from mshnet.model import MSHNet
 from mshnet.ranks import Ranks
 from mshnet.recipe import Config
-from mshnet.run import Folder, read_checkpoint
+from mshnet.run import Folder, Interrupted, read_checkpoint
 from mshnet.session import alone
 from mshnet.show import gallery
-from mshnet.train import train
+from mshnet.train import _Processes, train
 
 HERE = Path(__file__).parent
 SMALL = "--scenes 16 --base-size 32 --crop-size 32 --batch-size 4 --choose last --device cpu"
@@ -151,10 +150,7 @@ def test_a_signal_reaches_all_processes_and_nothing_is_lost(tmp_path):
     words = ["train", *SMALL.split(), "--epochs=400", "--num-devices=2", "--log-every=1"]
     started = Python("-m", "mshnet", *words, f"--output-dir={tmp_path / 'run'}")
     folder = Folder(tmp_path / "run")
-    for _ in range(9000):
-        if folder.history() or started.returncode is not None:
-            break
-        time.sleep(0.1)
+    until_it_trains(folder.path, started)
     started.send_signal(signal.SIGTERM)
     said, errors = started.communicate(timeout=900)
     assert (started.returncode, "Traceback" in said + errors) == (143, False), said + errors
@@ -202,7 +198,7 @@ def test_two_processes_go_on_within_an_epoch_as_if_they_had_not_stopped(whole, t
     want, have = (read_checkpoint(each.file("last.pt"))["model"] for each in (whole[1], part))
     assert part.history()[0]["begun_at_step"] == 1
     assert part.history()[0]["loss"] == whole[1].history()[0]["loss"]
-    assert all(torch.equal(have[k], v) for k, v in want.items())
+    assert same(have, want)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -211,13 +207,23 @@ def test_the_threads_of_the_process_group_end_before_python_does(whole):
     assert whole[0].count("left: 0") == 2
 
 
-def test_a_mistake_reaches_the_caller_of_a_launched_run(tmp_path):
+def test_a_mistake_reaches_the_caller_of_a_launched_run():
     "As it would without processes, and without torchrun's pages."
     words = ["--dataset-dir", "nowhere", "--device", "cpu", "--num-devices", "2"]
     done = run("-m", "mshnet", "train", *words)
     assert done.returncode == 2
     assert done.stderr.strip().splitlines()[-1].startswith("mshnet: dataset_dir=nowhere")
     assert "Traceback" not in done.stderr + done.stdout
+
+
+def test_no_process_outlives_its_launcher(tmp_path, monkeypatch):
+    "That ends at once after a second request; the folder is free for the next command."
+    (tmp_path / "python").write_text("#!/bin/sh\nexec sleep 600\n")
+    (tmp_path / "python").chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    with pytest.raises(Interrupted), _Processes(Config(num_devices=2, device="cpu"), []) as group:
+        raise Interrupted("SIGINT", signal.SIGINT)
+    assert [process.wait(60) for process in group.started] == [-signal.SIGKILL] * 2
 
 
 FAILS_ALONE = """
@@ -294,12 +300,10 @@ if os.environ.get("RANK") == "1":
 
 
 @pytest.fixture(scope="module")
-def predicted(tmp_path_factory):
+def predicted(tmp_path_factory, weights):
     "Files, weights for them, and what one process makes of them."
     top = tmp_path_factory.mktemp("predicted")
-    torch.manual_seed(0)
-    torch.save({"state_dict": MSHNet().state_dict()}, top / "some.pt")
-    words = [mixed(top / "data"), "--weight-path", top / "some.pt", "--device", "cpu"]
+    words = [mixed(top / "data"), "--weight-path", weights, "--device", "cpu"]
     done = run("-m", "mshnet", "predict", *words, "--output-dir", top / "one")
     assert (done.returncode, "1 skipped" in done.stdout) == (1, True), done.stderr
     return words, top / "one"
@@ -315,7 +319,6 @@ def test_processes_share_the_files_of_a_prediction(predicted, tmp_path):
     assert done.stdout.count("11 frames of 7 files") == 1
     assert done.stderr.count("3.png: unreadable image; skipped") == 1
     assert results(tmp_path / "two") == results(one)
-    assert not list((tmp_path / "two").glob("frames.*.jsonl"))
     assert Folder(tmp_path / "two").read_json("summary.json")["state"] == "finished"
 
 
@@ -333,7 +336,7 @@ def test_a_killed_process_costs_its_unfinished_files_alone(predicted, tmp_path):
     assert results(tmp_path / "two") == results(one)
 
 
-def test_what_cannot_be_shared_is_one_line(tmp_path, capsys):
+def test_what_cannot_be_shared_is_one_line(capsys):
     "A mistake in a launched process; a task that predicts in one process."
     done = run("-m", "mshnet", "predict", "nowhere.png", "--device=cpu", "--num-devices=2")
     assert (done.returncode, "Traceback" in done.stdout + done.stderr) == (2, False)

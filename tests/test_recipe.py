@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import make_dataset
+from conftest import make_dataset, same
 from scipy import ndimage
 
 from mshnet.augment import AugmentParams, _placement, augment, sample_clutter, sample_params
@@ -29,11 +29,6 @@ SMALL |= {"device": "cpu", "precision": "fp32"}
 def small(folder="", **changes):
     "A run of two epochs of four steps, by the default recipe."
     return Config(**{**SMALL, "output_dir": str(folder), **changes})
-
-
-def same(a, b):
-    "Whether two state dicts are equal to the last bit."
-    return a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
 
 
 # Settings
@@ -129,11 +124,10 @@ def test_the_start_is_nearly_empty_and_is_the_full_size_head():
         masks, logits = gentle(torch.randn(2, 3, 64, 64))
     torch.testing.assert_close(logits, masks[0])
     assert logits.sigmoid().mean() < 0.06
-    changed = {
-        k for k, v in plain.state_dict().items() if not torch.equal(v, gentle.state_dict()[k])
-    }
+    made, other = plain.state_dict(), gentle.state_dict()
+    changed = {name for name in made if not torch.equal(made[name], other[name])}
     assert changed == {f"output_{i}.bias" for i in range(4)} | {"final.weight", "final.bias"}
-    assert gentle.state_dict().keys() == plain.state_dict().keys()
+    assert made.keys() == other.keys()
 
 
 def test_parts_that_join_late_have_a_rate_of_their_own(tmp_path):
@@ -442,10 +436,8 @@ def test_a_collapse_is_reported_in_its_epoch(run, epochs):
     folder = Path(__file__).parent.parent / "results" / run
     task = Detection(settings_from(json.loads((folder / "config.json").read_text())))
     history = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
-    spoken = [
-        e["epoch"] for i, e in enumerate(history) if "scores" in e and task.advice(history[: i + 1])
-    ]
-    assert spoken == epochs
+    scored = [i for i, entry in enumerate(history) if "scores" in entry]
+    assert [history[i]["epoch"] for i in scored if task.advice(history[: i + 1])] == epochs
 
 
 @pytest.mark.parametrize(

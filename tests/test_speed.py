@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import plain
 import pytest
 import torch
-from conftest import TOP, make_dataset, tiny
+from conftest import TOP, make_dataset, same, tiny
 from torch import nn
 
 from mshnet import run as run_module
@@ -93,18 +93,14 @@ def test_threads_make_room_for_other_programs(threads, busy, count):
 def test_threads_that_were_asked_for_stay(threads, monkeypatch, how):
     "A run only records how busy the cores are."
     threads(3.0)
-    was = torch.are_deterministic_algorithms_enabled()
     if how in FIX_THREADS:
         monkeypatch.setenv(how, "4")
     elif how == "torch":
         torch.set_num_threads(2)
-    try:
-        same = how == "deterministic"
-        device = device_for(Config(device="cpu", precision="fp32", deterministic=same))
-        assert device.facts() == {"threads": 2 if how == "torch" else 4, "busy_cores": 3.0}
-        assert not device.message
-    finally:
-        torch.use_deterministic_algorithms(was)
+    same = how == "deterministic"
+    device = device_for(Config(device="cpu", precision="fp32", deterministic=same))
+    assert device.facts() == {"threads": 2 if how == "torch" else 4, "busy_cores": 3.0}
+    assert not device.message
 
 
 def test_a_run_reports_a_busy_machine(threads, tmp_path, capsys):
@@ -279,11 +275,13 @@ def test_deterministic_runs_repeat_to_the_last_bit(tmp_path):
         once = {"epochs": 1, "warm_epoch": -1, "deterministic": True}
         run = train(tiny(tmp_path / name, precision="bf16", **once))
         assert torch.are_deterministic_algorithms_enabled()
-        torch.use_deterministic_algorithms(False)
+        torch.use_deterministic_algorithms(False)  # the second run sets it, too
         model = read_checkpoint(run.folder / "last.pt")["model"]
         runs.append((model, [e["loss"] for e in run.history], run.scores["line"]))
     assert runs[0][1:] == runs[1][1:]
-    assert all(torch.equal(runs[0][0][k], runs[1][0][k]) for k in runs[0][0])
+    assert same(runs[0][0], runs[1][0])
+    device_for(tiny())
+    assert not torch.are_deterministic_algorithms_enabled()
 
 
 # Checkpoints behind the training's back

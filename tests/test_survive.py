@@ -17,11 +17,12 @@ import sys
 import time
 import warnings
 from functools import cache, partial
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import torch
-from conftest import TINY, make_dataset, tiny
+from conftest import TINY, make_dataset, tiny, until_it_trains
 from torch import nn
 from warm import Python, own_terminal
 
@@ -137,7 +138,6 @@ def test_a_run_stopped_within_an_epoch_ends_as_if_it_had_not_been(tmp_path, way)
     run = run_it(config, kind)
     assert result(run.folder) == whole
     assert run.history[0]["begun_at_step"] == 3
-    torch.use_deterministic_algorithms(False)
 
 
 def test_a_run_stopped_again_and_again_ends_as_if_it_had_not_been(tmp_path, whole):
@@ -189,15 +189,6 @@ def start(folder, *more, **how):
     return Python("-m", "mshnet", "train", *FLAGS, f"--output-dir={folder}", *more, **how)
 
 
-def until_it_trains(folder, epoch=0):
-    "Wait until an epoch is in the log."
-    for _ in range(12000):
-        if any(e["epoch"] >= epoch for e in Folder(folder).history()):
-            return
-        time.sleep(0.05)
-    raise TimeoutError(folder)
-
-
 @contextlib.contextmanager
 def ended(*processes):
     "End processes whatever happens."
@@ -209,7 +200,7 @@ def ended(*processes):
             process.wait()
 
 
-def test_a_signal_stops_a_command_which_then_goes_on(tmp_path, capsys, monkeypatch):
+def test_a_signal_stops_a_command_which_then_goes_on(tmp_path, monkeypatch):
     "SIGTERM, SIGHUP, Ctrl-C: checkpoint, scores, the line that goes on, the status of shells."
     numbers = {"SIGTERM": 143, "SIGHUP": 129, "SIGINT": 130}
     runs = {name: start(tmp_path / name, "--epochs=400") for name in numbers}
@@ -269,11 +260,7 @@ def test_a_signal_before_the_first_step_leaves_the_run_as_it_was(tmp_path, monke
     "Its status too: no process is at work that would be `running`."
     run_it(tiny(tmp_path / "run", epochs=1))
     before = {p.name: p.read_bytes() for p in (tmp_path / "run").glob("*.*")}
-
-    def asked(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("mshnet.train._begin_session", asked)
+    monkeypatch.setattr("mshnet.train._begin_session", Mock(side_effect=KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         run_it(tiny(tmp_path / "run", epochs=1, log_every=2))
     assert {p.name: p.read_bytes() for p in (tmp_path / "run").glob("*.*")} == before
@@ -304,9 +291,8 @@ def test_a_run_whose_terminal_is_gone(tmp_path):
         assert (tmp_path / "pipe" / "figures" / "learning.png").exists()
         lines = [(tmp_path / name / "train.log").read_text() for name in ("pipe", "nohup")]
         assert [len(re.findall("(?m)^epoch ", text)) for text in lines] == [3, 3]
-        assert (
-            lines[0].splitlines()[-1] == Folder(tmp_path / "pipe").read_json("scores.json")["line"]
-        )
+        scores = Folder(tmp_path / "pipe").read_json("scores.json")
+        assert lines[0].splitlines()[-1] == scores["line"]
         assert pipe.returncode in (0, 141)
         assert closed.wait(600) == 129
         assert status(tmp_path / "closed")["reason"] == "SIGHUP"
@@ -359,9 +345,8 @@ def test_a_session_ends_before_its_time_with_all_in_place(tmp_path, monkeypatch,
     going, kept = said.splitlines()[-2:]
     assert going.startswith("stopped  ") and going.endswith("Run the same command again to resume")
     assert kept.startswith("mirror  all") and str(mirror / "run") in kept
-    copy = mirror / "run"
     for name in ("last.pt", "best.pt", "status.json", "scores.json", "log.jsonl", "train.log"):
-        assert (copy / name).read_bytes() == (run.folder / name).read_bytes(), name
+        assert (mirror / "run" / name).read_bytes() == (run.folder / name).read_bytes(), name
     clock.ahead = 0.0
     again = run_it(config.model_copy(update={"output_dir": "", "resume": str(run.folder)}))
     assert again.folder == run.folder
@@ -401,7 +386,7 @@ def test_a_run_killed_between_log_and_checkpoint_repeats_the_epoch_and_marks_it(
     "The log is written first, so nothing is lost."
     config = tiny(tmp_path / "run", epochs=1)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("mshnet.run.snapshot", lambda *a: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr("mshnet.run.snapshot", Mock(side_effect=KeyboardInterrupt))
         run_it(config)
     assert [entry["repeated"] for entry in run_it(config).history] == [True]
 
@@ -439,23 +424,19 @@ def test_the_best_epoch_is_kept(tmp_path, monkeypatch, epochs):
     assert {e["split"] for e in run.history} == {"val"}
 
 
-def test_a_precision_that_a_device_lacks_names_the_way_out(tmp_path, monkeypatch):
-    "A run of a T4 on a TPU, which has no float16: another --precision would be another run."
-    run_it(tiny(tmp_path / "run", precision="fp16", epochs=1))
-    monkeypatch.setattr("mshnet.device.Device.precisions", ("bf16", "fp32"))
-    line = "this run computes in fp16, which cpu cannot; resume it on a GPU, or begin again"
-    with pytest.raises(UserError, match=line):
-        run_it(tiny(tmp_path / "run", precision="auto"))
-
-
-def test_another_precision_is_another_run(tmp_path):
-    "Unless it is left to the device: then a run keeps its own, wherever it resumes."
+def test_another_precision_is_another_run(tmp_path, monkeypatch):
+    "If it is left to the device, a run keeps its own; where a device lacks it, there is a line."
     run_it(tiny(tmp_path / "run", epochs=1))
     with pytest.raises(UserError, match="precision fp32 -> bf16"):
         run_it(tiny(tmp_path / "run", epochs=2, precision="bf16"))
     for epochs, precision in ((2, "auto"), (3, "fp32")):
         again = run_it(tiny(tmp_path / "run", epochs=epochs, precision=precision))
     assert [", fp32" in entry["device"] for entry in again.history] == [True] * 3
+    run_it(tiny(tmp_path / "t4", precision="fp16", epochs=1))
+    monkeypatch.setattr("mshnet.device.Device.precisions", ("bf16", "fp32"))  # those of a TPU
+    line = "this run computes in fp16, which cpu cannot; resume it on a GPU, or begin again"
+    with pytest.raises(UserError, match=line):
+        run_it(tiny(tmp_path / "t4", precision="auto"))
 
 
 def test_another_start_is_another_run(tmp_path):
@@ -469,10 +450,9 @@ def test_another_start_is_another_run(tmp_path):
         with pytest.raises(UserError, match=f"weight_path .*{line}"):
             run_it(config.model_copy(update={"weight_path": start}))
     run_it(tiny(first.folder, epochs=2))
-    longer = {"epochs": 2}
     with pytest.raises(UserError, match=r"starting weights .*--resume .* takes them"):
-        run_it(began.model_copy(update=longer))
-    assert run_it(began.model_copy(update=longer | {"resume": began.output_dir})).finished
+        run_it(began.model_copy(update={"epochs": 2}))
+    assert run_it(began.model_copy(update={"epochs": 2, "resume": began.output_dir})).finished
     shutil.rmtree(first.folder)  # the checkpoint has the weights
     assert run_it(began.model_copy(update={"epochs": 3})).finished
 
@@ -572,8 +552,7 @@ def test_the_gradient_of_the_parts_is_that_of_the_batch(micro):
     "With batch norm's means held, also where the last part is smaller."
     gradients = []
     for parts in (0, micro):
-        config = tiny(batch_size=4)
-        task, device = Small(config), open_device("cpu", "fp32")
+        task, device = Small(tiny(batch_size=4)), open_device("cpu", "fp32")
         device.micro_batch = parts
         model = device.to_device(task.model()).eval()
         before = [p.detach().clone() for p in model.parameters()]
@@ -621,10 +600,9 @@ def test_a_loss_that_is_no_number_names_its_batch_and_keeps_the_last_good_epoch(
         reason = status(folder)["reason"]
         assert "the last good checkpoint is kept; try " in reason and "precision" not in reason
         split = task.splits()["train"]
-        names = [split.names[i] for i in task.plan(split, 1)[2]]
+        assert all(split.names[i] in reason for i in task.plan(split, 1)[2])
         assert result(folder) == result(before)
         assert status(folder)["state"] == "failed"
-        assert all(name in status(folder)["reason"] for name in names)
         assert len(run_it(config).history) == 3  # mended, it goes on
 
 
@@ -729,10 +707,7 @@ def test_a_bad_image_at_the_start(tmp_path, images, capsys):
 
 # Disks
 
-
-def full(*_):
-    "A disk without room."
-    raise OSError(28, os.strerror(28))
+full = Mock(side_effect=OSError(28, os.strerror(28)))  # a disk without room
 
 
 @pytest.mark.parametrize("at", [6, 8])  # within an epoch, and between two
@@ -770,11 +745,7 @@ def test_a_folder_that_cannot_be_made_or_vanishes_is_one_line(tmp_path, capsys):
 @pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK])
 def test_a_disk_without_locks_is_warned_of_and_trained_on(tmp_path, monkeypatch, number):
     "And no file is left that a later run would take for a lock."
-
-    def flock(*_):
-        raise OSError(number, os.strerror(number))
-
-    monkeypatch.setattr("fcntl.flock", flock)
+    monkeypatch.setattr("fcntl.flock", Mock(side_effect=OSError(number, os.strerror(number))))
     for epochs in (1, 2):
         with pytest.warns(UserWarning, match="a disk without locks"):
             run_it(tiny(tmp_path / "run", epochs=epochs))
@@ -787,8 +758,7 @@ def test_a_disk_that_fills_up_ends_the_run_and_nothing_is_lost(tmp_path, monkeyp
     error = pytest.raises(UserError, match=r"cannot be written \(No space left on device\)")
     with monkeypatch.context() as patch, error:
         run_it(config, at=10, then=lambda: patch.setattr(os, name, full))
-    epoch = read_checkpoint(tmp_path / "run" / "last.pt")["epoch"]
-    assert epoch in (0, 1)  # the last may be on its way
+    assert read_checkpoint(tmp_path / "run" / "last.pt")["epoch"] in (0, 1)  # 1 may be on its way
     assert result(run_it(config).folder) == whole(Small)
     assert not list((tmp_path / "run").glob(".*.tmp"))
 
@@ -864,8 +834,8 @@ def test_two_damaged_checkpoints_leave_the_best_weights_as_a_start(tmp_path):
     with pytest.raises(UserError, match=line) as refused:
         run_it(config)
     assert str(refused.value).startswith(str(tmp_path / "run" / "last.pt"))
-    again = run_it(tiny(tmp_path / "again", weight_path=str(best), epochs=1))
-    assert len(again.history) == 1
+    again = tiny(tmp_path / "again", weight_path=str(best), epochs=1)
+    assert len(run_it(again).history) == 1
 
 
 def test_checkpoints_of_the_format_before_go_on_and_of_the_next_are_refused(tmp_path, whole):
@@ -878,8 +848,7 @@ def test_checkpoints_of_the_format_before_go_on_and_of_the_next_are_refused(tmp_
     write_checkpoint(content | {"format": newer}, tmp_path / "new.pt")
     with pytest.raises(UserError, match=f"newer mshnet .format {newer}.; update mshnet"):
         read_checkpoint(tmp_path / "new.pt")
-    new = ("step", "total")
-    old = {name: value for name, value in content.items() if name not in new}
+    old = {name: value for name, value in content.items() if name not in ("step", "total")}
     torch.save(old | {"format": 1, "random": torch.get_rng_state()}, last)
     assert result(run_it(config).folder) == whole(Small)
     torch.save(content, tmp_path / "bare.pt")
@@ -903,12 +872,11 @@ def test_a_run_with_a_retired_recipe_is_refused_by_its_name(tmp_path):
             assert run_it(config).finished
 
 
-def test_the_scores_of_a_finished_run_outlive_its_best_epoch(tmp_path, capsys):
+def test_the_scores_of_a_finished_run_outlive_its_best_epoch(tmp_path):
     "A file that is damaged later changes no number."
     config = tiny(tmp_path / "run", choose="test")
     before = run_it(config).scores
-    best = tmp_path / "run" / "best.pt"
-    best.write_bytes(best.read_bytes()[:1000])
+    os.truncate(tmp_path / "run" / "best.pt", 1000)
     assert run_it(config).scores == before
 
 
@@ -966,9 +934,8 @@ def test_a_mirror_with_errors_changes_nothing_in_the_run(tmp_path, monkeypatch, 
     run = run_it(tiny(tmp_path / "run", mirror_dir=str(tmp_path / "drive")))
     assert (result(run.folder), run.ended) == (whole(Small), "all epochs done")
     said = capsys.readouterr().out.splitlines()[-1]
-    assert (
-        "0 of 9 files" in said and "No space left" in said and f"they are in {run.folder}" in said
-    )
+    assert "0 of 9 files" in said and "No space left" in said
+    assert f"they are in {run.folder}" in said
 
 
 # What else went wrong once
@@ -983,8 +950,7 @@ def test_a_task_keeps_the_rates_of_its_groups(tmp_path):
             groups = [{"params": [first], "lr": 0.001}, {"params": others}]
             return torch.optim.Adagrad(groups, lr=self.config.lr)
 
-    rates = {"lr": 0.05, "warmup_steps": 0}
-    config = tiny(tmp_path / "run", batch_size=16, scenes=16, **rates)
+    config = tiny(tmp_path / "run", batch_size=16, scenes=16, lr=0.05, warmup_steps=0)
     for epochs in (2, 3):
         longer = config.model_copy(update={"epochs": epochs})
         run = train(longer, Groups(longer))
@@ -992,7 +958,7 @@ def test_a_task_keeps_the_rates_of_its_groups(tmp_path):
         assert [g["lr"] for g in groups] == pytest.approx([0.001, 0.05])
 
 
-def test_a_report_that_nobody_reads_on_is_no_traceback(tmp_path, monkeypatch):
+def test_a_report_that_nobody_reads_on_is_no_traceback(tmp_path):
     "mshnet data DIR | head -1"
     folder = make_dataset(tmp_path / "data")
     told, tell = os.pipe()

@@ -9,7 +9,7 @@ import pytest
 import torch
 import toys
 import warm
-from conftest import make_dataset
+from conftest import make_dataset, same, tiny
 from PIL import Image
 from torch import nn
 
@@ -18,7 +18,7 @@ from mshnet.augment import training_batch
 from mshnet.cli import main
 from mshnet.core import TASKS, UserError, configure, from_notebook, run_name, settings_class
 from mshnet.detection import NETWORKS, Detection, normalise
-from mshnet.device import open_device
+from mshnet.device import infer, open_device
 from mshnet.evaluate import evaluate
 from mshnet.loss import mshnet_loss
 from mshnet.model import MSHNet
@@ -26,7 +26,7 @@ from mshnet.predict import predict
 from mshnet.recipe import Config
 from mshnet.run import read_checkpoint
 from mshnet.show import draw_run, samples
-from mshnet.task import Task, make_task, score_split, trained_model
+from mshnet.task import Task, Values, make_task, score_split, trained_model
 from mshnet.train import average, train
 
 SHORT = {"epochs": 3, "batch_size": 8, "device": "cpu", "precision": "fp32", "log_every": 1000}
@@ -55,11 +55,6 @@ def runs(tmp_path_factory):
 def weights(run):
     "All numbers that a checkpoint of a run holds for its model."
     return read_checkpoint(run.folder / "last.pt")["model"]
-
-
-def same(one, other):
-    "Equal to the last bit."
-    return one.keys() == other.keys() and all(torch.equal(one[k], other[k]) for k in one)
 
 
 @pytest.mark.parametrize("name", toys.NAMES)
@@ -159,11 +154,13 @@ def test_fewer_samples_than_a_batch_are_one_line(tmp_path):
 
 def test_a_published_record_of_the_best_score_is_none_of_ours(tmp_path):
     "Many scripts call it best; the weights are used all the same."
-    torch.save({"state_dict": MSHNet().state_dict(), "epoch": 3, "best": 0.71}, tmp_path / "a.pth")
+    names = {"epoch": 3, "best": 0.71, "data": "IRSTD-1k", "multiscale": True}
+    torch.save({"state_dict": MSHNet().state_dict(), **names}, tmp_path / "a.pth")
     assert "how they were chosen: not known" in trained_model(tmp_path / "a.pth").origin.chosen
+    assert train(tiny(tmp_path / "run", weight_path=str(tmp_path / "a.pth"))).finished
 
 
-def test_minus_infinity_is_a_prediction_and_nan_is_not(runs):
+def test_minus_infinity_is_a_prediction_and_nan_is_not():
     "The log-probability of what cannot be is -inf."
     task, device = make_task(toy("sentences")), open_device("cpu", "fp32")
     test, model = task.splits(["test"])["test"], task.model()
@@ -174,6 +171,24 @@ def test_minus_infinity_is_a_prediction_and_nan_is_not(runs):
         model.out.bias[0] = torch.nan
     with pytest.raises(UserError, match="prediction is NaN or infinite"):
         score_split(task, model, test, device, "full")
+    device.precision, found = "fp16", [torch.full((1,), -torch.inf), torch.ones(1)]
+    assert infer(device, lambda: found.pop(0)) == 1  # of float16 it is computed again
+
+
+def test_what_is_wrong_with_a_task_is_said_as_it_is(tmp_path, monkeypatch):
+    "An error of its data is no NaN loss; `better` names a score; a score may be infinite."
+    config = toy("ring", epochs=1, output_dir=str(tmp_path / "run"))
+    with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
+        patch.setattr(toys.Ring, "batch", lambda *_: 1 / 0)
+        train(config)
+    with (
+        monkeypatch.context() as patch,
+        pytest.raises(UserError, match=r"Ring\.better: no"),
+    ):
+        patch.setattr(toys.Ring, "better", ("acc", 1))
+        train(config)
+    monkeypatch.setattr(toys.Mean, "scores", lambda self: Values(error=np.float32(np.inf)))
+    assert train(config).scores["scores"] == {"error": None}
 
 
 # Settings
@@ -248,7 +263,7 @@ def test_commands_read_the_task_from_the_run(runs, name, tmp_path, capsys):
     Image.new("L", (64, 64)).save(tmp_path / "x.png")
     words = ["--weight-path", str(run.folder), "--output-dir", str(tmp_path / "out")]
     assert main(["predict", *words, str(tmp_path / "x.png")]) == 2
-    assert f"task={name}: its weights predict no files" in capsys.readouterr().err
+    assert f"task={name}: predicts no files" in capsys.readouterr().err
 
 
 def test_runs_of_a_task_are_compared(runs, tmp_path, capsys):

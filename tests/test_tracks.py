@@ -1,6 +1,5 @@
 "Tracks of a clip's detections."
 
-import csv
 import itertools
 import json
 import sys
@@ -8,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from test_predict import table
 
 import mshnet
 from mshnet.cli import main
@@ -16,11 +16,6 @@ from mshnet.frames import frames_of
 
 pytest.importorskip("trackpy")
 from mshnet.tracks import Tracker, confirmed_tracks
-
-
-def read_csv(path):
-    with open(path, newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def short_clip(folder, count):
@@ -113,9 +108,9 @@ def test_a_clip_gets_tracks_and_a_picture_none(tmp_path, capsys):
     assert main(["predict", *inputs, *words]) == 0
     line = "warning: tracks link the frames of one file; join single images to a video or"
     assert capsys.readouterr().err.count(line) == 1
-    [track] = read_csv(tmp_path / "tracks.csv")
+    [track] = table(tmp_path / "tracks.csv")
     assert (track["file"][-8:], track["first"], track["last"]) == ("clip.mp4", "0", "11")
-    rows = read_csv(tmp_path / "detections.csv")
+    rows = table(tmp_path / "detections.csv")
     numbers = {row["track"] for row in rows if row["file"].endswith(".png")}
     assert numbers == {""} and track["track"] in {row["track"] for row in rows}
     assert json.loads((tmp_path / "summary.json").read_text())["tracks"] == 1

@@ -79,6 +79,7 @@ def test_weights_of_a_wrong_type_are_one_line(weights):
         lambda: mshnet.load(weights),
         lambda: mshnet.predict(weights, image),
         lambda: mshnet.detect(image, weights),
+        lambda: mshnet.find_targets(image, weights),
     ]
     for call in calls:
         with pytest.raises(UserError, match=line):

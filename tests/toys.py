@@ -200,10 +200,8 @@ class Sentences(Task):
             for i, (row, stream) in enumerate(zip(rows, streams, strict=True)):
                 features[i, range(len(stream)), stream - 1] = 1
                 labels[i, : len(row)] = row
-            lengths = [[len(x) for x in each] for each in (streams, rows)]
-            keys = ("features", "frames", "labels", "length")
-            values = (features, np.array(lengths[0]), labels, np.array(lengths[1]))
-            return dict(zip(keys, values, strict=True))
+            frames, length = (np.array([len(x) for x in each]) for each in (streams, rows))
+            return {"features": features, "frames": frames, "labels": labels, "length": length}
 
         held_out = ["val"] if self.config.choose == "val" else []
         return parts_of("words", make, [*names, *held_out])

@@ -36,7 +36,6 @@ READMES = {"nbs/index.ipynb": "README.md", "nbs/index.zh-CN.ipynb": "README.zh-C
 FILLED = re.compile(r"nbs/(index|guides/)[^/]*\.ipynb")  # whose prose names the repository
 RUNNER = "nbs/run/runner.py"
 VARIANTS = "nbs/run/variants.toml"
-HAND_WRITTEN = {f"{LIBRARY}/{n}" for n in ("py.typed", "pretrained.md", "pretrained.safetensors")}
 MODULE = re.compile(r"nbs/(?!run/)(\w+/)?\d\d_\w+\.ipynb")  # of the library, or of a workload
 DEFAULT_EXP = re.compile(r"(?m)^#\|\s*default_exp\s+(\S+)")
 TOKEN = re.compile(r"\{\{(\w+)\}\}")
@@ -466,7 +465,7 @@ def orphans(root: Path, made: dict[str, str]) -> list[str]:
     found = [*(root / "nbs").rglob("*.ipynb"), *(root / LIBRARY).rglob("*.py*")]
     names = {relative(p, root) for p in found if p.is_file()}
     own = {n for n in names if "__pycache__" not in n and ".ipynb_checkpoints" not in n}
-    lost = sorted(own - HAND_WRITTEN - set(made))
+    lost = sorted(own - set(made))
     return [f"{name}: orphan, no text makes it: delete it" for name in lost]
 
 

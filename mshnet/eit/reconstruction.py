@@ -35,6 +35,7 @@ from mshnet.task import (
     predict_each,
     predictions_folder,
     read_each,
+    trained_model,
     trained_task,
 )
 
@@ -92,6 +93,10 @@ class Eit(Task):
         found = load_tanks(self.config, [*names, *held_out])
         self.train = found.get("train")
         return found
+
+    def identity(self, parts: dict[str, Any]) -> dict[str, str]:
+        "Also the statistics of the training files, by which predictions normalise other files."
+        return super().identity(parts) | {"statistics": getattr(parts["train"], "recorded", "")}
 
     def batch(self, data: Any, rows: list[int], epoch: int | None) -> EitBatch:
         "The batch of these tanks; in training each is turned, stronger or weaker, and mixed."
@@ -192,9 +197,8 @@ class Eit(Task):
 # %% ../../nbs/eit/06_reconstruction.ipynb #_fit_guesses
 def _fit_guesses(data: Any, config: EitConfig) -> Tensor:  # [hints, size * size, 256]
     "Matrices from the map of the voltages to images, by ridge regression."
-    count = min(len(data), 8192)
+    count, turns = min(len(data), 8192), 1 + (config.augment == "turns")
     square, product = torch.zeros(256, 256).double(), torch.zeros(256, config.size**2).double()
-    turns = 2 if config.augment == "turns" else 1
     for turn in range(turns):
         ways = np.random.default_rng([config.seed, turn]).integers(WAYS, size=count) * (turns - 1)
         for rows in torch.arange(count).split(512):
@@ -220,9 +224,11 @@ def _predict_tanks(
 ) -> Written:
     "Reconstruct measurements, and write figures and tanks.npz (names, mean, spread)."
     files = find_inputs(inputs, (".npz", ".csv", ".txt"))
-    read = list(read_each(files, read_measurements))
     configure({"task": "eit", **options})  # UserError for a value that is impossible
     task, model = trained_task(weights, EitConfig(), **options)
+    record = trained_model(weights or "pretrained", EitConfig()).record.get("data", {})
+    known = record.get("statistics") or "published"
+    read = list(read_each(files, lambda file: read_measurements(file, known)))
     folder = predictions_folder(weights, output_dir, "eit")
     on, found = open_device(device, precision), dict[str, Tensor]()
     model = on.to_device(model)

@@ -172,8 +172,8 @@ def triangle_means(images: Tensor, fine: bool = False) -> Tensor:  # [N,H,H] flo
 
 def measure_images(images: Tensor) -> Tensor:  # [N,H,H], -1 to 1 -> [N,208] float64
     "Voltage differences of tanks with the conductivities of these images."
-    tank, _, water = standard_tank(fine=True)
-    return tank.voltages(triangle_means(conductivity(images.double()), fine=True)) - water
+    tank, _, water = standard_tank(fine=True)  # and water around the image, where the change is 0
+    return tank.voltages(1 + triangle_means(conductivity(images.double()) - 1, fine=True)) - water
 
 # %% ../../nbs/eit/00_tank.ipynb #_orders
 WAYS = 32

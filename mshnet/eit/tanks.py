@@ -64,10 +64,10 @@ class Stats:
         return cls(*(x.flatten().float() for x in found.values()))
 
     @classmethod
-    def known(cls, which: str) -> "Stats":  # "simulated", by this library, or "published"
+    def known(cls, which: str) -> "Stats":  # "simulated", "published", or as a run records them
         "Statistics of many training voltages, shared by values of the same distance."
-        mean, std = (torch.tensor(values)[tank.DISTANCE - 2] for values in _KNOWN[which])
-        return cls(mean, std)
+        table: Any = _KNOWN.get(which) or [float(number) for number in which.split()]
+        return cls(*torch.tensor(table).view(2, 7)[:, tank.DISTANCE - 2])
 
     def pooled(self) -> "Stats":
         "Shared by values of the same distance, so that they fit a turned tank too."
@@ -141,11 +141,10 @@ def check_voltages(voltages: Tensor, where: object, stats: Stats | None = None) 
     shown = tank.tank_map(voltages.double())
     symmetry = tank.correlation(shown.flatten(1), shown.mT.flatten(1)).nanmedian()
     if symmetry < _SYMMETRY:
-        raise UserError(
-            f"{where}: the 208 voltages are in another order (exchanging driven and sensed pairs "
-            f"changes them: correlation {symmetry:.2f}); write those of driven pair 0 first, and "
-            "of each driven pair the sensed pairs 0 to 15 without the three that carry current"
-        )
+        why = f"exchanging driven and sensed pairs changes them: correlation {symmetry:.2f}"
+        how = "write those of driven pair 0 first, and of each driven pair the sensed pairs 0 to 15"
+        what = f"the 208 voltages are in another order ({why})"
+        raise UserError(f"{where}: {what}; {how} without the three that carry current")
     if ((voltages > 0).all(1) | (voltages < 0).all(1)).any():
         why = "all voltages of a tank have one sign, so they are no differences from plain water"
         raise UserError(f"{where}: {why}; subtract the voltages of plain water")
@@ -155,10 +154,9 @@ def check_voltages(voltages: Tensor, where: object, stats: Stats | None = None) 
     size, normalised = both.square().mean(2).sqrt().median(1).values.tolist()
     level = size if size < 1 / _LEVELS else max(size, normalised)
     if not 1 / _LEVELS <= level < _LEVELS:
-        raise UserError(
-            f"{where}: the voltages are {level:.3g} times what mean.pth and std.pth promise: these "
-            "are the statistics of another set, or the voltages have another unit"
-        )
+        what = f"the voltages are {level:.3g} times what mean.pth and std.pth promise"
+        why = "these are the statistics of another set, or the voltages have another unit"
+        raise UserError(f"{where}: {what}: {why}")
 
 
 def check_orientation(voltages: Tensor, images: Tensor, where: object) -> None:
@@ -166,11 +164,9 @@ def check_orientation(voltages: Tensor, images: Tensor, where: object) -> None:
     fit = tank.orientation(voltages, images).nanmean(0)
     way = int(fit.abs().argmax())
     if fit.abs()[way] < _FITS:
-        raise UserError(
-            f"{where}: the voltages fit the images in no orientation (correlation "
-            f"{fit[way]:.2f} at best); xs is the change of the conductivity, -1 (resistive) to 1 "
-            "(conductive), of the tank that ys was measured of"
-        )
+        what = f"the voltages fit the images in no orientation (correlation {fit[way]:.2f} at best)"
+        values = "-1 (resistive) to 1 (conductive), of the tank that ys was measured of"
+        raise UserError(f"{where}: {what}; xs is the change of the conductivity, {values}")
     if fit.abs()[way] > fit[0] + _MARGIN:
         why = "the electrodes are counted in another order; electrode 0 is at the bottom, 4 right"
         turned = f"{'mirrored, then ' if way >= 16 else ''}turned by {way % 16} electrodes"
@@ -178,10 +174,8 @@ def check_orientation(voltages: Tensor, images: Tensor, where: object) -> None:
         if fit[way] < 0:
             why = "the sign of the voltages is reversed; ys is the measurement minus plain water"
             changes.append("the sign changed")
-        raise UserError(
-            f"{where}: {why} (correlation with the images {fit[0]:.2f}, but "
-            f"{fit[way].abs():.2f} with {' and '.join(changes)})"
-        )
+        both = f"correlation with the images {fit[0]:.2f}, but {fit[way].abs():.2f} with"
+        raise UserError(f"{where}: {why} ({both} {' and '.join(changes)})")
 
 # %% ../../nbs/eit/02_tanks.ipynb #read_npz
 PARTS = {"train": "train", "val": "valid", "test": "test", "uef2017": "test2017"}
@@ -208,10 +202,8 @@ def _checked_voltages(values: np.ndarray, where: object) -> Tensor:  # [208] flo
     if values.size != tank.VALUES:
         one_more = values.size == tank.VALUES + 1
         more = "; leave out the index column (pandas: index=False)" if one_more else ""
-        raise UserError(
-            f"{where}: {values.size} voltages; a measurement of 16 electrodes has {tank.VALUES} "
-            f"(16 driven pairs, 13 sensed pairs each){more}"
-        )
+        what = f"{values.size} voltages; a measurement of 16 electrodes has {tank.VALUES}"
+        raise UserError(f"{where}: {what} (16 driven pairs, 13 sensed pairs each){more}")
     if values.dtype.kind not in "fiu" or not (np.abs(values.astype(float)) < 1e10).all():
         raise UserError(f"{where}: a voltage is NaN, above 1e10 or not a number")
     return torch.from_numpy(values.astype(np.float32).reshape(tank.VALUES))
@@ -247,6 +239,13 @@ class FolderTanks:
         "A hash of the contents of the files."
         return content_of(self.files)
 
+    @property
+    def recorded(self) -> str:
+        "The statistics as a run records them, by distance; CPUs differ in the digits left out."
+        known = Stats(self.stats.mean.double(), self.stats.std.double()).pooled()
+        table = torch.stack([known.mean, known.std])[:, np.unique(tank.DISTANCE, True)[1]]
+        return " ".join(f"{x:.3e}" for x in table.flatten().tolist())
+
     @cached_property
     def voltages(self) -> Tensor:
         "All voltages, [N,208] float32; a million samples take 830 MB."
@@ -263,11 +262,9 @@ class FolderTanks:
         voltages = _checked_voltages(ys, file) / self.scale
         if xs.ndim != 2 or len(set(xs.shape)) != 1 or not xs.size or xs.dtype.kind not in "biuf":
             raise UserError(f"{file}: xs is {xs.dtype}, {xs.shape}, not a square of numbers")
-        largest = np.abs(xs.astype(float)).max()
-        if not largest < 1.5:  # real tanks: 1.12 at most
-            raise UserError(
-                f"{file}: xs is up to {largest:.3g}; write -1 to 1, 0 outside of the tank"
-            )
+        most = np.abs(xs.astype(float)).max()
+        if not most < 1.5:  # real tanks: 1.12 at most
+            raise UserError(f"{file}: xs is up to {most:.3g}; write -1 to 1, 0 outside of the tank")
         image = torch.from_numpy(xs.astype(np.float32)).clamp(-1, 1)[None]
         image = resize_images(tank.turn_images(image, ways) if way else image, self.size)
         return tank.turn_voltages(voltages[None], ways)[0], image[0]
@@ -336,8 +333,7 @@ def load_tanks(config: Any, names: Sequence[str]) -> dict[str, SimulatedTanks | 
             how = {"noise": config.noise, "gains": config.gains, "fine": name in _SEEDS}
             seed = _SEEDS.get(name, config.seed)
             found[name] = simulated_tanks(name, count, seed, config.size, **how)
-    read = {name: part.files for name, part in found.items() if isinstance(part, FolderTanks)}
-    Task.warn_of_copies({name: {f.name: f for f in files} for name, files in read.items()})
+    Task.warn_of_copies({k: {f.name: f for f in getattr(v, "files", ())} for k, v in found.items()})
     return found
 
 
@@ -386,7 +382,7 @@ class _Measurements:
         return self.voltages[index], torch.zeros(1, 1)
 
 
-def read_measurements(path: Path) -> _Measurements:
+def read_measurements(path: Path, known: str = "published") -> _Measurements:  # see Stats.known
     "The measurements in an npz, CSV or text file; UserError if a row is not 208 numbers."
     values = read_npz(path, ["ys"])["ys"] if path.suffix.lower() == ".npz" else _table(path)
     if values.size == tank.VALUES or values.shape[1:] in ((), (1,)):  # one measurement
@@ -397,7 +393,7 @@ def read_measurements(path: Path) -> _Measurements:
         raise UserError(f"{path}: a column is a measurement; transpose it, so that a row is one")
     found = [_checked_voltages(row, f"{path}, row {i}") for i, row in enumerate(values)]
     names = [path.stem] if len(found) == 1 else [f"{path.stem}_{i}" for i in range(len(found))]
-    voltages, stats, note = torch.stack(found), Stats.known("published"), ""
+    voltages, stats, note = torch.stack(found), Stats.known(known), ""
     check_voltages(voltages, path)
     folder = path.resolve().parent
     squares = (voltages / stats.size()).square()

@@ -16,7 +16,8 @@ from pydantic import BaseModel, Field
 from ..core import Settings, UserError
 from .recordings import SENSORS, Sensor
 
-_TIME = r"^(|\d+(\.\d+)?(us|ms|s))$"
+_NEEDED = r"^\d+(\.\d+)?(us|ms|s)$"
+_TIME = f"^$|{_NEEDED}"
 
 
 def milliseconds(text: str) -> float:
@@ -57,7 +58,7 @@ class _NetworkFields(BaseModel):
 
     tau: str = Field(
         default="60ms",
-        pattern=_TIME,
+        pattern=_NEEDED,
         description="a time with its unit, such as 33ms: the time constant of the neurons",
     )
     width: int = Field(default=16, ge=1, le=1024, description="channels of spiking layers 1 and 2")
@@ -110,11 +111,13 @@ class EventsConfig(Settings, _NetworkFields, _RecordingFields):
 
     def __init__(self, **values: Any) -> None:
         super().__init__(**values)
+        todo = ""
         if not 0 < self.bin_ms <= self.window_ms:
-            dt, window = self.dt or self.sensor.bin, f"{self.window_ms:g}ms"
-            raise UserError(
-                f"dt={dt} is not possible: use a bin above 0 and at most time_window={window}"
-            )
+            todo = f"use a bin above 0 and at most time_window={self.window_ms:g}ms"
+        elif abs(1000 * self.bin_ms - round(1000 * self.bin_ms)) > 1e-6:
+            todo = "use whole microseconds"
+        if todo:
+            raise UserError(f"dt={self.dt or self.sensor.bin} is not possible: {todo}")
 
     @property
     def sensor(self) -> Sensor:

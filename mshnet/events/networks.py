@@ -203,7 +203,6 @@ class MambaBlock(nn.Module):
 class Seen(NamedTuple):
     "The output of the network for recordings, with its spikes."
 
-    logits: Tensor  # [B,classes]
     evidence: Tensor  # [B,T,classes] logits after each step
     spikes: tuple[Tensor, ...]  # of each layer, [B,T,C,h,w]
 
@@ -256,7 +255,7 @@ class MambaSpike(nn.Module):
         states = self._states(layers[-1])
         steps = torch.arange(1, len(states) + 1, device=x.device, dtype=states.dtype)
         evidence = self._classify(states.cumsum(0) / steps[:, None, None]).transpose(0, 1)
-        return Seen(evidence[:, -1], evidence, tuple(s.transpose(0, 1) for s in layers))
+        return Seen(evidence, tuple(s.transpose(0, 1) for s in layers))
 
     def _by_time(self, x: Tensor) -> Tensor:
         "[B,T,channels,H,W] or [B,T,channels,H] -> [T,B,channels,H,W]"

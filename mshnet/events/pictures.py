@@ -86,7 +86,8 @@ def draw_confusion(confusion: Sequence[Sequence[int]], names: Sequence[str]) -> 
 # %% ../../nbs/events/05_pictures.ipynb #draw_answers
 def draw_answers(run: Path, config: EventsConfig) -> None:
     "Draw three recordings of the test list, and the confusions, into figures/ of a finished run."
-    task, model = trained_task(run, config)
+    own = {"dataset_dir": config.dataset_dir, "output_dir": config.output_dir}
+    task, model = trained_task(run, config, **own)
     save, folder = resolve("mshnet.show:save_picture"), run / "figures"
     names = config.sensor.classes
     details, data = read_record(run / "details.json"), task.splits(["test"])["test"]

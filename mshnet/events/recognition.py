@@ -230,14 +230,13 @@ def load_recordings(config: EventsConfig, names: Sequence[str]) -> dict[str, Fra
     if c.dataset_dir:
         folder, cache = Path(c.dataset_dir).expanduser(), run_folder(c).parent / "frames_cache"
         entries, source = find_recordings(folder, c.dataset), folder.resolve().name
-        names_of = {k: {f"{e.label}/{e.path.stem}": e.path for e in entries[k]} for k in wanted}
+        names_of = {k: {"/".join(e.path.parts[-2:]): e.path for e in entries[k]} for k in wanted}
         Task.warn_of_copies(names_of)
         for name in wanted:
             found[name] = read_frames(name, source, entries.get(name, []), _counting(c), cache)
     elif c.dataset != "nmnist":
-        raise UserError(
-            f"dataset={c.dataset} needs dataset_dir: use its folder (N-MNIST alone is simulated)"
-        )
+        todo = "use its folder (N-MNIST alone is simulated)"
+        raise UserError(f"dataset={c.dataset} needs dataset_dir: {todo}")
     else:
         for name in wanted:
             count, seed = (c.recordings, c.seed) if name == "train" else (200, 2**31 + 1)
@@ -285,8 +284,7 @@ def _predict_recordings(
         return row, _counting(task.config).frames(recording)
 
     rows, curves = list[dict[str, Any]](), list[Tensor]()
-    model = on.to_device(model)
-    some = read_each(files, read)
+    model, some = on.to_device(model), read_each(files, read)
     first = next(some)  # UserError if no file can be read; then no folder is left behind
     make_folder(folder)
     some = chain([first], some)

@@ -71,10 +71,12 @@ class Recording:
             raise UserError(f"{where}: holds no event; leave it out")
         found = np.unique(p).tolist()
         if not (set(found) <= {0, 1} or set(found) <= {-1, 1}):
-            raise UserError(
-                f"{where}: the polarities are {', '.join(map(str, found[:4]))}; use 1 for "
-                "brighter, and 0 or -1 for darker"
-            )
+            some = ", ".join(map(str, found[:4]))
+            todo = "use 1 for brighter, and 0 or -1 for darker"
+            raise UserError(f"{where}: the polarities are {some}; {todo}")
+        for name, column in (("x", x.astype(float)), ("y", y.astype(float))):
+            if (broken := column[column != np.trunc(column)]).size:
+                raise UserError(f"{where}: {name}={broken[0]:g} is no pixel; use whole numbers")
         x, y, t, p = (column.astype(np.int64) for column in (x, y, t, p))
         outside = (x < 0) | (y < 0) | (x >= shape[2]) | (y >= shape[1])
         if outside.any():
@@ -86,14 +88,11 @@ class Recording:
         falls = np.diff(t) < 0
         if falls.any():
             i = int(falls.argmax())
-            wraps = t[i] - t[i + 1] > 2**31  # a counter of 32 bits
-            todo = (
-                "add 2**32 to all from there on, in int64" if wraps else "sort the events by time"
-            )
-            raise UserError(
-                f"{where}: times fall, from {t[i]} to {t[i + 1]} microseconds at event {i + 1}; "
-                f"{todo}, or leave the file out"
-            )
+            todo = "sort the events by time"
+            if t[i] - t[i + 1] > 2**31:  # a counter of 32 bits
+                todo = "add 2**32 to all from there on, in int64"
+            fall = f"times fall, from {t[i]} to {t[i + 1]} microseconds at event {i + 1}"
+            raise UserError(f"{where}: {fall}; {todo}, or leave the file out")
         return cls(x, y, t - t[0], p.clip(0, shape[0] - 1), shape)
 
     @property
@@ -358,7 +357,7 @@ def read_frames(
     gone = ("", "", "")  # a file that is not there is reported when it is read
     stamps = [(entry, stamp(entry.path) or gone) for entry in entries]
     lines = [f"{e.name} {e.label} {size} {time}" for e, (size, time, _) in stamps]
-    file = cache / f"{_mark(how, 'version 2', *lines)}.frames"  # changes with what is refused
+    file = cache / f"{_mark(how, 'version 3', *lines)}.frames"  # changes with what is refused
     if not file.exists():
         make_folder(cache)
         with cannot_be_written(file), replacing(file, durable=False) as out:

@@ -102,7 +102,7 @@ def normalise(gloss: str) -> str:  # "" if nothing is left
     "A gloss of CE-CSL in its one spelling."
     text = _BRACKETS.sub("", gloss).strip()
     if len(text) > 1 and text[-1].isdecimal() and not text[0].isdecimal():
-        text = text[:-1]
+        text = text[:-1].rstrip()
     if text.isdecimal():
         return str(int(text))
     return _FULL_WIDTH.get(text[:1], text[:1]) + text[1:]

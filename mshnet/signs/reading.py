@@ -7,7 +7,7 @@ __all__ = ['FRAMES', 'place_glosses', 'draw_clip', 'read_files', 'draw_sentences
 
 # %% ../../nbs/signs/06_reading.ipynb #c-import-itertools
 import itertools
-from collections import Counter
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -101,19 +101,20 @@ def read_files(
     side = 0 if task.config.network == "tracks" else task.config.frame_size
     files = _find_files(inputs, side > 0)
     task.load_vocabulary(model)
-    rows, lines, names, read = [["clip", "gloss", "frame", "probability"]], [], Counter[str](), 0
+    rows, lines, read = [["clip", "gloss", "frame", "probability"]], list[str](), 0
     model = on.to_device(model)
     for clips in read_each(files, lambda file: _read_clips(file, side)):
         read += 1
         make_folder(folder)
-        how = clips, lambda some: Clips("predict", "files", tuple(some), side), on, 1
+        how = clips, lambda some: Clips("predict", "files", tuple(some), side), on, batch_size
         for clip, log_probs in predict_each(task, model, *how):
-            names[clip.name] += 1
-            name = clip.name if names[clip.name] == 1 else f"{clip.name}-{names[clip.name]}"
+            name, number = clip.name, 2
+            while (file := folder / re.sub(r"[/\\]", "-", f"{name}.png")).exists():
+                name, number = f"{clip.name}-{number}", number + 1
             values = log_probs[: -(-min(clip.frames, task.config.max_frames) // FRAMES)].numpy()
             figure = Figure(figsize=(8, 2.2), layout="constrained")
             found = draw_clip(figure.subplots(), values, clip.frames, task, name)
-            resolve("mshnet.show:save_picture")(figure, folder / f"{name}.png")
+            resolve("mshnet.show:save_picture")(figure, file)
             lines.append(f"{name}: {' '.join(word for word, *_ in found) or '(nothing)'}")
             rows += [[name, word, str(frame), f"{p:.4f}"] for word, frame, p in found]
     write_table(folder / "signs.csv", rows)

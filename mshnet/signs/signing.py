@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from ..core import UserError, as_user_error, counted, resolve
 from ..device import Device
-from .clips import Clips, kind_of, load_clips, needed_frames, write_simulation
+from .clips import Clips, has_val, kind_of, load_clips, needed_frames, write_simulation
 from .ctc import Bigram, beam_search, greedy, signing_loss
 from .glosses import Vocabulary, align, corpus_errors, corpus_scores, show_alignment
 from .networks import Frames, OneBranch, Reader, Tracks, TwoBranch, out_lengths
@@ -140,10 +140,9 @@ def _prepare_clip(
         rows = np.linspace(0, count - 1, min(count, c.max_frames)).round().astype(int)
     else:
         rows = _change_tempo(count, needed_frames(glosses), c.max_frames, c.rescale, rng)
-    if array.ndim == 2 and rng is not None and c.augment != "none":
-        return _track_features(_warp_tracks(array, len(rows), rng))
     if array.ndim == 2:
-        return _track_features(array[rows])
+        warps = None if c.augment == "none" else rng
+        return _track_features(_warp_tracks(array, len(rows), warps) if warps else array[rows])
     room = array.shape[1] - c.crop
     if room < 0:
         raise UserError(f"crop={c.crop}: frames have a side of {array.shape[1]}; use less")
@@ -159,8 +158,7 @@ def _make_network(c: SignsConfig, classes: int) -> Reader:
     published = (3, 4, 6, 3) if c.network == "tfnet" else (2, 2, 2, 2)
     width, blocks = (8, (1, 1, 1, 1)) if c.backbone == "small" else (64, published)
     kind = TwoBranch if c.network == "tfnet" else OneBranch
-    frames = Frames(width, blocks, gates=c.network == "tfnet")
-    return kind(frames, classes, c.hidden, scale=c.scale)
+    return kind(Frames(width, blocks, gates=c.network == "tfnet"), classes, c.hidden, scale=c.scale)
 
 
 class _SignScores(Values):
@@ -285,10 +283,11 @@ class Signs(Task):
     def _clip(self, data: Any, row: int, epoch: int | None) -> tuple[Any, tuple[str, ...]]:
         "A clip as the network sees it, perhaps spliced in training, and its glosses."
         rng = None if epoch is None else self.rng(row, epoch)
-        if rng is None or not self.places or rng.random() > SPLICED:
-            frames, glosses = data.read(row), data.sentences[row]
-        else:
-            frames, glosses = _splice(data, row, self.places, rng)
+        frames, glosses = data.read(row), data.sentences[row]
+        if rng is not None and self.places and rng.random() <= SPLICED:
+            spliced = _splice(data, row, self.places, rng)
+            if needed_frames(spliced[1]) <= self.config.max_frames:
+                frames, glosses = spliced
         return _prepare_clip(frames, glosses, self.config, rng), glosses
 
     def batches(self, device: Device, data: Any, plan: Any, epoch: int) -> Iterator[_SignBatch]:
@@ -359,8 +358,10 @@ class Signs(Task):
     def describe_data(self) -> tuple[str, bool]:
         "What a folder holds, each split with its glosses."
         if folder := self.config.dataset_dir:  # by a network that reads it
-            video = kind_of(Path(folder).expanduser()) == "video"
-            self.config = self.config.model_copy(update={"network": "tfnet" if video else "tracks"})
+            where = Path(folder).expanduser()
+            known = {"network": "tfnet" if kind_of(where) == "video" else "tracks"}
+            known |= {"choose": "val"} if has_val(where) else {}
+            self.config = self.config.model_copy(update=known)
         lines = []
         for name, part in self.splits().items():
             count, words = sum(map(len, part.sentences)), len(Vocabulary.of(part.sentences))

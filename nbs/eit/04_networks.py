@@ -149,8 +149,7 @@ class DiTBlock(nn.Module):
         self.adaLN_modulation = nn.Sequential(nn.SiLU(), nn.Linear(width, 6 * width))
 
     def forward(self, x: Tensor, code: Tensor) -> Tensor:  # [B,N,width], [B,width]
-        parts = self.adaLN_modulation(code)[:, None].chunk(6, 2)
-        shift, scale, gate, shift2, scale2, gate2 = parts
+        shift, scale, gate, shift2, scale2, gate2 = self.adaLN_modulation(code)[:, None].chunk(6, 2)
         x = x + gate * self.attn(self.norm1(x) * (1 + scale) + shift)
         return x + gate2 * self.mlp(self.norm2(x) * (1 + scale2) + shift2)
 

@@ -75,7 +75,7 @@
 #
 # The notebook first detects targets in an image, then trains. Without a data set it trains on synthetic scenes: for 20 epochs in Colab and on a Kaggle TPU, for 9 on a Kaggle GPU (preset `quick`).
 #
-# For a real run on your data use 200 epochs, the default with a data set. A run may take several sessions (section 5). Choose the number now: a different one starts a new run. The time here is not measured. `!mshnet bench NAME` in a cell (add `--preset a100` on a Colab GPU, `--preset tpu` on a TPU) prints `ms/image`: take the first rows `train` and `score`, for one GPU (on a TPU not tried). Then
+# For a real run on your data use 200 epochs, the default with a data set. A run may take several sessions (section 5). Choose the number of epochs now: a different number starts a new run. We have not measured the time. `!mshnet bench NAME` in a cell (add `--preset a100` on a Colab GPU, `--preset tpu` on a TPU) prints `ms/image`: take the first rows `train` and `score`, for one GPU (on a TPU not tried). Then
 #
 # ```
 # hours = 200 * (training images * ms of train + test images * ms of score) / 3_600_000
@@ -90,11 +90,11 @@
 # | | Colab | Kaggle |
 # |---|---|---|
 # | the service ends a session (rules of 2025) | after at most 12 hours, and earlier when nobody uses it | after 12 hours, with a TPU after 9; hours per week are limited, too |
-# | our limit: training saves and stops, counted from its start | after 11.5 hours | after 11.5 hours, with a TPU after 8.5 |
+# | our limit: training saves and stops, counted from the start of the kernel | after 11.5 hours | after 11.5 hours, with a TPU after 8.5 |
 # | what can be lost | what was [not yet copied](resume.ipynb) to Drive | everything that an interactive session wrote, unless you save a version |
 # | to resume | open the same notebook, click Mount Drive and run all: the run is restored from `MyDrive/mshnet` | Add Input: the last output of the same notebook; then run all |
 #
-# When you resume, change only `max_hours`, `device`, `num_devices` or `mirror_dir`: other settings may start a new run. After a kernel restart the count is zero again, but the session's is not: set `max_hours` to the session's remaining hours minus 0.5.
+# When you resume, change only `max_hours`, `device`, `num_devices` or `mirror_dir`: other settings may start a new run. After a kernel restart our count begins again at zero, the session's does not: set `max_hours` to the session's remaining hours minus 0.5.
 #
 # ## 6. Download the run
 #

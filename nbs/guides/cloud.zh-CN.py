@@ -75,7 +75,7 @@
 #
 # notebook 先在一幅图像中检测目标，然后训练。没有数据集时用合成场景训练：在 Colab 和 Kaggle 的 TPU 上 20 个 epoch，在 Kaggle 的 GPU 上 9 个（预设 `quick`）。
 #
-# 用自己的数据正式训练时用 200 个 epoch，即有数据集时的默认值。一次训练可以用几次会话（第 5 节）。请现在选定这个数：不同的数会开始一次新的训练。在这里需要多久，没有测过。在单元格中执行 `!mshnet bench NAME`（在 Colab 的 GPU 上加 `--preset a100`，在 TPU 上加 `--preset tpu`），它打印 `ms/image`：取最前面的 `train` 和 `score` 两行，这是一块 GPU 的（在 TPU 上没有试过）。于是
+# 用自己的数据正式训练时用 200 个 epoch，即有数据集时的默认值。一次训练可以用几次会话（第 5 节）。请现在选定 epoch 数：改变它会开始一次新的训练。所需的时间没有测过。在单元格中执行 `!mshnet bench NAME`（在 Colab 的 GPU 上加 `--preset a100`，在 TPU 上加 `--preset tpu`），它打印 `ms/image`：取最前面的 `train` 和 `score` 两行，这是一块 GPU 的（在 TPU 上没有试过）。于是
 #
 # ```
 # hours = 200 * (training images * ms of train + test images * ms of score) / 3_600_000
@@ -88,11 +88,11 @@
 # | | Colab | Kaggle |
 # |---|---|---|
 # | 服务何时结束会话（2025 年的规则） | 最长 12 小时，无人使用时更早 | 12 小时，使用 TPU 时 9 小时；每周的小时数也有限制 |
-# | 我们的限制：训练保存并停止，从它开始时算起 | 11.5 小时后 | 11.5 小时后，使用 TPU 时 8.5 小时后 |
+# | 我们的限制：训练保存并停止，从内核启动时算起 | 11.5 小时后 | 11.5 小时后，使用 TPU 时 8.5 小时后 |
 # | 可能丢失什么 | [还没有复制](resume.ipynb)到 Drive 的内容 | 交互会话写下的全部内容，除非保存一个版本 |
 # | 怎样恢复 | 打开同一个 notebook，点击 Mount Drive 并全部运行：训练从 `MyDrive/mshnet` 恢复 | Add Input：同一个 notebook 上次的输出；然后全部运行 |
 #
-# 继续训练时只改变 `max_hours`、`device`、`num_devices` 或 `mirror_dir`：其他设置可能开始一次新的训练。重启内核之后计时从零开始：请把 `max_hours` 设为会话剩余的小时数减 0.5。
+# 继续训练时只改变 `max_hours`、`device`、`num_devices` 或 `mirror_dir`：其他设置可能开始一次新的训练。重启内核之后，我们的计时从零开始，会话的计时不会：请把 `max_hours` 设为会话剩余的小时数减 0.5。
 #
 # ## 6. 下载结果
 #

@@ -55,9 +55,9 @@
 # | 数据集 | 内容 | 许可 | 获取 |
 # |---|---|---|---|
 # | 模拟 | 由本库生成，不用下载 | 我们的 | `mshnet data --task eit --write mine --tanks 3000` |
-# | UEF 2017（[页面](http://fips.fi/EIT_dataset.php)、[报告](https://arxiv.org/abs/1704.01178)），22 个水槽 | 真实的盐水槽，16 个电极 | "can be freely used for scientific purposes with appropriate references" | [shuaikaishi/CDEIT](https://github.com/shuaikaishi/CDEIT) 的文件夹 `data/test2017` |
-# | KTC 2023（[Zenodo 8252370](https://zenodo.org/records/8252370)），25 个水槽 | 真实的盐水槽 | 见该页面；这里没有核对 | 同一仓库的文件夹 `data/test2023` |
-# | CDEIT 的训练水槽 | 模拟 | 未说明 | [shuaikaishi/CDEIT](https://github.com/shuaikaishi/CDEIT) |
+# | UEF 2017（[页面](http://fips.fi/EIT_dataset.php)、[报告](https://arxiv.org/abs/1704.01178)），22 个水箱 | 真实的盐水箱，16 个电极 | "can be freely used for scientific purposes with appropriate references" | [shuaikaishi/CDEIT](https://github.com/shuaikaishi/CDEIT) 的文件夹 `data/test2017` |
+# | KTC 2023（[Zenodo 8252370](https://zenodo.org/records/8252370)），25 个水箱 | 真实的盐水箱 | 见该页面；这里没有核对 | 同一仓库的文件夹 `data/test2023` |
+# | CDEIT 的训练水箱 | 模拟 | 未说明 | [shuaikaishi/CDEIT](https://github.com/shuaikaishi/CDEIT) |
 #
 # ## 事件相机（`--task events`）
 #

@@ -11,7 +11,7 @@
 # | only a browser | [Colab and Kaggle](cloud.ipynb) | only on a CPU |
 # | a CPU, for a trial | [the first run](first_run.ipynb), on synthetic scenes | yes, on 2 cores |
 # | a CPU core and ten minutes | add `--crop native --batch-size 16 --lr 0.002 --epochs 60 --eval-every 60` | yes: test IoU 0.69 to 0.70 ([results](results.ipynb)) |
-# | a CPU core and 40 minutes | add `--eval-every 200` (200 epochs) | yes: an epoch took 11 to 13 s beside another training |
+# | a CPU core and 40 minutes | add `--eval-every 200` (200 epochs) | yes, but the time is estimated from the fastest epochs, 11 to 13 s; whole runs beside other programs took 94 to 170 minutes |
 # | two CPU cores and 3 to 4 hours | add `--preset paper --precision auto` (400 epochs of the paper's recipe) | no: projected from measured steps, 3 h 12 min |
 # | an NVIDIA GPU | add nothing, or `--preset a100` for batches of 16 | on one H200; no time was measured |
 # | two or more NVIDIA GPUs | add `--num-devices 2` for two: each batch is split across them | only with processes on a CPU |
@@ -31,7 +31,7 @@
 #
 # ```bash
 # mshnet doctor
-# mshnet doctor --device cuda --batch-size 16
+# mshnet doctor --device cuda
 # ```
 #
 # The doctor reports the device, its precision, the free memory, the disk, the versions, and any problem with them.
@@ -42,7 +42,7 @@
 # mshnet bench --dataset-dir data/NUAA-SIRST
 # ```
 #
-# This takes some minutes. It measures training and evaluation with your settings, on a sample of the data set. Add `--preset paper` or `--precision fp32` to measure those. Memory is measured for the batch and for one four times as large. The result is stored in `runs/bench`. In a clone, `--output-dir results/bench-mine` adds your machine to the output below.
+# This takes a minute or two. It measures training and evaluation with your settings, on a sample of the data set. Add `--preset paper` or `--precision fp32` to measure those. Memory is measured for the batch and for one four times as large. The result is stored in `runs/bench`. In a clone, `--output-dir results/bench-mine` adds your machine to the output below.
 #
 # | row | meaning |
 # |---|---|
@@ -67,7 +67,7 @@ for file in files:
 # %% [markdown]
 # The run `bench-cpu` held out a fifth of the 213 training images for validation, so it has 170.
 #
-# [The first run](first_run.ipynb) shows how to compute the hours of a run from these times. An epoch of the default recipe (crops of 128x128) is faster than one of the paper's recipe (crops of 256x256): on one CPU thread it takes a third of the time on NUDT-SIRST, and half on NUAA-SIRST.
+# [The first run](first_run.ipynb) shows how to compute the hours of a run from these times. An epoch of the default recipe (crops of 128x128) is faster than one of the paper's recipe (crops of 256x256): on one CPU thread its fastest epochs take about a third of the time, on NUDT-SIRST and on NUAA-SIRST.
 #
 # ## Compared with a baseline script
 #

@@ -180,7 +180,7 @@ by_hand = tally.scores()
 print(by_hand)
 
 # %% [markdown]
-# `evaluate` does these steps batch by batch. It also records the protocol. Two scores may be compared only if their test images, size, resize, threshold and rule agree.
+# `evaluate` does these steps batch by batch. It also records the protocol. [How the scores are defined](scores.ipynb) lists what must agree before two scores may be compared.
 
 # %%
 from mshnet.evaluate import evaluate

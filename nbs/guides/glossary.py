@@ -8,7 +8,7 @@
 #
 # | word | meaning here |
 # |---|---|
-# | target | a small bright object of up to a few dozen pixels; in a mask, a set of target pixels that touch, also at a corner (8-connected) |
+# | target | a small bright object of up to about a hundred pixels; in a mask, a set of target pixels that touch, also at a corner (8-connected) |
 # | mask | the label image that belongs to an image: 255 = target, 0 = background. In figures it is called *ground truth* |
 # | split | a part of the data: training, validation or test |
 # | list | the file with the names of a split (`trainval.txt`, `test.txt`) |

@@ -46,9 +46,7 @@
 # - **`paper` for 60 epochs, not 400:** these runs used a CPU. Seed 2 collapsed; seed 1 predicted targets nearly everywhere in epoch 9, but recovered.
 # - **Without occluders** (`--clutter-share 0`) seed 0 of `steady` had IoU 0.822 (`nudt-sirst-turns`).
 #
-# ## IRSTD-1k
-#
-# The library reads this data set and includes its lists (800/201).
+# ## IRSTD-1k, split 800/201
 #
 # | recipe | epochs | IoU of seeds 0, 1, 2 | mean IoU | mean Pd | mean Fa | collapsed |
 # |---|---|---|---|---|---|---|
@@ -57,7 +55,7 @@
 # | the [paper](https://arxiv.org/abs/2403.19366), published | 400 | 0.6716 (one score) | - | 0.9388 | 15.03 | - |
 # | the official code, corrected after the paper, published | - | 0.6787 (one score) | - | 0.9286 | 8.88 | - |
 #
-# One seed finds nearly as many targets as published, but its IoU is 0.06 lower; two more seeds were not trained. At native size (`--base-size native`) its weights have IoU 0.388, those of 40 epochs 0.294, 0.340 and 0.340: there the targets are twice as large as in training. [Your own images](own_images.ipynb) uses 140 of its training images to measure fine-tuning. The tests compare this library with the [corrected official code](from_official.ipynb).
+# One seed finds nearly as many targets as published, but its IoU is 0.06 lower; two more seeds were not trained. At native size (`mshnet test --base-size native`) its weights have IoU 0.388, those of 40 epochs 0.294, 0.340 and 0.340: there the targets are twice as large as in training. [Your own images](own_images.ipynb) uses 140 of its training images to measure fine-tuning.
 #
 # ## Synthetic scenes and pretrained weights
 #
@@ -72,7 +70,7 @@
 #
 # Training with the paper's recipe can collapse. After the warm-up, which trains only one head, the fused prediction may become all-negative or all-positive and stay so ([the loss](../01_loss.ipynb) explains the mechanism). [A figure](../41_detection.ipynb) shows this for the three seeds on NUAA-SIRST: seed 0 collapses for good, seed 2 for some epochs, and seed 1 does not. After it has recovered, seed 2 is not stable: its IoU is 0.628 in epoch 54 and 0.399 in epoch 59.
 #
-# Which seeds collapse may depend on floating-point rounding. In float32, seed 0 (`nuaa-sirst-paper-fp32`) covers 93% of the pixels in epoch 6, predicts nothing from epoch 7 to 22, and has IoU 0.431 after 30 epochs.
+# Which seeds collapse may depend on floating-point rounding. In an earlier run of 30 epochs (`nuaa-sirst-paper-seed1`, bf16) seed 1 collapsed; in the run of the table it did not. In float32, seed 0 (`nuaa-sirst-paper-fp32`) covers 93% of the pixels in epoch 6, predicts nothing from epoch 7 to 22, and has IoU 0.431 after 30 epochs.
 #
 # The figure below shows a [run](../../results/nuaa-sirst-paper) that did not collapse and reached IoU 0.61. Its seed was **selected** after the first epochs, so it is not in the table:
 #

@@ -11,7 +11,7 @@
 # | event | what is lost | what to do |
 # |---|---|---|
 # | Ctrl-C, the notebook's stop button, SIGTERM, a closed terminal (SIGHUP) | nothing: the run stores the step that it has reached, evaluates the selected epoch and finishes the backup. A second request stops it at once | run the same again |
-# | the time limit of a session (`max_hours`: 11.5 in Colab and on Kaggle, 8.5 on Kaggle with a TPU, none elsewhere) | no training step, if the disk remains: the run stops as after Ctrl-C. Colab deletes the disk when the session ends. Kaggle deletes what an interactive session wrote, unless you save a version | Colab: use `drive`. Kaggle: use Save Version, Save & Run All ([details](cloud.ipynb)). Then run the same again |
+# | the time limit of a session (`max_hours`: 11.5 in Colab and on Kaggle, 8.5 on Kaggle with a TPU, none elsewhere) | no training step, if the disk remains: the run stops as after Ctrl-C. Colab deletes the disk when the session ends. Kaggle deletes what an interactive session wrote, unless you save a version | Colab: use `--mirror-dir drive`. Kaggle: use Save Version, Save & Run All ([details](cloud.ipynb)). Then run the same again |
 # | kill -9, a power failure, a dead kernel | the epoch in progress, and the one before it if its checkpoint was being written | run the same again |
 # | the machine is gone with its disk | what was not yet in the backup. `--mirror-dir DIR` (`drive` in Colab) copies in the background and verifies each copy | run the same again on the new machine; on Kaggle, first attach the output of the saved version as input |
 # | `last.pt` is damaged | one epoch: `previous.pt` is used, with a warning | nothing |
@@ -47,7 +47,7 @@
 #
 # ## How this was tested
 #
-# `make faults` kills runs at every point at which they write, simulates power failures and full disks, interrupts runs, damages checkpoints and disturbs backups. It resumes each run and compares the result with that of an uninterrupted run, to the last bit. The tests contain one round of each fault.
+# `make faults` kills runs while they write and at random moments, simulates power failures and full disks, and moves runs to a new machine. It resumes each run and compares the result with that of an uninterrupted run, to the last bit. The tests contain one round of each. They also interrupt runs, damage checkpoints and disturb backups.
 #
 # The last [full test](../../results/faults) was made with an earlier version, which had more kinds of faults. It had 326 rounds, 200 of them kills. No run lost more than the table promises.
 #

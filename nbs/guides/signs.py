@@ -156,7 +156,7 @@ plt.show()
 # |---|---|
 # | `python train_tfnet_gpu.py --config FILE.json` | `mshnet train --task signs --preset paper`, with the flags below |
 # | `--resume` | the same command again |
-# | `--dry-run` | `mshnet doctor --task signs`, with the same flags |
+# | `--dry-run` | `mshnet doctor --task signs`; `--help-all` lists its flags |
 # | `dataset.crop_size`, `dataset.max_frames` | `--crop`, `--max-frames` |
 # | `dataset.train_data_path`, ... `test_label_path` | `--dataset-dir` |
 # | `model.hidden_size` | `--hidden` |

@@ -12,7 +12,7 @@
 # ## What to check first
 #
 # ```bash
-# mshnet doctor --device xla --batch-size 16
+# mshnet doctor --device xla
 # ```
 #
 # In the notebook, the cell "The machine" does the same. The line `accelerator` reports the number of chips, their generation and memory. The line `build` is an error if torch_xla is missing or does not fit your version of torch.

@@ -12,7 +12,7 @@
 # ## 先检查什么
 #
 # ```bash
-# mshnet doctor --device xla --batch-size 16
+# mshnet doctor --device xla
 # ```
 #
 # notebook 的“机器”单元格做同样的事。`accelerator` 一行说明有几块芯片、是哪一代、各有多少内存。如果缺少 torch_xla，或它与你的 torch 版本不匹配，`build` 一行就是错误。

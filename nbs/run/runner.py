@@ -94,10 +94,10 @@ samples(config, run_folder(config))
 # %% [markdown]
 # ## 6. Train / 训练
 #
-# Training prints one line per epoch. To see the curves meanwhile, run `from mshnet.show import learning_curves` and `learning_curves("FOLDER")` in another notebook on the same machine (Colab and Kaggle give each notebook its own). If the session ends, run the notebook again to resume. On a new machine this needs a backup (on Kaggle, the last output attached as input). The stop button ends the step in progress, stores everything and prints how to resume. A finished run is only shown.
+# Training prints one line per epoch. To see the curves meanwhile, run `from mshnet.show import learning_curves` and `learning_curves("FOLDER")` in another notebook on the same machine (not in Colab or Kaggle, where each notebook has a separate machine). If the session ends, run the notebook again to resume. On a new machine this needs a backup (on Kaggle, the last output attached as input). The stop button ends the step in progress, stores everything and prints how to resume. A finished run is only shown.
 
 # %% [markdown] tags=["only:tpu_setup", "only:kaggle_tpu"]
-# **The first step of each phase is slow on a TPU**, because it is compiled, and a line reports it (about a minute is usual; not measured here). A run compiles twice, for training and for evaluation. All chips share each batch; the result does not depend on their number.
+# **The first step of each phase is slow on a TPU**, because it is compiled, and a line reports it (how long was not measured). A run compiles training and evaluation; the preset `paper` compiles training twice. All chips share each batch; the result does not depend on their number.
 
 # %% [markdown] tags=["only:kaggle_gpu"]
 # With two T4s, two processes share each batch: `torchrun` is started from the cell, and its first process reports here. The result should be the same as with one GPU and that `batch_size` (tested with two CPU processes).

@@ -88,9 +88,7 @@ def show_alignment(steps: Sequence[Step]) -> str:
 # %% [markdown]
 # ## The score of a test split
 #
-# **Corpus WER**, our main score, counts all sentences together. The published scripts average the WERs of sentences instead, so a wrong gloss in a short sentence costs more; `sentence_wer` is that mean. In CE-CSL 17.6% of the glosses are 。？， and nobody signs a full stop. They are easy to predict and improve the score, so `bare_wer` leaves them out.
-#
-# In the example the sentence above is scored with a second one, `JOHN ？`, that was read without an error. Together they have 3 errors in 7 glosses, or in 6 without the question mark:
+# **Corpus WER**, our main score, counts all sentences together. The published scripts average the WERs of sentences instead, so a wrong gloss in a short sentence costs more; `sentence_wer` is that mean. In CE-CSL 17.6% of the glosses are 。？， and nobody signs a full stop. They are easy to predict and improve the score, so `bare_wer` leaves them out. In the example the sentence above is scored with a second one, `JOHN ？`, that was read without an error. Together they have 3 errors in 7 glosses, or in 6 without the question mark:
 
 # %%
 #| export
@@ -151,7 +149,7 @@ def normalise(gloss: str) -> str:  # "" if nothing is left
     "A gloss of CE-CSL in its one spelling."
     text = _BRACKETS.sub("", gloss).strip()
     if len(text) > 1 and text[-1].isdecimal() and not text[0].isdecimal():
-        text = text[:-1]
+        text = text[:-1].rstrip()
     if text.isdecimal():
         return str(int(text))
     return _FULL_WIDTH.get(text[:1], text[:1]) + text[1:]

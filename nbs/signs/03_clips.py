@@ -150,8 +150,8 @@ def _rows(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
         for cells in reader:
             row = {k: (v or "").strip() for k, v in cells.items() if k}
             row |= {k: unicodedata.normalize("NFC", row[k]) for k in {"Gloss", "word"} & set(row)}
-            if broken := [name for name in columns if "\n" in row[name]]:
-                raise csv.Error(f"a line break in {broken[0]}")
+            if broken := [k for k, v in cells.items() if "\n" in "".join(v or "").strip()]:
+                raise csv.Error(f"a line break in {broken[0] or 'a column without a name'}")
             rows.append(row)
     except csv.Error as error:
         where = f"{path}, row {len(rows) + 1}"
@@ -206,6 +206,11 @@ def _either(*places: Path) -> Path:
 def _label_file(folder: Path, name: str) -> Path:
     "The table of the glosses of a split; in the authors' own tree it is not in `label`."
     return _either(folder / "label" / f"{PARTS[name]}.csv", folder / f"{PARTS[name]}.csv")
+
+
+def has_val(folder: Path) -> bool:
+    "Whether a data set has a validation split of its own."
+    return _label_file(folder, "val").is_file() or (folder / "dev_words.csv").is_file()
 
 
 def _read_labels(path: Path) -> list[tuple[str, str, tuple[str, ...]]]:
@@ -462,11 +467,10 @@ def load_clips(config: Any, names: Sequence[str]) -> dict[str, Clips]:
         raise UserError(f"{folder} holds {what}, network={config.network} does not: use {other}")
     source, skip = folder.resolve().name, config.on_bad_image == "skip"
     size, read = (0, _tracked) if kind == "tracks" else (config.frame_size, _filmed)
-    has_val = _label_file(folder, "val").is_file() or (folder / "dev_words.csv").is_file()
-    there = [name for name in names if name != "val" or has_val]
+    there = [name for name in names if name != "val" or has_val(folder)]
     found = {name: _usable(name, source, read(folder, name), size, skip) for name in there}
     Task.warn_of_copies({k: {c.name: c.path for c in part.clips} for k, part in found.items()})
-    if "val" in names and not has_val:
+    if "val" in names and "val" not in found:
         whole = found["train"].clips
         order = np.random.default_rng(config.seed).permutation(len(whole))
         cut = max(1, round(config.val_fraction * len(whole)))

@@ -49,8 +49,7 @@ class Tracks(nn.Module):
         self.layers = nn.Sequential(conv, nn.BatchNorm1d(width), nn.ReLU(), nn.Dropout(dropout))
 
     def forward(self, tracks: Tensor) -> Tensor:  # [B,T,N] -> [B,width,T]
-        x = tracks.float().transpose(1, 2)
-        return self.layers(F.pad(x, (2, 2), mode="replicate"))
+        return self.layers(F.pad(tracks.float().transpose(1, 2), (2, 2), mode="replicate"))
 
 
 # %% [markdown]
@@ -284,8 +283,7 @@ class Gate(nn.Module):
 
     def __init__(self, channels: int, inner: int) -> None:
         super().__init__()
-        sizes = [channels, inner, inner, inner, channels]
-        for i, pair in enumerate(pairwise(sizes), 1):
+        for i, pair in enumerate(pairwise([channels, inner, inner, inner, channels]), 1):
             self.add_module(f"conv3d{i}", nn.Conv3d(*pair, (3, 1, 1), padding=(1, 0, 0)))
 
     def forward(self, x: Tensor, count: int) -> Tensor:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from mshnet.core import UserError, as_user_error, counted, resolve
 from mshnet.device import Device
-from mshnet.signs.clips import Clips, kind_of, load_clips, needed_frames, write_simulation
+from mshnet.signs.clips import Clips, has_val, kind_of, load_clips, needed_frames, write_simulation
 from mshnet.signs.ctc import Bigram, beam_search, greedy, signing_loss
 from mshnet.signs.glosses import Vocabulary, align, corpus_errors, corpus_scores, show_alignment
 from mshnet.signs.networks import Frames, OneBranch, Reader, Tracks, TwoBranch, out_lengths
@@ -30,9 +30,7 @@ from mshnet.task import Evaluation, Origin, RowTally, Task, Values
 # %% [markdown]
 # ## From a clip to a batch
 #
-# The two convolutions of the network shorten a clip by 12 frames: by 4, and after a pooling by 4 steps of two frames each. So we pad as the published code does: with six copies of the first frame before a clip, and at least six copies of the last frame after it. All clips of a batch then have the length of the longest, rounded up to a multiple of four, plus 12. Below, clips of 7 and of 5 frames become a batch of length 20 (7 rounded up to 8, plus 12).
-#
-# The batch also contains the length of each clip, and the network masks everything after it. For each length a compiler makes a program. So batches are padded to one of a few lengths, which are quantiles of the data. In the last line, batches of clips of 40 to 60 frames get one of two lengths.
+# The two convolutions of the network shorten a clip by 12 frames: by 4, and after a pooling by 4 steps of two frames each. So we pad as the published code does: with six copies of the first frame before a clip, and at least six copies of the last frame after it. All clips of a batch then have the length of the longest, rounded up to a multiple of four, plus 12. Below, clips of 7 and of 5 frames become a batch of length 20 (7 rounded up to 8, plus 12). The batch also contains the length of each clip, and the network masks everything after it. For each length a compiler makes a program. So batches are padded to one of a few lengths, which are quantiles of the data. In the last line, batches of clips of 40 to 60 frames get one of two lengths.
 
 # %%
 from mshnet.signs.signing import Signs, bucket_lengths, collate, padded
@@ -132,7 +130,7 @@ def _track_features(tracks: np.ndarray) -> np.ndarray:  # [T,6] -> [T,14] float3
 
 
 # %% [markdown]
-# The network soon memorises a few sentences. So we splice 0.6 of the training clips of a data set (simulated sentences need no splicing). A sentence gets the end of another that shares a gloss: with the end of `WHO BUY CAR`, `JOHN BUY BOOK` becomes `JOHN BUY CAR`. We cut before or after the shared gloss, so its time must be known. The table of hand tracks has these times. Only training sentences are cut.
+# The network soon memorises a few sentences. So we splice 0.6 of the training clips of a data set (simulated sentences need no splicing). A sentence gets the end of another that shares a gloss: with the end of `WHO BUY CAR`, `JOHN BUY BOOK` becomes `JOHN BUY CAR`. We cut before or after the shared gloss, so its time must be known. The table of hand tracks has these times. Only training sentences are cut, and a sentence that needs more than `max_frames` frames is not used.
 
 # %%
 #| export
@@ -214,10 +212,9 @@ def _prepare_clip(
         rows = np.linspace(0, count - 1, min(count, c.max_frames)).round().astype(int)
     else:
         rows = _change_tempo(count, needed_frames(glosses), c.max_frames, c.rescale, rng)
-    if array.ndim == 2 and rng is not None and c.augment != "none":
-        return _track_features(_warp_tracks(array, len(rows), rng))
     if array.ndim == 2:
-        return _track_features(array[rows])
+        warps = None if c.augment == "none" else rng
+        return _track_features(_warp_tracks(array, len(rows), warps) if warps else array[rows])
     room = array.shape[1] - c.crop
     if room < 0:
         raise UserError(f"crop={c.crop}: frames have a side of {array.shape[1]}; use less")
@@ -233,8 +230,7 @@ def _make_network(c: SignsConfig, classes: int) -> Reader:
     published = (3, 4, 6, 3) if c.network == "tfnet" else (2, 2, 2, 2)
     width, blocks = (8, (1, 1, 1, 1)) if c.backbone == "small" else (64, published)
     kind = TwoBranch if c.network == "tfnet" else OneBranch
-    frames = Frames(width, blocks, gates=c.network == "tfnet")
-    return kind(frames, classes, c.hidden, scale=c.scale)
+    return kind(Frames(width, blocks, gates=c.network == "tfnet"), classes, c.hidden, scale=c.scale)
 
 
 class _SignScores(Values):
@@ -359,10 +355,11 @@ class Signs(Task):
     def _clip(self, data: Any, row: int, epoch: int | None) -> tuple[Any, tuple[str, ...]]:
         "A clip as the network sees it, perhaps spliced in training, and its glosses."
         rng = None if epoch is None else self.rng(row, epoch)
-        if rng is None or not self.places or rng.random() > SPLICED:
-            frames, glosses = data.read(row), data.sentences[row]
-        else:
-            frames, glosses = _splice(data, row, self.places, rng)
+        frames, glosses = data.read(row), data.sentences[row]
+        if rng is not None and self.places and rng.random() <= SPLICED:
+            spliced = _splice(data, row, self.places, rng)
+            if needed_frames(spliced[1]) <= self.config.max_frames:
+                frames, glosses = spliced
         return _prepare_clip(frames, glosses, self.config, rng), glosses
 
     def batches(self, device: Device, data: Any, plan: Any, epoch: int) -> Iterator[_SignBatch]:
@@ -433,8 +430,10 @@ class Signs(Task):
     def describe_data(self) -> tuple[str, bool]:
         "What a folder holds, each split with its glosses."
         if folder := self.config.dataset_dir:  # by a network that reads it
-            video = kind_of(Path(folder).expanduser()) == "video"
-            self.config = self.config.model_copy(update={"network": "tfnet" if video else "tracks"})
+            where = Path(folder).expanduser()
+            known = {"network": "tfnet" if kind_of(where) == "video" else "tracks"}
+            known |= {"choose": "val"} if has_val(where) else {}
+            self.config = self.config.model_copy(update=known)
         lines = []
         for name, part in self.splits().items():
             count, words = sum(map(len, part.sentences)), len(Vocabulary.of(part.sentences))

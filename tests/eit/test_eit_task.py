@@ -12,6 +12,7 @@ from mshnet.cli import main
 from mshnet.core import UserError, configure, from_notebook, settings_from
 from mshnet.eit.eit_config import EitConfig
 from mshnet.eit.tank import simulate
+from mshnet.eit.tanks import write_tanks
 from mshnet.task import make_task
 from mshnet.train import train
 from mshnet.weights import weights_file
@@ -116,6 +117,17 @@ def test_predict_draws_as_many_pictures_as_asked(run, files, tmp_path, capsys):
     capsys.readouterr()
     assert main([*words, "--threshold", "0.5", str(files / "one.npz")]) == 2
     assert "task eit has no option --threshold" in capsys.readouterr().err
+
+
+def test_a_file_elsewhere_has_the_statistics_of_the_training(tmp_path):
+    "The run records them, so a copy of a tank has the image of the tank in its data set."
+    write_tanks(tmp_path / "set", {"train": 16, "test": 2})
+    run = train(tiny(dataset_dir=str(tmp_path / "set"), output_dir=str(tmp_path / "run")))
+    file, how = tmp_path / "set/test/000000.npz", {"device": "cpu", "precision": "fp32"}
+    paths, how["output_dir"] = [str(file), str(shutil.copy(file, tmp_path))], str(tmp_path / "out")
+    make_task(run.config).predict_files(str(run.folder), paths, **how)
+    inside, outside = np.load(tmp_path / "out/tanks.npz")["mean"]
+    assert np.abs(inside - outside).max() < 0.005 < inside.max()
 
 
 def test_equal_names_of_measurements_are_numbered(run, files, tmp_path):

@@ -110,7 +110,7 @@ def test_turned_pairs_fit_each_other(written):
     assert torch.equal(drawn.pair(1)[1], render_images(drawn.shapes[1:2], 64)[0])
 
 
-def test_parts_of_a_run(written, real, tmp_path):
+def test_parts_of_a_run(written, real):
     "Simulated, from a folder, or recordings; training and test are never the same tanks."
     found = load_tanks(EitConfig(tanks=70, size=32), ["train", "val", "test"])
     assert [len(v) for v in found.values()] == [70, 64, 64]

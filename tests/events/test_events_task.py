@@ -54,9 +54,6 @@ def refused(words, line, capsys):
     assert line in said and len(said.splitlines()) == 1, said
 
 
-# Training
-
-
 def test_a_run_is_scored_with_its_protocol(run):
     "The loss falls; the interval and the spikes; the confusion and all answers."
     assert run.history[-1]["loss"] < run.history[0]["loss"]
@@ -117,17 +114,15 @@ def test_training_recordings_are_warped():
     assert set(task.batch(sound, [0], 0).frames.unique().tolist()) == {0, 1}
 
 
-# Settings
-
-
 def test_beta_comes_from_bin_and_tau():
     "exp(-dt / tau): the neurons forget at the same speed in bins of any width."
     for dt in ("500us", "1ms", "20ms", "0.1s"):
         config = tiny(dt=dt, tau="33ms")
         assert config.beta == pytest.approx(math.exp(-config.bin_ms / 33))
-    paper = configure({"task": "events", "preset": "paper"})
-    assert (paper.steps, round(paper.beta, 4)) == (300, 0.97)
-    assert sum(w.numel() for w in make_task(paper).model().parameters()) == 1_026_506
+    for dataset, steps, count in (("nmnist", 300, 1_026_506), ("ntidigits", 1000, 633_131)):
+        paper = configure({"task": "events", "preset": "paper", "dataset": dataset})
+        assert (paper.steps, round(paper.beta, 4)) == (steps, 0.97)
+        assert sum(w.numel() for w in make_task(paper).model().parameters()) == count
 
 
 @pytest.mark.parametrize("preset", list(EventsConfig.presets))
@@ -147,6 +142,8 @@ def test_presets_are_possible(preset):
     [
         (["--dt", "10"], "dt=10 is not possible: use a time with its unit, such as 10ms"),
         (["--dt", "1s"], "use a bin above 0 and at most time_window=300ms"),
+        (["--dt", "1.5us"], "dt=1.5us is not possible: use whole microseconds"),
+        (["--tau", ""], "tau='' is not possible: use a time with its unit, such as 33ms"),
         (["--dataset", "dvsgesture"], "dataset=dvsgesture needs dataset_dir"),
         (["--pool", "3"], "pool=3"),
         (["--preset", "t4"], "is retired: use --batch-size 32 --lr 0.00424 --precision auto"),
@@ -157,9 +154,6 @@ def test_presets_are_possible(preset):
 def test_mistakes_are_one_line(flags, line, capsys):
     "With the value and the remedy; status 2."
     refused(["train", "--task", "events", "--device", "cpu", *flags], line, capsys)
-
-
-# Commands
 
 
 def test_commands_take_the_run(run, files, tmp_path, capsys, monkeypatch):
@@ -216,15 +210,14 @@ def test_data_are_described(run, tmp_path, capsys):
     refused(["data", "--task", "events", "--write", folder], "task events has none", capsys)
     config = tiny(dataset_dir=folder, epochs=1, output_dir=str(tmp_path / "runs/run"))
     protocol = (own := train(config)).scores["protocol"]
-    Events(config).report(own.folder)  # confusions, rasters, and their evidence on one sheet
+    (tmp_path / "set").rename(tmp_path / "moved")
+    moved = config.model_copy(update={"dataset_dir": str(tmp_path / "moved")})
+    Events(moved).report(own.folder)  # confusions, rasters, and their evidence on one sheet
     names = sorted(path.name.split("-")[-1] for path in (own.folder / "figures").iterdir())
     assert names.count("raster.png") == 3 and {"confusion.png", "gallery.png"} < set(names)
     assert protocol["data"] == "set" and len(protocol["content"]) == 12
     assert "content" not in run.scores["protocol"]  # of simulated recordings: split_hash has it
     assert list((tmp_path / "runs/frames_cache").glob("*.frames"))
-
-
-# The network and its weights
 
 
 def test_published_files_load(tmp_path):
@@ -286,9 +279,6 @@ def test_half_precision_computes_the_recurrences_in_float32():
     with torch.autocast("cpu", torch.bfloat16):
         model(x).sum().backward()
     assert all(p.grad.isfinite().all() for p in model.parameters())
-
-
-# Measured
 
 
 @pytest.mark.nightly

@@ -8,6 +8,8 @@ from conftest import data_folder
 
 from mshnet.core import UserError
 from mshnet.events import recordings as page
+from mshnet.events.events_config import EventsConfig
+from mshnet.events.recognition import load_recordings
 from mshnet.events.recordings import (
     Counting,
     Recording,
@@ -127,6 +129,9 @@ def test_times_in_another_unit_are_refused(tmp_path, name, unit, others):
         written(tmp_path / name, t=((some.t + 1) * other).astype(kind))
         with pytest.raises(UserError, match=r"200 events at times from .* convert them"):
             read_recording(tmp_path / name, EYE)
+    written(tmp_path / name, x=some.x - 0.9, t=some.t * unit)
+    with pytest.raises(UserError, match=r"x=-?\d+.1 is no pixel; use whole numbers"):
+        read_recording(tmp_path / name, EYE)
 
 
 def test_polarities(tmp_path):
@@ -201,12 +206,15 @@ def test_an_npz_file_runs_no_code(tmp_path):
 def test_gestures_are_found_in_the_folders_of_tonic(tmp_path):
     "Their times are milliseconds; the published recordings are converted first."
     tonic = tmp_path / "data/DVSGesture"
-    for part in ("Train", "Test"):
-        (tonic / f"ibmGesture{part}/user01_led").mkdir(parents=True)
-        np.save(tonic / f"ibmGesture{part}/user01_led/7.npy", [[3, 4, 1, 0], [5, 6, 0, 2]])
+    for part, user, last in (("Train", 1, 2), ("Test", 1, 2), ("Train", 2, 2), ("Test", 2, 3)):
+        (tonic / f"ibmGesture{part}/user0{user}_led").mkdir(parents=True)
+        np.save(tonic / f"ibmGesture{part}/user0{user}_led/7.npy", [[3, 4, 1, 0], [5, 6, 0, last]])
     found = find_recordings(tmp_path / "data", "dvsgesture")
-    assert [e.label for e in found["train"] + found["test"]] == [7, 7]
+    assert [e.label for e in found["train"] + found["test"]] == [7, 7, 7, 7]
     assert read_recording(found["train"][0].path, (2, 128, 128)).t.tolist() == [0, 2000]
+    where = {"dataset_dir": str(tmp_path / "data"), "output_dir": str(tmp_path / "runs/run")}
+    with pytest.warns(UserWarning, match="^1 of the 2 samples of test are training samples, too"):
+        load_recordings(EventsConfig(dataset="dvsgesture", **where), ["train", "test"])
 
 
 def test_things_have_a_fixed_test_part(tmp_path):

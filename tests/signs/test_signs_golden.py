@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from goldens import Goldens, arr, entries
+from goldens import Goldens, arr, entries, weight
 
 from mshnet.signs.ctc import beam_search, ctc_loss, distil, greedy, signing_loss
 from mshnet.signs.networks import (
@@ -26,17 +26,9 @@ def made(key, shape):
     "The golden weight of this name."
     if key.startswith("classifier"):
         return arr({"2": "classifier1.weight", "4": "classifier3.weight"}.get(key[10], key), shape)
-    if key.endswith("num_batches_tracked"):
-        return torch.tensor(0)
-    if key.endswith("running_var"):
-        return arr(key, shape, 0.1).abs() + 1
-    if key.endswith("running_mean"):
-        return arr(key, shape, 0.1)
     if "rnn.weight" in key:
         return arr(key, shape, 1 / np.sqrt(shape[1]))
-    if len(shape) > 1:
-        return arr(key, shape, np.sqrt(2 / np.prod(shape[1:])))
-    return 1 + arr(key, shape, 0.1) if key.endswith(".weight") else arr(key, shape, 0.05)
+    return weight(key, shape)
 
 
 def filled(model):

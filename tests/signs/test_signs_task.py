@@ -15,7 +15,7 @@ from mshnet.core import UserError
 from mshnet.device import open_device
 from mshnet.export import export
 from mshnet.places import installed
-from mshnet.signs.clips import simulated_clips
+from mshnet.signs.clips import needed_frames, simulated_clips
 from mshnet.signs.reading import read_files
 from mshnet.signs.signing import Signs, _make_network
 from mshnet.signs.signs_config import SignsConfig
@@ -132,6 +132,10 @@ def test_too_few_frames_for_a_sentence_are_refused():
     "CTC could not write it, and its loss would be infinite."
     with pytest.raises(UserError, match=r"max_frames=16: a training sentence needs .* use --max"):
         Signs(tiny(max_frames=16)).splits()
+    task = Signs(SignsConfig(dataset_dir=str(data_folder("boston104")), max_frames=32))
+    data = task.splits()["train"]
+    spliced = [task._clip(data, row, 0) for row in range(len(data))]
+    assert all(needed_frames(glosses) <= len(frames) <= 32 for frames, glosses in spliced)
 
 
 def test_a_damaged_picture_in_training(videos, tmp_path):
@@ -172,7 +176,8 @@ def test_data_is_described_and_written(tmp_path, capsys):
     words = ["data", "--task", "signs", "--sentences", "8", "--signs", "3"]
     assert main([*words, "--write", str(folder)]) == 0
     assert main(["data", "--task", "signs", str(folder)]) == 0
-    assert "train: 8 clips of made" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "train: 8 clips of made" in told and "val: 4 clips of made" in told
     assert main([*words, "--write", str(folder)]) == 0  # the same again
     assert main([*words, "--seed", "1", "--write", str(folder)]) == 2
     assert "holds other data" in capsys.readouterr().err
@@ -191,19 +196,28 @@ def names(written):
     return [line.split(":")[0] for line in written.line.splitlines()]
 
 
-def test_two_clips_of_one_name_are_two(run, tmp_path):
-    "An impossible option and a file that cannot be read are errors of one line."
-    for folder in ("a", "b"):
+def test_two_clips_of_one_name_are_two(run, tmp_path, monkeypatch):
+    "In batches of any size, in one folder; wrong options and files are errors of one line."
+    for folder, end in (("a", ""), ("b", ""), ("c", "-2")):
         (tmp_path / folder).mkdir()
-        write_tracks(tmp_path / folder / "$_{$\udcba.csv")
-    inputs, bad = [str(tmp_path / name) for name in ("a", "b")], tmp_path / "bad.csv"
+        write_tracks(tmp_path / folder / f"$_{{$\udcba{end}.csv")
+    inputs, bad = [str(tmp_path / name) for name in "abc"], tmp_path / "bad.csv"
     summary = read_files(run.folder, inputs, tmp_path / "out", "cpu")
-    assert names(summary) == ["$_{$\udcba", "$_{$\udcba-2"]
-    assert (tmp_path / "out/$_{$\udcba-2.png").is_file()
+    assert names(summary) == ["$_{$\udcba", "$_{$\udcba-2", "$_{$\udcba-2-2"]
+    assert len(list((tmp_path / "out").glob("$_{$\udcba*.png"))) == 3
     with pytest.raises(UserError, match="beam_width=0 is not possible"):
         read_files(run.folder, inputs, tmp_path / "out", "cpu", beam_width=0)
-    bad.write_text(f"video,{HEAD}\n" + 60 * "long,1,2,3,4,5,6\n" + 30 * "brief,1,2,3,4,5,6\n")
-    assert names(read_files(run.folder, [str(bad)], tmp_path / "two", "cpu")) == ["long", "brief"]
+    clips, sizes, batch = simulated_clips("test", 3, 4, 0, video=False).clips, [], Signs.batch
+    table = [(name, *x) for i, name in enumerate(("../x", "a/b", "a-b")) for x in clips[i].array]
+    bad.write_text("\n".join([f"video,{HEAD}", *(",".join(map(str, row)) for row in table)]))
+    monkeypatch.setattr(Signs, "batch", lambda *a: sizes.append(len(a[2])) or batch(*a))
+    for size in (1, 3):
+        out = tmp_path / f"{size}"
+        found = read_files(run.folder, [str(bad)], out, "cpu", batch_size=size)
+        assert names(found) == ["../x", "a/b", "a-b-2"] and "a/b: SIGN-" in found.line
+        assert {p.name for p in out.glob("*.png")} == {"..-x.png", "a-b.png", "a-b-2.png"}
+    assert sizes == [1, 1, 1, 3]
+    assert (out / "signs.csv").read_text() == (tmp_path / "1/signs.csv").read_text()
     bad.write_text(HEAD + "\n1,2,3,4,5,nothing\n")
     with pytest.raises(UserError, match=r"bad.csv: 'nothing' is not a number"):
         read_files(run.folder, [str(bad)], tmp_path / "none", "cpu")

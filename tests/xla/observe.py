@@ -92,9 +92,8 @@ def ten_steps(device, shake=0.0):
     if device.kind == "xla":
         same = task.model()
         same.load_state_dict(each_tensor(state.ema.state_dict(), torch.Tensor.cpu))
-        seen["same weights"] = score_split(
-            task, same, parts["test"], open_device("cpu", "fp32"), "full"
-        ).as_dict()
+        again = score_split(task, same, parts["test"], open_device("cpu", "fp32"), "full")
+        seen["same weights"] = again.as_dict()
     return seen
 
 
@@ -155,8 +154,7 @@ def travel(folder):
     """A run that begins on xla, goes on at the cpu and comes back; whether its state arrived.
     The default recipe, but with a warm-up of two epochs and a rate constant after three steps."""
     seen, warm = {}, {"scenes": 24, "warm_epoch": 1, "log_every": 1, "output_dir": str(folder)}
-    warm |= {"network": "thin"}
-    warm |= {"schedule": "constant", "warmup_steps": 3}
+    warm |= {"network": "thin", "schedule": "constant", "warmup_steps": 3}
     Detection.report = lambda *_: None  # pictures take long
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
