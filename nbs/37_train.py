@@ -818,7 +818,7 @@ def _launch(config: Settings, task: Task | None) -> Run:
     "Train in several processes of this machine; UserError with the line of a user's mistake."
     task = task or make_task(config)
     if not all(type(x).__module__.startswith("mshnet.") for x in (task, task.model())):
-        raise UserError("your own task or network on several devices: start it by torchrun")
+        raise UserError("own tasks and networks on several devices: start your script by torchrun")
     site = site_of(config)
     run = Folder(site.folder)
     before = run.read_json("status.json")

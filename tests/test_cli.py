@@ -240,7 +240,7 @@ def test_a_file_overrules_the_settings_of_the_run_that_is_tested(capsys, finishe
     (tmp_path / "newer" / "config.json").write_text(json.dumps(record))
     assert call(capsys, f"test --weight-path {tmp_path / 'newer'}")[0] == 0
     file.write_text(json.dumps({"threshold": 0.4}))
-    assert "threshold is an option, not" in refused(capsys, f"predict a.png --config {file}")
+    assert "threshold is an option, no" in refused(capsys, f"predict a.png --config {file}")
     file.write_text(json.dumps({"rule": "reference", "base_size": 64}))
     _, out, _ = call(capsys, f"test --weight-path {weights} --config {file} --base-size 48")
     assert re.search("rule +reference", out) and re.search("size +48", out)
