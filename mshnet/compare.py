@@ -135,8 +135,9 @@ class Comparison:
     _repr_markdown_ = __str__
 
 
-def compare(folders: Sequence[str | Path]) -> Comparison:
+def compare(folders: str | Path | Sequence[str | Path]) -> Comparison:
     "Read runs and compare them; UserError if they are not comparable."
+    folders = [folders] if isinstance(folders, str | Path) else folders
     if not folders:
         raise UserError("compare: name one run or more, such as runs/NAME")
     runs = [read_scored(folder) for folder in folders]

@@ -509,6 +509,9 @@ def write_lists(config: Config, fraction: float) -> str:
     except UserError:  # both or none
         test.unlink()
         raise
+    stems = {unicodedata.normalize("NFC", path.stem) for path in _images_below(source.images)}
+    if left := stems - {name.split("/")[-1] for name in names}:
+        use += f"; left out, without a mask of the same name: {len(left)} ({min(left)})"
     counts = f"{train.name} ({first}), {test.name} ({len(names) - first})"
     return f"lists written to {train.parent}: {counts}{use}"
 

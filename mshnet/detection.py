@@ -134,7 +134,7 @@ class Detection(Task):
         return training_batch(data, rows, epoch, self.config)
 
     def plan(self, data: Split, epoch: int | None) -> list[list[int]]:
-        "The rows of each batch; at native size, images of different sizes lie in several."
+        "The rows of each batch; at native size one image each, unless all have one size in memory."
         native = epoch is None and self.config.base_size == "native"
         own = native_plan(data, self.config.batch_size) if native else None
         return own or super().plan(data, epoch)
@@ -241,7 +241,7 @@ class Detection(Task):
         return f"the prediction {what}{remedy}"
 
     def about(self, parts: dict[str, Split], device: Device) -> dict[str, str]:
-        "Scenes are not taken for a data set of this name."
+        "The line on the data; it calls synthetic scenes synthetic."
         kind = "" if self.config.dataset_dir else "synthetic "
         return {"data": kind + super().about(parts, device)["data"]}
 

@@ -145,7 +145,8 @@ def make_folder(path: Path) -> None:
 
 def cannot_be_written(path: Path) -> contextlib.AbstractContextManager[None]:
     "Turn the system's error (a full disk, a read-only folder) into a UserError."
-    todo = "the old file is unchanged; repair that and run the same command again"
+    todo = "the old file is unchanged; " if path.is_file() else ""
+    todo += "repair that and run the same command again"
     return explain_failure(f"{path}: cannot be written", todo)
 
 # %% ../nbs/11_files.ipynb #stamp

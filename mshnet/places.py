@@ -69,9 +69,7 @@ def where(environ: Mapping[str, str] = os.environ) -> Place:
     "The kind of machine that this process runs on."
     if "KAGGLE_KERNEL_RUN_TYPE" in environ:  # checked first: Kaggle's image is built on Colab's
         return KAGGLE
-    if "COLAB_RELEASE_TAG" in environ or "COLAB_GPU" in environ:
-        return COLAB
-    return HERE
+    return COLAB if "COLAB_RELEASE_TAG" in environ or "COLAB_GPU" in environ else HERE
 
 
 def interactive(environ: Mapping[str, str] = os.environ) -> bool:

@@ -89,11 +89,18 @@ def _draw_epochs(axes: Axes, rows: list[Any], values: list[Any], label: str = ""
     axes.grid(alpha=0.3)
 
 
+def _run_folder(path: str | Path) -> Path:
+    "The folder of a run; UserError if none is there."
+    folder = Path(path).expanduser()
+    if not any((folder / name).is_file() for name in ("config.json", "log.jsonl")):
+        raise UserError(f"{path}: there is no run; name a run folder, such as runs/NAME")
+    return folder
+
+
 def learning_curves(folder: str | Path) -> Picture:
     "Loss and scores by epoch, of a run folder; UserError if there is none."
-    if not Path(folder).is_dir():
-        raise UserError(f"{folder}: there is no such folder; name that of a run")
-    figure, history = Figure(figsize=(7, 5)), Folder(Path(folder)).history()
+    folder = _run_folder(folder)
+    figure, history = Figure(figsize=(7, 5)), Folder(folder).history()
     top, below = figure.subplots(2, 1, sharex=True, subplot_kw={"prop_cycle": _LINES})
     _draw_epochs(top, history, [e["loss"] for e in history])
     top.set_ylabel("training loss")
@@ -197,9 +204,7 @@ def read_details(folder: Path) -> Details:
 # %% ../nbs/50_show.ipynb #trade_offs
 def trade_offs(folder: str | Path, *others: str | Path) -> Picture | str:
     "Pd against Fa of a run, which gets the figure, and of others; a marker at probability 0.5."
-    runs = [Path(folder), *map(Path, others)]
-    if lost := [run for run in runs if not run.is_dir()]:
-        raise UserError(f"{lost[0]}: there is no such folder; name that of a run")
+    runs = [*map(_run_folder, (folder, *others))]
     if line := not_drawn("trade_offs", _run_config(runs[0])):
         return line
     names = [str(run) for run in runs] if others else ["marker: threshold 0.5"]
@@ -303,7 +308,7 @@ def view_image(detector: Detector, config: Config, split: Split, index: int) -> 
 
 def gallery(folder: Path, config: Any = None) -> Picture:  # its settings; None: as recorded
     "Test images from worst to best, with hits, misses and false alarms; UserError without scores."
-    folder = Path(folder)
+    folder = _run_folder(folder)
     config, path = config or _run_config(folder), folder / "figures" / "gallery.png"
     if config.task != "detect":
         make_task(config).report(folder)
@@ -347,4 +352,4 @@ def samples(config: Any, folder: str | Path) -> Picture | str:
         draw_panel(above, image, f"{shortened(split.names[i])}\n{image.shape[0]}x{image.shape[1]}")
         draw_panel(below, mask, "mask")
         _mark(above, objects(mask > 0).centroid, HIT)
-    return save_picture(figure, Path(folder) / "figures" / "samples.png")
+    return save_picture(figure, Path(folder).expanduser() / "figures" / "samples.png")

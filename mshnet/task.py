@@ -129,7 +129,7 @@ class Task(ABC):
         return model
 
     def identity(self, parts: dict[str, Any]) -> dict[str, str]:
-        "Digits that a resumed run must repeat: of each split, and of all training names."
+        "Hashes that a resumed run must repeat: of each split, and of all training names."
         names = [name for k in ("train", "val") if k in parts for name in parts[k].names]
         same = {f"{k} data": v.hash for k, v in parts.items()} | {"training list": digits(names)}
         held = {k: getattr(v, "content", "") for k, v in parts.items()}
@@ -500,8 +500,9 @@ class Written:
         return 1 if self.skipped else 0
 
     def __str__(self) -> str:
-        "The last line of the command."
-        return f"{self.line}, {self.skipped} skipped" if self.skipped else self.line
+        "The last line of the command, or its last lines."
+        joint = "\n" if "\n" in self.line else ", "
+        return f"{self.line}{joint}{self.skipped} skipped" if self.skipped else self.line
 
 
 def read_each(files: Sequence[Path], read: Callable[[Path], Any]) -> Iterator[Any]:

@@ -62,6 +62,8 @@ def read_file(path: str | Path) -> Any:  # what it holds, tensors on the CPU
     except IsADirectoryError:
         found = [f for at in ("*", "*/*") for f in Path(path).glob(at) if f.suffix in _SUFFIXES]
         todo = f"name a file of weights, such as {min(found, default='FILE.pt')}"
+        if os.path.isfile(os.path.join(path, "config.json")):
+            todo = "a run has one after its first scored epoch"
         raise UserError(f"{path}: is a folder without best.pt; {todo}") from None
     except ModuleNotFoundError as error:
         raise UserError(f"{path}: needs {error.name}; run: pip install {error.name}") from None

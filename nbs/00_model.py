@@ -59,7 +59,7 @@ show_scene(plt.figure(figsize=(4, 4), layout="constrained").subplots())
 # %% [markdown]
 # ## The whole network
 #
-# The sizes are height x width x channels for an image of 256x256. On the way down the image is halved four times by max pooling and the features become wider: context. On the way up each step joins the upsampled features from below with those of the same size from the way down: detail. Four 1x1 convolutions, the *heads*, predict one mask each, and a 3x3 convolution fuses them.
+# The sizes are height x width x channels for an image of 256x256. On the way down, which gives context, max pooling halves the image four times, and the number of channels grows. On the way up, which restores detail, each step joins the upsampled features from below with those of the same size from the way down. Four 1x1 convolutions, the *heads*, predict one mask each, and a 3x3 convolution fuses them.
 #
 # ```
 # image 256x256x3
@@ -115,7 +115,7 @@ class SpatialAttention(nn.Module):
 #
 # ## The block
 #
-# A block is two 3x3 convolutions with batch norm, both attentions, and a shortcut around them. Where the width changes, the shortcut is a 1x1 convolution.
+# A block is two 3x3 convolutions with batch norm, both attentions, and a shortcut around them. Where the number of channels changes, the shortcut is a 1x1 convolution.
 
 # %%
 #| export
@@ -217,7 +217,7 @@ class UNet(nn.Module):
 #
 # MSHNet puts a 1x1 head on each scale of the decoder. It upsamples the logits of the four heads to full size, and one 3x3 convolution fuses them.
 #
-# Why four, for a target this small? Only the finest head can place it. But its gradient reaches the deep layers through all blocks between. The head at stride 8 is next to them: at the start of a training with soft IoU, the gradient that the deepest block gets from it is several times as large as that from the finest. So the coarse heads train the deep layers to see that a target is *somewhere here*.
+# Why four, for a target this small? Only the finest head can place it. But its gradient reaches the deep layers through all blocks between. The head at stride 8 is next to them: when training with soft IoU begins, it usually sends the deepest block a gradient several times as large as the finest head does. So the coarse heads train the deep layers to see that a target is *somewhere here*.
 #
 # The paper trains in two phases. In the **warm-up** (`deep=False`) it trains and scores the full-size head only. Then (`deep=True`) it trains all four heads and the fused prediction.
 
@@ -326,11 +326,11 @@ for kind in (SpatialAttention, ChannelAttention):
 
 
 # %% [markdown]
-# The surprise: the verdict depends on the substitute. The targets have spatial weights near 1 already, so ones change little; with the mean both targets are lost. Ones open every channel, and even the cloud becomes a target; the mean changes no verdict. One ablation proves neither that a part matters nor that it does not.
+# The surprise: the verdict depends on the substitute. The spatial weights of the targets are near 1 already, so ones change little. The mean lowers them, and both targets are lost. With the channel weights it is the other way round: ones open every channel, and even the cloud becomes a target, but the mean changes no verdict. One ablation proves neither that a part matters nor that it does not.
 #
 # ## The machinery: a good start
 #
-# An untrained head gives every pixel a probability near 1/2, although hardly any pixel belongs to a target. Subtracting 4 from the biases of the heads starts them near 2% (focal loss, Lin et al. 2017, does the same). The fusing convolution can start as a copy of the full-size head and learn to mix in the coarse heads. After a random start, chance decides whether the background of a head raises or lowers the prediction.
+# An untrained head gives every pixel a probability near 1/2, although hardly any pixel belongs to a target. Subtracting 4 from the biases of the heads starts them near 2% (focal loss, Lin et al. 2017, does the same). The fusing convolution can start as a copy of the full-size head and learn to mix in the coarse heads. With a random start of the fusion, chance decides whether a head that sees only background raises or lowers the prediction.
 
 # %%
 #| export

@@ -73,7 +73,7 @@ def scale_factor(pred: Tensor, truth: Tensor) -> Tensor:  # areas in pixels, [B]
 #
 # $$L_{\mathrm{loc}} = 1 - \frac{\min(r_P, r_T)}{\max(r_P, r_T)} + \frac{4}{\pi^2} (\theta_P - \theta_T)^2$$
 #
-# Both angles lie between 0 and $\pi/2$, so the factor $4/\pi^2$ limits the second part to 1. For a centre, the authors' code divides the sum of `prob * x / W` by the *number of pixels*, not by the mass. It thereby mixes place with area: the right centre with twice the area has twice the $r$, and a loss of 1/2. We keep it, because published results were made with it.
+# Both angles lie between 0 and $\pi/2$, so the factor $4/\pi^2$ limits the second part to 1. For a centre, the authors' code divides the sum of `prob * x / W` by the *number of pixels*, not by the sum of `prob`. It thereby mixes place with area: the right centre with twice the area has twice the $r$, and a loss of 1/2. We keep it, because published results were made with it.
 
 # %%
 #| export
@@ -257,9 +257,9 @@ print({loss.__name__: f"{pull(loss, 0.0):.1e}" for loss in (sls_loss, soft_iou_l
 #
 # On an empty prediction only the location term acts. In `y / (x + 1e-8)` the x of an empty prediction is hardly larger than 1e-8. The emptier it is, the nearer to 0 is its angle, as if it moved to the upper edge. If the target is near that edge (red), this pulls *downwards* near -16; if it is further down (light red), upwards. What happens to an empty prediction thus depends on where the target is.
 #
-# Adagrad divides by the root of all squared gradients so far, and after a gradient of 0.8 its steps are far too small to come back. "Everything" and "nothing" are both traps, and the paper's recipe [collapses](41_detection.ipynb) into one of them for some seeds.
+# Adagrad divides by the root of the sum of all squared gradients so far, and after a gradient of 0.8 its steps are far too small to come back. "Everything" and "nothing" are both traps, and the paper's recipe [collapses](41_detection.ipynb) into one of them for some seeds.
 #
-# Cross-entropy pulls with 0.5 to 1 on a full prediction, and with 3e-4 on an empty one. But it counts pixels, and a target has few. Soft IoU counts a target's pixels and false pixels alike, whatever the size of the image, but its gradient vanishes on both sides, and it pulls downwards everywhere, even where too little is predicted. The sum of the two keeps what is good in each: it pulls with at least 0.0067 on every prediction that is too large, and upwards on an empty one. Near -13 both balance: one number for all pixels cannot do better, and the network has to tell pixels apart.
+# Cross-entropy pulls with 0.5 to 1 on a full prediction, and with 3e-4 on an empty one. But it counts pixels, and a target has few. Soft IoU counts a target's pixels and false pixels alike, whatever the size of the image. But its gradient vanishes for a full and for an empty prediction, and it pulls downwards everywhere, even where too little is predicted. The sum of the two keeps what is good in each: it pulls with at least 0.0067 on every prediction that is too large, and upwards on an empty one. Near -13 the two pulls cancel. There one logit for all pixels can do no better, and the network has to tell pixels apart.
 #
 # ## The machinery: all outputs at once
 #

@@ -5,7 +5,7 @@
 #
 # We ask two kinds of questions of a detector.
 #
-# - *Pixels*: how well does the predicted mask cover the true one? IoU, nIoU and F1 are the answers.
+# - *Pixels*: how well does the predicted mask cover the true one? IoU (intersection over union), nIoU (its mean over the images) and F1 are the answers.
 # - *Objects*: how many targets were found (Pd, probability of detection), and how many pixels belong to predictions that found no target (Fa, false alarms)?
 #
 # We first count all five on two small images. Then we ask which prediction found which target, which is where programs differ. The code for a whole data set comes last. [How the scores are defined](guides/scores.ipynb) is the short version for readers of tables.
@@ -386,7 +386,7 @@ print(score(pred - 0.5, 0 * truth))
 # %% [markdown]
 # ### At every threshold
 #
-# One threshold is one point; a curve needs the same counts at many. For pixels, a histogram gives all of them at once, as sums from the top. A trained network puts nearly all pixels into the first bin, so we count that bin separately. The example has two targets of 3x3 pixels, 7 pixels apart, whose predicted probabilities fall off smoothly. We compare the curve with a direct count:
+# One threshold is one point of a curve, and the curve needs the counts at many. For pixels, one histogram of the probabilities is enough: the sum of all bins from a threshold upwards is the count at it. A trained network puts nearly all pixels into the first bin, so we count that bin separately. The example has two targets of 3x3 pixels, 7 pixels apart, whose predicted probabilities fall off smoothly. We compare the curve with a direct count:
 
 # %%
 #| export

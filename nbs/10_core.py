@@ -350,7 +350,7 @@ def task_of(written: Mapping[str, Any], of_run: Mapping[str, Any]) -> Any:
 # %% [markdown]
 # ### From all sources to one `Config`
 #
-# `configure` collects the settings of all sources and hands them to the class of the task, which validates them once. In the code `of_run` are the settings of the run to resume, `read` those of the file, and `flags` those that the user wrote. A setting that will have no effect is reported, because whoever passed it probably expected one. If the file is the record of a run, it holds all settings, so a preset beside it has no effect either. Some names known from guides, such as `data_path`, work, too. Here both happen:
+# `configure` collects the settings of all sources and hands them to the class of the task, which validates them once. In the code `of_run` are the settings of the run to resume, `read` those of the file, and `flags` those that the user wrote. A setting that will have no effect is reported, because whoever passed it probably expected one. If the file is the record of a run, it holds all settings, so a preset beside it has no effect either. Some names known from guides, such as `data_path`, work, too. The example has all three:
 
 # %%
 catch = warnings.catch_warnings(record=True, action="always")
@@ -419,7 +419,7 @@ ALIASES = {
 }
 
 # %% [markdown]
-# A file of settings is a JSON object. Every run leaves one, `config.json`. Of a run to resume, and of weights, whichever file the user names, the settings are read from there. That run may have moved, or the machine may be different, so the settings of its folder and its machine are left out. A record of a newer release may hold settings that this release lacks; `settings_from` skips them, as `from_next_year` below.
+# A file of settings is a JSON object. Every run leaves one, `config.json` in its folder. If the user names a run to resume, or the weights in a run folder, the settings are read from the `config.json` of this folder, whichever file of it is named. The run may have moved, or the machine may be different, so the settings of its folder and its machine are left out. A record of a newer release may hold settings that this release lacks; `settings_from` skips them, as `from_next_year` below.
 #
 # A notebook of `nbs/run` sets its settings as plain variables, because papermill can replace those. Papermill itself accepts any name: `papermill -p epochz 3` defines a variable that nobody reads, and the run takes all of its usual epochs. Therefore every plain variable of such a notebook must be a setting.
 

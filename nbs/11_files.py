@@ -11,7 +11,7 @@
 # 3  rename  to last.pt             last.pt is the new file
 # ```
 #
-# A rename happens or does not happen, so a file is the old one or the new one, never half of one. (Where the old one is kept as `previous.pt`, for a moment only that one is there.) All pages write, copy, find and lock files with these functions. The page ends with reading ahead.
+# A rename happens or does not happen, so a file is the old one or the new one, never half of one. (If the old file is kept as `previous.pt`, there is a moment at which only `previous.pt` exists.) All pages write, copy, find and lock files with these functions. The page ends with reading ahead.
 
 # %%
 #| hide
@@ -61,7 +61,7 @@ with tempfile.TemporaryDirectory() as tmp:
 # %% [markdown]
 # ## The machinery: writing, and its errors
 #
-# A disk that is full, read-only or gone raises an `OSError` with a number. Everything else comes from damaged bytes or from a library, which may raise any exception. `explain_failure` turns the first kind into a `UserError` of one line, with the reason and the next step. With `damaged=True` it turns the second kind instead: downloading an archive again does not help against a full disk.
+# A disk that is full, read-only or gone raises an `OSError` with a number. Everything else comes from damaged bytes or from a library, which may raise any exception. `explain_failure` turns the first kind into a `UserError` of one line, with the reason and the next step. With `damaged=True` it turns the second kind instead, because the remedy differs: downloading an archive again does not help against a full disk.
 
 # %%
 #| export
@@ -182,7 +182,8 @@ def make_folder(path: Path) -> None:
 
 def cannot_be_written(path: Path) -> contextlib.AbstractContextManager[None]:
     "Turn the system's error (a full disk, a read-only folder) into a UserError."
-    todo = "the old file is unchanged; repair that and run the same command again"
+    todo = "the old file is unchanged; " if path.is_file() else ""
+    todo += "repair that and run the same command again"
     return explain_failure(f"{path}: cannot be written", todo)
 
 
@@ -437,7 +438,7 @@ def prefetch(
 
 
 # %% [markdown]
-# First a lock that is asked for twice. Then a container that may use 1 MB and uses 0.4 MB, of which 0.1 MB are copies of files that the system can drop. Last, reading ahead: eight results of four threads: the barrier opens only when four of them are being made at the same time, and yet they come in order.
+# First a lock that is asked for twice. Then a container that may use 1 MB and uses 0.4 MB, of which 0.1 MB are copies of files that the system can drop. Last, reading ahead: four threads make eight results. The barrier opens only when four of them are being made at the same time, and yet they come in order.
 
 # %%
 with tempfile.TemporaryDirectory() as tmp:

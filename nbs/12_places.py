@@ -99,9 +99,7 @@ def where(environ: Mapping[str, str] = os.environ) -> Place:
     "The kind of machine that this process runs on."
     if "KAGGLE_KERNEL_RUN_TYPE" in environ:  # checked first: Kaggle's image is built on Colab's
         return KAGGLE
-    if "COLAB_RELEASE_TAG" in environ or "COLAB_GPU" in environ:
-        return COLAB
-    return HERE
+    return COLAB if "COLAB_RELEASE_TAG" in environ or "COLAB_GPU" in environ else HERE
 
 
 def interactive(environ: Mapping[str, str] = os.environ) -> bool:
@@ -259,7 +257,7 @@ def mount_drive(place: Place | None = None, timeout: float = 120.0) -> str:
 # %% [markdown]
 # ### The folders of a run
 #
-# Where a run lies, where it is copied to and how long it may take follow from the settings and the machine. `site_of` determines it from these two.
+# Three things follow from the settings and the machine: where a run lies, where it is copied to, and how long it may take. `site_of` determines them.
 #
 # Colab deletes its disk with the session. With `mirror_dir` a run is copied to a second folder, its backup ([backup](15_mirror.ipynb)). If the Drive is not mounted, we copy nothing and report that, because a folder made in its place would lie on the disk that is deleted. In Colab a notebook starts in `/content`, where the Drive is mounted, so `drive/MyDrive/copies` lies on the Drive. On Kaggle a copy may also lie in an earlier output that is attached as input. The example below the code has a run with a backup on a USB stick, and one in Colab whose user closed the window of the Drive.
 

@@ -45,7 +45,7 @@ from mshnet.places import Place, heartbeat, is_mounted, megabytes, mount_drive, 
 # %% [markdown]
 # ## The lists that come with the library
 #
-# Three data sets can be named without a path, and their lists come with the library (`mshnet/lists`). The default lists are those that most papers use, as in the toolbox XinyiYing/BasicIRSTD (95650c3). The authors of NUAA-SIRST published two different splits, of 427 and of 320 images; their names contain `-authors427` and `-authors320`. Of these three splits of NUAA-SIRST each training list shares images with the test lists of the other two, so score weights only on the test list of their own split. Each training list, its number of images, and how many of them are in which test list:
+# Three data sets can be named without a path, and their lists come with the library (`mshnet/lists`). The default lists are those that most papers use, as in the toolbox XinyiYing/BasicIRSTD (95650c3). The authors of NUAA-SIRST published two different splits, of 427 and of 320 images; their names contain `-authors427` and `-authors320`. Of these three splits of NUAA-SIRST each training list shares images with the test lists of the other two, so score weights only on the test list of their own split. For each training list we print its number of images, and how many of them are in which test list:
 
 # %%
 lists = {name: set(file.read_text().split()) for name, file in shipped_lists().items()}
@@ -127,7 +127,7 @@ with tempfile.TemporaryDirectory() as tmp:
 
 
 # %% [markdown]
-# Names in a `.zip` may be in any encoding. A flag marks UTF-8. Without it, macOS writes UTF-8 all the same, Chinese Windows writes GBK (we decode its common part, GB 2312), and other systems write code page 437. Without the flag we try GB 2312, UTF-8 and code page 437, in this order. Other encodings, such as Big5, may look like one of them, so we print one guessed name for you to check. An accented letter is two code points on macOS and one in most lists. We store one.
+# Names in a `.zip` may be in any encoding. A flag marks UTF-8. Without it, macOS writes UTF-8 all the same, Chinese Windows writes GBK (we decode its common part, GB 2312), and other systems write code page 437. Without the flag we decode a name as UTF-8 if its bytes allow that, else as GB 2312, else as code page 437. Other encodings, such as Big5, may look like one of them, so we print one guessed name for you to check. An accented letter is two code points on macOS and one in most lists. We store one.
 
 # %%
 #| export

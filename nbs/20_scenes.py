@@ -8,7 +8,7 @@
 # - clouds, sea and ground have 1/f spectra of different slopes, so brightness varies at all scales;
 # - horizons and cloud edges are sharp, and often half as strong as a target;
 # - warm objects look like targets, but are larger, longer or a single pixel;
-# - targets are point spreads of a few pixels, and the sensor adds noise.
+# - targets are points, blurred to a few pixels, and the sensor adds noise.
 #
 # ![Five scenes with their targets marked, and their masks](../results/scenes-quick/figures/samples.png)
 #
@@ -126,7 +126,7 @@ panels({**views, "top-hat of seed 0": white_tophat(views["seed 0"], 7)})
 # %% [markdown]
 # ## The scene
 #
-# One to three targets are added last, apart from each other. The more a target's surroundings vary, the brighter it is, so that none is hidden; on a flat sky they are easy. Its mask ends where it falls below 0.4 of its peak. In the figure the bright single pixels are defects, and only the two spots are targets.
+# One to three targets are added, apart from each other, and sensor noise last. The more a target's surroundings vary, the brighter it is, so that none is hidden; on a flat sky they are easy. Its mask ends where it falls below 0.4 of its peak. In the figure the bright single pixels are defects, and only the two spots are targets.
 
 # %%
 #| export

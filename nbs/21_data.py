@@ -102,7 +102,7 @@ print(report(config)[0])
 # | a colour in any of them | every colour but black; in a JPEG or WebP, which blur colours, above half of the brightest value nearby |
 # | one colour everywhere, and the shape in the alpha channel | above half of its opacity |
 #
-# The same mask of 0, 1 and 3 by itself, and in a data set with masks of 255, where all above 127.5 is target:
+# We read a mask of 0, 1 and 3 twice: by itself, and as part of a data set with masks of 255, where only values above 127.5 are target:
 
 # %%
 Image.fromarray(np.array([[0, 1, 3, 0]], np.uint8)).save(masks / "0.png")
@@ -517,7 +517,7 @@ def _read_split(
 # %% [markdown]
 # ### The splits of a run
 #
-# `load_data` reads both lists of a folder, and `splits` turns them into the splits of a run. Training, the gallery, the widgets and the report use the same data. The last data set stays in memory until one of its files or of the settings that read it changes. At least one image stays on each side of the split. A training list shorter than a batch is an error, because every epoch would end before its first step.
+# `load_data` reads both lists of a folder, and `splits` turns them into the splits of a run. Training, the gallery, the widgets and the report use the same data. The last data set stays in memory until one of its files changes, or a setting that decides how it is read. At least one image stays on each side of the split. A training list shorter than a batch is an error, because every epoch would end before its first step.
 
 # %%
 #| export
@@ -656,6 +656,9 @@ def write_lists(config: Config, fraction: float) -> str:
     except UserError:  # both or none
         test.unlink()
         raise
+    stems = {unicodedata.normalize("NFC", path.stem) for path in _images_below(source.images)}
+    if left := stems - {name.split("/")[-1] for name in names}:
+        use += f"; left out, without a mask of the same name: {len(left)} ({min(left)})"
     counts = f"{train.name} ({first}), {test.name} ({len(names) - first})"
     return f"lists written to {train.parent}: {counts}{use}"
 

@@ -87,8 +87,7 @@ for kind, row in zip(("turns", "flips", "robust", "paper"), figure.subplots(4, 5
 # %%
 figure = plt.figure(figsize=(10, 2.2), layout="constrained")
 for axes, seed in zip(figure.subplots(1, 6), range(6), strict=True):
-    numbers = sample_clutter(np.random.default_rng([seed, 1]))
-    pixels, label = add_clutter(image, mask, numbers)
+    pixels, label = add_clutter(image, mask, sample_clutter(np.random.default_rng([seed, 1])))
     axes.imshow(pixels, cmap="gray", vmin=0, vmax=255)
     if label.any():
         axes.contour(label, [0.5], colors="orange", linewidths=1)
@@ -162,7 +161,7 @@ print(f"top {params.top:.2f}, mirror {params.mirror}, flip {params.flip}, turn {
 
 
 # %% [markdown]
-# This crop begins below 15% of the rows that are left over. With the size of the image the parameters become pixels. An image that is 300 high and 400 wide, resized to a long side of 512, becomes 384x512, and a crop of 256 in the middle begins at row 64 and column 128. A crop that must contain a target is shifted until it does, with a margin of a sixteenth of its side.
+# Here `top` is 0.15: of the rows that do not fit into the crop, 15% lie above it. The size of the image turns such fractions into pixels. An image that is 300 high and 400 wide, resized to a long side of 512, becomes 384x512, and a crop of 256 in the middle begins at row 64 and column 128. A crop that must contain a target is shifted until it does, with a margin of a sixteenth of its side.
 
 # %%
 #| export

@@ -81,7 +81,7 @@ axes[1].set_xlabel("time, in units");
 #
 # A training calls these methods in this order: `to_device` for the model, `begin` for each epoch and each evaluation, `transfer_batch` and `autocast` for each batch (the loop above has a single tensor, so it calls `transfer`), `end_step` inside of `update`, and `read` at log lines and at the end.
 #
-# bfloat16 is faster than float32 where the chip has instructions for it, and slower where they are emulated, so `precision=auto` checks for them. The loss is float32 in every case. Older GPUs have float16. Its smallest number is 6e-8, and many gradients are smaller. So the loss is multiplied before the backward pass and the gradients divided after it, by a factor that `GradScaler` finds and a checkpoint keeps.
+# bfloat16 is faster than float32 where the chip has instructions for it, and slower where it is emulated. `precision=auto` takes it only in the first case. The loss is float32 in every case. Older GPUs have float16 instead. Its smallest number is 6e-8, and many gradients are smaller. So the loss is multiplied before the backward pass and the gradients divided after it, by a factor that `GradScaler` finds and a checkpoint keeps.
 
 # %%
 #| export
@@ -315,7 +315,7 @@ def workers(device: Device, asked: int) -> int:
 #
 # A CUDA build of PyTorch contains binaries for a list of compute capabilities. Old generations disappear first: from torch 2.8 on, only the builds for CUDA 12.6 support GPUs of compute capability below 7.0. torch finds such a GPU all the same and fails in the first operation, so we try one when the GPU is opened. torch's own warning, which the doctor repeats, names the build to install.
 #
-# `Cuda` checks whether bfloat16 is native (a T4 reports it, and emulates it). It computes float32 without rounding the inputs to the ten bits of TF32, and copies batches while the GPU computes. MPS, the GPU of an Apple chip, computes in float32 by default and keeps the usual memory layout, because channels-last has been a source of errors there.
+# `Cuda` checks whether bfloat16 is native. (A T4 reports that it supports bfloat16, but only emulates it.) It computes float32 without rounding the inputs to the ten bits of TF32, and copies batches while the GPU computes. MPS, the GPU of an Apple chip, computes in float32 by default and keeps the usual memory layout, because channels-last has been a source of errors there.
 
 # %%
 #| export
@@ -520,7 +520,7 @@ def device_for(config: Settings) -> Device:
 # %% [markdown]
 # ### Out of memory
 #
-# We translate two of PyTorch's errors. The first is out of memory: the error names the setting to lower. The second concerns TPUs. torch's first backward pass makes one queue per device. If the process has trained on a different device before torch_xla was loaded, the TPU has no queue. Here an error is raised as a GPU raises it:
+# We translate two of PyTorch's errors. The first is out of memory: the error names the setting to lower. The second concerns TPUs. torch's first backward pass makes one queue per device. If the process has trained on a different device before torch_xla was loaded, the TPU has no queue. Below we raise the first of them, with the text of a GPU's error:
 
 # %%
 try:
@@ -568,7 +568,7 @@ def _smaller(device: Device, config: Settings) -> str:
 # %% [markdown]
 # ### A CPU that is not alone
 #
-# torch splits each operation among threads, and at its end they wait for each other. A waiting thread spins, because the next operation comes in microseconds. But if another program has taken the core of one thread, the others spin for nothing until the system gives it back, a few milliseconds later, and a step has thousands of operations. Two remedies ([measured](../results/busy-machine/README.md)):
+# torch splits each operation among threads, and at its end they wait for each other. A waiting thread *spins*: it checks again and again instead of sleeping, because the next operation comes in microseconds. But if another program has taken the core of one thread, the others spin for nothing until the system gives it back, a few milliseconds later, and a step has thousands of operations. Two remedies ([measured](../results/busy-machine/README.md)):
 #
 # | on two cores | forward pass | training step |
 # |---|---|---|
@@ -579,7 +579,7 @@ def _smaller(device: Device, config: Settings) -> str:
 #
 # Shorter spinning costs nothing on an idle machine. `import mshnet` sets it, unless you have set `OMP_WAIT_POLICY` or `GOMP_SPINCOUNT` or loaded torch before. One thread per free core helps even more. So a run on a CPU looks at the beginning of each epoch (and when a device is opened), for a tenth of a second, how busy other programs keep our cores, and uses as many threads as they leave. `OMP_NUM_THREADS`, `MKL_NUM_THREADS`, `torch.set_num_threads` (after the import of mshnet) and `--deterministic` keep the number that was set; then `mshnet doctor` reports that steps may stall.
 #
-# On Linux we also tune glibc's allocator. Between two steps it gives large blocks of memory back to the system, and gets the same blocks again, page by page and filled with zeros. That is a tenth of a step, with large batches a quarter. So they are kept for the next step, except single blocks of 48 MB and more, which would leave large holes.
+# On Linux we also tune glibc's allocator. Between two steps it gives large blocks of memory back to the system, and gets the same blocks again, page by page and filled with zeros. That is a tenth of a step, with large batches a quarter. So we keep these blocks for the next step, except single blocks of 48 MB and more, which would leave large holes.
 
 # %%
 #| export

@@ -196,7 +196,7 @@ class _Programs:
         self.host_ops = Counter[str]()  # operations on the host up to the last step
 
     def note_batch(self, batch: Any, shapes: int) -> None:
-        "Note the shapes and types of a batch, of which the task announced so many."
+        "Note a batch's shapes and types; `shapes` different ones in a phase cause no warning."
         self.last_batch = ", ".join(f"{x.dtype} {tuple(x.shape)}" for x in batch)
         batches = self.batches.setdefault(self.phase, [])
         if self.last_batch not in batches and len(batches) < shapes:

@@ -61,7 +61,7 @@ for start in ([], [sys.executable, *torchrun]):
 #
 # ## The machinery: the processes
 #
-# In the warm-up some heads get no gradient. So each phase of the training gets a new wrapper, which finds the unused weights in its first step. `rank_zero` runs work in the first process only, and sends its error to the others, which would otherwise wait.
+# In the first epochs of the paper's recipe, its warm-up, only one head is trained, and the others get no gradient. So `wrap` gives the model a new `DistributedDataParallel` in each phase of the training. The wrapper finds the unused weights in its first step. `rank_zero` runs work in the first process only, and sends its error to the others, which would otherwise wait.
 
 # %%
 #| export

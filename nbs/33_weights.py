@@ -116,6 +116,8 @@ def read_file(path: str | Path) -> Any:  # what it holds, tensors on the CPU
     except IsADirectoryError:
         found = [f for at in ("*", "*/*") for f in Path(path).glob(at) if f.suffix in _SUFFIXES]
         todo = f"name a file of weights, such as {min(found, default='FILE.pt')}"
+        if os.path.isfile(os.path.join(path, "config.json")):
+            todo = "a run has one after its first scored epoch"
         raise UserError(f"{path}: is a folder without best.pt; {todo}") from None
     except ModuleNotFoundError as error:
         raise UserError(f"{path}: needs {error.name}; run: pip install {error.name}") from None
@@ -241,7 +243,7 @@ def load_weights(model: nn.Module, path: str | Path, content: Any = None) -> Any
 
 
 # %% [markdown]
-# A run folder stands for the weights it kept. One file of weights comes with the library, under the name `pretrained`; the card beside it, `pretrained.md`, has its training data and its scores. If a file of the library is missing or damaged, `reinstall` gives the error its remedy; for a user's own file it is empty. These files come with the library:
+# A run folder stands for the weights it kept. Two files of weights come with the library, one for detection and one for tomography. Each is called `pretrained` in its task, and a card beside it, such as `pretrained.md`, has its training data and its scores. If a file of the library is missing or damaged, `reinstall` gives the error its remedy; for a user's own file it is empty. `_SHIPPED` lists the two files:
 
 # %%
 #| export
@@ -288,7 +290,7 @@ def reinstall(path: str | Path) -> str:
 #
 # Only tensors, plain values and numpy's numbers are let through. A safetensors file contains tensors and a few texts, and nothing that could run. In our own, one of these texts records where the weights come from.
 #
-# A bit that flips on a disk turns a weight of 0.1 into 3e37, and torch does not check. A checkpoint of ours contains a checksum of its content, which is compared wherever the file is read. Convolution weights lie channels-last in memory, and the checksum needs a copy in the usual order. NumPy makes it, because torch would start a second team of OpenMP threads, and every later step would take a third longer ([measured](../experiments/speed.md)).
+# A bit that flips on a disk can turn a weight of 0.1 into 3e37, and torch does not check. So a checkpoint of ours contains a checksum of its content, which is compared wherever the file is read. Convolution weights lie channels-last in memory, and the checksum needs a copy in the usual order. NumPy makes this copy. In the thread that writes checkpoints, torch would start a second team of OpenMP threads for it, and every later step would take a third longer ([measured](../experiments/speed.md)).
 
 # %%
 #| export

@@ -97,7 +97,7 @@ for name, state in {"restored": restored, "weights alone": weights_alone}.items(
 #
 # ## Resuming
 #
-# The same command resumes the run. We compare every recipe setting and the hashes of the data, because half of another run would be a result that nobody can repeat. With a constant rate `epochs` may grow; a cosine ends where its run ends. For `precision` we compare the type that the run computes in, not the setting: "auto" means bfloat16 on one chip and float32 on another. With `auto` a run that moves to a different machine keeps the precision it began with.
+# The same command resumes the run. We compare every recipe setting and the hashes of the data, because a run whose halves differ is a result that nobody can repeat. With a constant learning rate `epochs` may grow. With a cosine it may not, because the rate of every step depends on the number of epochs. For `precision` we compare the type that the run computes in, not the setting: "auto" means bfloat16 on one chip and float32 on another. With `auto` a run that moves to a different machine keeps the precision it began with.
 #
 # For a damaged `last.pt` the previous one is taken. If that is damaged too, the run cannot resume, but the weights in `best.pt` may start a new one. Here is a run that is resumed with a different rate, then with different data:
 

@@ -95,7 +95,7 @@ print(f"y = {model.weight.item():.2f}x {model.bias.item():+.2f}")
 # %% [markdown]
 # ## The learning rate
 #
-# The gradients of an untrained network are large and differ from batch to batch, so the first steps are small. Towards the end a small learning rate lets the weights converge; the cosine lowers it smoothly. Below is `Task.rate` in four epochs of 50 steps. The constant rate is reached after one epoch. With a cosine the warm-up takes a tenth of the run (20 steps), and the rate has begun to fall by then:
+# The gradients of an untrained network are large and differ from batch to batch, so the first steps are small. Towards the end a small learning rate lets the weights converge; the cosine lowers it smoothly. Below is `Task.rate` in four epochs of 50 steps. The constant rate is reached after one epoch. With a cosine the warm-up takes a tenth of the run, at most one epoch (here 20 steps), and the rate has begun to fall by then:
 
 # %%
 plt.figure(figsize=(7, 2.4), layout="constrained")
@@ -208,7 +208,7 @@ class Task(ABC):
         return model
 
     def identity(self, parts: dict[str, Any]) -> dict[str, str]:
-        "Digits that a resumed run must repeat: of each split, and of all training names."
+        "Hashes that a resumed run must repeat: of each split, and of all training names."
         names = [name for k in ("train", "val") if k in parts for name in parts[k].names]
         same = {f"{k} data": v.hash for k, v in parts.items()} | {"training list": digits(names)}
         held = {k: getattr(v, "content", "") for k, v in parts.items()}
@@ -658,8 +658,9 @@ class Written:
         return 1 if self.skipped else 0
 
     def __str__(self) -> str:
-        "The last line of the command."
-        return f"{self.line}, {self.skipped} skipped" if self.skipped else self.line
+        "The last line of the command, or its last lines."
+        joint = "\n" if "\n" in self.line else ", "
+        return f"{self.line}{joint}{self.skipped} skipped" if self.skipped else self.line
 
 
 def read_each(files: Sequence[Path], read: Callable[[Path], Any]) -> Iterator[Any]:

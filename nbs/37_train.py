@@ -81,7 +81,7 @@ from mshnet.weights import has_record, load_weights, weights_file
 # %% [markdown]
 # ## The course of a run
 #
-# Twelve epochs on small scenes. Until epoch 3 the prediction is empty (the IoU is 0), because the outputs start far below zero. The loss rises in epoch 1, when the warm-up is over and more outputs join it, and then falls, apart from two small rises. The IoU is best in epoch 8. Then the false alarms nearly double (Fa in the lines below), although the loss still falls: 24 scenes of 32x32 pixels are too few for a good detector. The cosine lowers the learning rate from epoch to epoch, close to zero at the end, so the last epochs change the scores little.
+# Twelve epochs on small scenes. In epochs 0 to 3 the prediction is empty (the IoU is 0), because the outputs start far below zero. Epoch 0 is the warm-up of the heads: its loss is that of one output, and from epoch 1 on it is the mean over all five. So it rises in epoch 1. It then falls, apart from two small rises. The IoU is best in epoch 8. Then the false alarms nearly double (Fa in the lines below), although the loss still falls: 24 scenes of 32x32 pixels are too few for a good detector. The cosine lowers the learning rate from epoch to epoch, close to zero at the end, so the last epochs change the scores little.
 
 # %%
 small = {"base_size": 32, "crop_size": 32, "warm_epoch": 0, "device": "cpu", "precision": "fp32"}
@@ -321,7 +321,7 @@ def _print_epoch(job: Job, entry: dict[str, Any]) -> None:
 # %% [markdown]
 # ## The machinery: one epoch
 #
-# Each step begins with the seed of its number, so that it draws the same random numbers in a resumed run. After each step the loop checks whether it is to stop (several processes check at log lines, where they can agree).
+# Before each step the random generators are seeded with its number, so it draws the same random numbers in a resumed run. After each step the loop checks whether it is to stop (several processes check at log lines, where they can agree).
 
 # %%
 #| export
@@ -448,11 +448,11 @@ def train_step(job: Job, state: State, compute: Compute, batch: Any, losses: Los
 
 
 # %% [markdown]
-# With `ema` a second set of weights, the mean of the trained ones over many steps, is evaluated and kept. Before each step we average the weights that the previous step left, and then set the learning rate: before the step, not after it, so that on a TPU it belongs to the step's program. The decay $d_t$ grows to `ema`, because an average over a thousand steps would contain the random start for a long time:
+# With `ema` a second set of weights $\bar w$, the mean of the trained weights $w$ over many steps, is evaluated and kept. Before step $t$ of the run it moves towards the weights that the previous step left. The decay $d_t$ grows to `ema`, because an average over a thousand steps would contain the random start for a long time:
 #
 # $$\bar w \leftarrow \bar w + (1 - d_t)(w - \bar w), \quad d_t = \min\left(\mathrm{ema}, \frac{1 + t}{10 + t}\right)$$
 #
-# Before the first step both are equal, and averaging changes nothing. Batch norm's statistics are averaged too, and its counters copied: they belong to the weights that made them.
+# Before the first step both are equal, and averaging changes nothing. Batch norm's statistics are averaged too, and its counters copied: they belong to the weights that made them. The average and the learning rate are set before the step, not after it, so that on a TPU they belong to the step's program.
 
 # %%
 #| export

@@ -66,7 +66,7 @@ axes.invert_yaxis()
 # Why they are slow, and what we do, from the top:
 #
 # - **The maximum over all pixels** of few channels. `adaptive_max_pool2d` is faster than `amax`, and it also returns the place of the maximum, which the backward pass needs.
-# - **The gradient of the 7x7 kernel.** torch stores the map of means before the map of maxima. The gradient is much faster if both numbers of a pixel lie together. (In bfloat16 on a CPU that lacks it, it is slower: hence the 1.3.)
+# - **The gradient of the 7x7 kernel.** torch stores the map of means before the map of maxima. The gradient is much faster if both numbers of a pixel lie together. (On a CPU without bfloat16 instructions this order is slower in bfloat16: hence the 1.3.)
 # - **Sums of gradients.** The gradient of a maximum comes in channels-last order, that of a mean does not (ask both for `is_contiguous()`), and a sum of two orders takes about five times as long. We compute all of them in one order.
 # - **In 16 bits**, the maximum over the channels of each pixel, and the product with one number per pixel. We copy the former to the usual order first, and write out the latter for all channels.
 #
@@ -292,7 +292,7 @@ print("gradients confirmed:", torch.autograd.gradcheck(_JoinOnCpu.apply, inputs)
 # %% [markdown]
 # ### The gradient of a 3x3 kernel
 #
-# A weight of a 3x3 kernel multiplies the image, moved by up to one pixel. Its gradient is therefore one matrix product: the gradients of all pixels, times the moved image. With a border of zeros around each image, *moved* only means that the rows begin later in memory, so nothing is copied for the nine products. A CPU without AVX-512 computes them faster than torch's own gradient, and with less than a tenth of its rounding error, from 32 input channels on ([measured](../experiments/speed.md)). Other CPUs keep torch's, and so do 16 bits. Below, both are compared with the gradient in float64:
+# At each of its nine places a 3x3 kernel has a matrix of weights, which multiplies the image, moved by up to one pixel. The gradient of this matrix is therefore one matrix product: the gradients of all pixels, times the moved image. With a border of zeros around each image, *moved* only means that the rows begin later in memory, so nothing is copied for the nine products. A CPU without AVX-512 computes them faster than torch's own gradient, and with less than a tenth of its rounding error, from 32 input channels on ([measured](../experiments/speed.md)). Other CPUs keep torch's, and so do 16 bits. Below, both are compared with the gradient in float64:
 
 # %%
 #| export

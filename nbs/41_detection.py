@@ -3,7 +3,7 @@
 #
 # > Why training collapses; and detection as a task of the engine: batches, network, loss, prediction and scores.
 #
-# A detector of small targets can fail in a special way: it predicts everything, or nothing. We look at that first, because the default recipe follows from it. Then this page defines what the engine, which contains nothing about masks, has to know of MSHNet: the data, the content of a batch, the network, its loss, its prediction, and how a prediction is counted.
+# A detector of small targets can fail in a special way: it predicts everything, or nothing. We look at that first, because the default recipe follows from it. The engine contains nothing about masks. So the rest of this page defines what the engine needs to train MSHNet: the data, the content of a batch, the network, its loss, its prediction, and how a prediction is counted.
 
 # %%
 #| hide
@@ -206,7 +206,7 @@ class Detection(Task):
         return training_batch(data, rows, epoch, self.config)
 
     def plan(self, data: Split, epoch: int | None) -> list[list[int]]:
-        "The rows of each batch; at native size, images of different sizes lie in several."
+        "The rows of each batch; at native size one image each, unless all have one size in memory."
         native = epoch is None and self.config.base_size == "native"
         own = native_plan(data, self.config.batch_size) if native else None
         return own or super().plan(data, epoch)
@@ -313,7 +313,7 @@ class Detection(Task):
         return f"the prediction {what}{remedy}"
 
     def about(self, parts: dict[str, Split], device: Device) -> dict[str, str]:
-        "Scenes are not taken for a data set of this name."
+        "The line on the data; it calls synthetic scenes synthetic."
         kind = "" if self.config.dataset_dir else "synthetic "
         return {"data": kind + super().about(parts, device)["data"]}
 
@@ -325,7 +325,7 @@ class Detection(Task):
 # %% [markdown]
 # ### A run reports its collapse
 #
-# A run reports when its prediction grows beyond 2% of the pixels, or becomes empty. Most recipes start from an empty prediction, so an empty one is reported only after targets were found.
+# A run reports when its prediction grows beyond 2% of the pixels, or becomes empty. Most recipes start from an empty prediction, so an empty one is reported only if the scored epoch before was not empty.
 
 # %%
 found, empty, full = (

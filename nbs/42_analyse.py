@@ -41,7 +41,7 @@ from mshnet.task import Evaluation, Origin, Task, count_predictions, protocol
 # %% [markdown]
 # ## What the records show
 #
-# Left: each dot is a target in the test scenes of a [short run](../results/README.md) (`scenes-quick`), by its contrast and its size. All three misses hardly stand out: of 14 targets with a contrast below 2.4 three are missed, of the 115 above none. None of them is among the smallest: all 31 targets below 18 pixels are found. Right: the trade-off of a run on real images (`nuaa-sirst-paper`). The threshold falls from left to right. From 0.999 to 0.001 the false alarms double, and Pd changes by less than a hundredth: the network is so sure of its errors that no threshold removes them.
+# Left: each dot is a target in the test scenes of a [short run](../results/README.md) (`scenes-quick`), by its contrast and its size. All three misses hardly stand out: of 14 targets with a contrast below 2.4 three are missed, of the 115 above none. None of the misses is among the smallest targets: all 31 targets below 18 pixels are found. Right: the trade-off of a run on real images (`nuaa-sirst-paper`). The threshold falls from left to right. From 0.999 to 0.001 the false alarms double, and Pd changes by less than a hundredth: the network is so sure of its errors that no threshold removes most of them.
 
 # %%
 scenes, real = (

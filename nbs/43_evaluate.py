@@ -105,7 +105,7 @@ def evaluate(
 # %% [markdown]
 # ### Predicting
 #
-# A `Detector` reads the weights once; it also takes a network, such as `load` returns, but that has no record: threshold 0.5, each frame at its own size. The images are in memory, and their sides are multiples of 16; other sides are an error. [Prediction](53_predict.ipynb) takes files, and images of any size.
+# A `Detector` reads the weights once. It also takes a network, such as the one that `load` returns. A network has no record of its training, so the threshold is 0.5, and a frame is predicted at its own size. The images are in memory, and their sides are multiples of 16; other sides are an error. [Prediction](53_predict.ipynb) takes files, and images of any size.
 
 # %%
 #| export

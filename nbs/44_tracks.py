@@ -3,7 +3,7 @@
 #
 # > Detections that follow each other in a clip are a track. A false alarm that flickers becomes none.
 #
-# A detector looks at each frame of a clip by itself. A false alarm, such as a sparkling roof or noise, is often gone a moment later. A target stays. So time can tell them apart, unless the alarms stay as well: on 16 clips of a drone camera, confirmed tracks lower the alarms a frame only from 0.22 to 0.20, and Pd from 0.830 to 0.828 ([numbers](../results/pretrained/README.md)). In a live image, which shows a track only once it is confirmed, Pd is 0.812.
+# A detector looks at each frame of a clip by itself. A false alarm, such as a sparkling roof or noise, is often gone a moment later. A target stays. So time can tell them apart, unless the false alarms stay as well: on 16 clips of a drone camera, confirmed tracks lower the false alarms per frame only from 0.22 to 0.20, and Pd from 0.830 to 0.828 ([numbers](../results/pretrained/README.md)). In a live image, which shows a track only once it is confirmed, Pd is 0.812.
 #
 # We link each detection with one of the frame before, at most `reach` pixels away, so that the sum of the squared distances is as small as possible (Crocker and Grier, 1996). A target that is missed in up to `memory` frames continues its track. A track is **confirmed** once it has `hits` detections among the last `among` frames. The package [trackpy](https://soft-matter.github.io/trackpy) does the linking, and shrinks the reach step by step in a crowd of detections; `pip install trackpy` installs it.
 
@@ -144,6 +144,6 @@ for name, value in zip(COLUMNS.split(","), next(confirmed_tracks(lines)), strict
 # 1. Three false alarms in each frame of 200x200 pixels: how often does one lie within 16 pixels of a given place?
 #    <details><summary>Answer</summary>The circle has 804 of 40,000 pixels, so three alarms hit it in about 6% of the frames. Five times in eight frames almost never happens.</details>
 # 2. What do you change for a camera that takes five times as many frames per second?
-#    <details><summary>Answer</summary>A target moves a fifth as far between frames, so a smaller <code>reach</code> is enough and links fewer false alarms. For the same time until a decision, <code>hits</code> and <code>among</code> are five times as large, and for the same gap <code>memory</code> is.</details>
+#    <details><summary>Answer</summary>A target moves a fifth as far between frames, so a smaller <code>reach</code> is enough and links fewer false alarms. For the same time until a decision, <code>hits</code> and <code>among</code> are five times as large. To bridge a gap of the same time, <code>memory</code> is, too.</details>
 # 3. Which false alarms become tracks?
 #    <details><summary>Answer</summary>Those that stay: a hot pixel, a lamp, the corner of a roof. A track is evidence that something is there in every frame, not that it is a target.</details>

@@ -87,7 +87,7 @@ gallery(run.folder)
 #
 # All figures are drawn from the files of the run; those with images also read the data set. The same call therefore works in the cell of a notebook, in another notebook a week later, and on a machine without a screen. A figure is saved as a PNG file in the folder `figures` of the run, and the reader sees exactly this file.
 #
-# Names of files, and the words of the sign-language task, may be Chinese. matplotlib's own font has no Chinese characters, so the first installed font that has some stands behind it. Without one they are boxes ([what to do](guides/trouble.ipynb)).
+# Names of files, and the words of the sign-language task, may be Chinese. matplotlib's own font has no Chinese characters, so they are drawn in the first installed font that has them. Without such a font they are boxes ([what to do](guides/trouble.ipynb)).
 #
 # One man in twelve confuses red and green, the usual colours of hits and false alarms. Ours are from the palette of Okabe and Ito; we do not draw lines in its yellow, which is faint on white. Lines also differ in pattern and marker, which keeps a grey print readable.
 
@@ -152,11 +152,18 @@ def _draw_epochs(axes: Axes, rows: list[Any], values: list[Any], label: str = ""
     axes.grid(alpha=0.3)
 
 
+def _run_folder(path: str | Path) -> Path:
+    "The folder of a run; UserError if none is there."
+    folder = Path(path).expanduser()
+    if not any((folder / name).is_file() for name in ("config.json", "log.jsonl")):
+        raise UserError(f"{path}: there is no run; name a run folder, such as runs/NAME")
+    return folder
+
+
 def learning_curves(folder: str | Path) -> Picture:
     "Loss and scores by epoch, of a run folder; UserError if there is none."
-    if not Path(folder).is_dir():
-        raise UserError(f"{folder}: there is no such folder; name that of a run")
-    figure, history = Figure(figsize=(7, 5)), Folder(Path(folder)).history()
+    folder = _run_folder(folder)
+    figure, history = Figure(figsize=(7, 5)), Folder(folder).history()
     top, below = figure.subplots(2, 1, sharex=True, subplot_kw={"prop_cycle": _LINES})
     _draw_epochs(top, history, [e["loss"] for e in history])
     top.set_ylabel("training loss")
@@ -274,9 +281,7 @@ details.images[-1], details.targets[-1]
 #| export
 def trade_offs(folder: str | Path, *others: str | Path) -> Picture | str:
     "Pd against Fa of a run, which gets the figure, and of others; a marker at probability 0.5."
-    runs = [Path(folder), *map(Path, others)]
-    if lost := [run for run in runs if not run.is_dir()]:
-        raise UserError(f"{lost[0]}: there is no such folder; name that of a run")
+    runs = [*map(_run_folder, (folder, *others))]
     if line := not_drawn("trade_offs", _run_config(runs[0])):
         return line
     names = [str(run) for run in runs] if others else ["marker: threshold 0.5"]
@@ -387,7 +392,7 @@ def view_image(detector: Detector, config: Config, split: Split, index: int) -> 
 
 def gallery(folder: Path, config: Any = None) -> Picture:  # its settings; None: as recorded
     "Test images from worst to best, with hits, misses and false alarms; UserError without scores."
-    folder = Path(folder)
+    folder = _run_folder(folder)
     config, path = config or _run_config(folder), folder / "figures" / "gallery.png"
     if config.task != "detect":
         make_task(config).report(folder)
@@ -431,7 +436,7 @@ def samples(config: Any, folder: str | Path) -> Picture | str:
         draw_panel(above, image, f"{shortened(split.names[i])}\n{image.shape[0]}x{image.shape[1]}")
         draw_panel(below, mask, "mask")
         _mark(above, objects(mask > 0).centroid, HIT)
-    return save_picture(figure, Path(folder) / "figures" / "samples.png")
+    return save_picture(figure, Path(folder).expanduser() / "figures" / "samples.png")
 
 
 # %%

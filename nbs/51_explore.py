@@ -162,7 +162,7 @@ save_picture(explored(view), run.folder / "figures" / "explored.png")
 # %% [markdown]
 # ## The widget
 #
-# Images with the lowest IoU come first; for weights outside a run folder we keep the order of the list. They are the test images of the data set that the weights were trained on. Each is predicted when it is first shown, in the same way as for the scores.
+# The widget shows the test images of the data set that the weights were trained on. Images with the lowest IoU come first; for weights outside a run folder we keep the order of the list. Each is predicted when it is first shown, in the same way as for the scores.
 #
 # The user chooses image, spot and threshold, and the figure follows. (The arrow keys walk through a chosen list.) A figure takes half a second, so the slider draws only when it is released.
 

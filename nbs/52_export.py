@@ -49,7 +49,7 @@ from mshnet.task import Trained, trained_model
 from mshnet.weights import checksum, folder_beside, weights_file
 
 # %% [markdown]
-# An export is one file, and a note that describes it. The suffix selects the format; `mshnet export pretrained --output weights.onnx` does the same. We write an ONNX file, and run it by onnxruntime on a synthetic scene: first as it should be, then with the first of these mistakes: divided by 255, which the file does too.
+# An export is one file, and a note that describes it. The suffix selects the format. We write an ONNX file, as `mshnet export pretrained --output weights.onnx` does. Then we run it with onnxruntime on a synthetic scene: first with the bytes as they are, then with the first mistake above: divided by 255, which the file does too.
 
 # %%
 place = tempfile.TemporaryDirectory()

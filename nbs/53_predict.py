@@ -119,7 +119,7 @@ print(*names, sep="\n")
 # %% [markdown]
 # Four frames are predicted, the damaged file is skipped with a warning, and the exit status is 1. Each frame gets a mask of 0 and 255 and an overlay. `detections.csv` has a line per detection. `coco.json` contains the same for COCO's tools, with the pixels of each detection. `frames.csv` lists all frames, and `skipped.csv` the files that cannot be read.
 #
-# If the command is interrupted, run it again: finished files are not predicted twice. Results of files that its inputs no longer hold are removed, and a line reports it. With `--tracks` the detections of a video are linked from frame to frame ([tracks](44_tracks.ipynb)). `tracks.csv` lists the confirmed tracks, and the overlays show their numbers. A detection of a track that is not confirmed yet has a question mark.
+# If the command is interrupted, run it again: finished files are not predicted twice. Results of files that are no longer among the inputs are removed, and a line reports how many. With `--tracks` the detections of a video are linked from frame to frame ([tracks](44_tracks.ipynb)). `tracks.csv` lists the confirmed tracks, and the overlays show their numbers. A detection of a track that is not confirmed yet has a question mark.
 #
 # ## Any size
 #
@@ -143,7 +143,7 @@ for axes, ((rows, columns), fade) in zip(figure.subplots(2, 2).flat, tiles, stri
 #
 # ## Two sizes
 #
-# On a new camera a target may be larger than any in the training images. At half its size it looks familiar. So the pretrained weights predict each frame twice, at its own size and at half of it. The logit of a pixel is 0.3 times the first, plus 0.3 times the second, plus 3. The file of weights contains these three numbers. With the factor 2 of the reduction they are its `multiscale`.
+# On a new camera a target may be larger than any in the training images. At half its size it looks familiar. So the pretrained weights predict each frame twice, at its own size and at half of it. The logit of a pixel is 0.3 times its logit at full size, plus 0.3 times its logit at half size, plus 3. The file of weights contains these three numbers and the factor 2 of the reduction as its `multiscale`.
 #
 # On two cameras that the weights never saw, this finds more targets: Pd rises from 0.773 to 0.874 and from 0.839 to 0.861. On the first of them IoU rises from 0.420 to 0.565, and so does Fa, from 27.9 to 39.2 ([numbers](../results/pretrained/two-sizes)). The gain is a little optimistic, because the three numbers were chosen on some of these images. The second size computes a quarter more pixels. On the data sets of the training it costs accuracy (IoU 0.698 to 0.651, Fa 12.8 to 27.0). `mshnet test` always predicts at one size.
 #
@@ -300,7 +300,7 @@ def tiles_of(
 
 
 # %% [markdown]
-# The pieces are predicted one by one and added up. PyTorch may compute four images with a different kernel than one, and then the last bits differ. A piece that is computed alone has the same probabilities on one machine, bit for bit, whatever else is predicted. (We tested this on a CPU. On a TPU every size of frame is compiled separately, so frames of one size are best there.) Where a frame is predicted at another size than its own, a logit is limited to ±13.8: a probability of one in a million, or of all but one in a million.
+# The pieces are predicted one by one and added up. PyTorch may compute four images with a different kernel than one, and then the last bits differ. A piece that is computed alone has the same probabilities on one machine, bit for bit, whatever else is predicted. (We tested this on a CPU. On a TPU every size of frame is compiled separately, so frames of one size are best there.) If a frame is predicted at a reduced size, alone or beside its own size, every logit is limited to ±13.8, which are the probabilities 0.000001 and 0.999999.
 
 # %%
 #| export
@@ -341,8 +341,10 @@ def predict_frame(
     tile: int = TILE,  # longest side that is predicted in one piece
 ) -> np.ndarray:  # [H,W] float32, 0..1
     "Probabilities of target of one frame; of a frame without pixels an empty map."
-    if not pixels.size:
+    if not np.size(pixels):
         return np.zeros(pixels.shape[:2], np.float32)
+    if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8:
+        raise UserError("predict_frame takes uint8 arrays; `mshnet.predict` takes any image")
     if not (multiscale := getattr(detector, "multiscale", ())):
         return _in_tiles(detector, pixels, tile)
     full, reduced, constant, reduction = multiscale

@@ -41,10 +41,10 @@ both
 #
 # ## What may be compared
 #
-# A score measures one test set by one rule. Two scores are comparable if both agree:
+# A score measures one test set by one rule. Two scores are comparable if all of these agree:
 #
-# - the pixels of the test set and their number. A data set is known by its content, for which `split_hash` stands, so the *name* of the data set may differ;
-# - the size and the way of the resize, the threshold, and the matching rule;
+# - the test images, their masks and their number. `split_hash` is a hash of their names and pixels, so the *name* of the data set may differ;
+# - the size and the method of the resize, the mean over mirrored images (`--mirrored`), the threshold, and the matching rule;
 # - whether the epoch was chosen on the test list. Such a choice makes a score better than it should be. The last epoch, and one chosen on a held-out part, are both honest.
 #
 # Unknown is not equal to unknown: scores of two unknown test sets are not comparable. All other differences (settings, seed, precision) are the object of the comparison, or deserve a column. Here is a refusal, of runs on different data:
@@ -183,8 +183,9 @@ class Comparison:
     _repr_markdown_ = __str__
 
 
-def compare(folders: Sequence[str | Path]) -> Comparison:
+def compare(folders: str | Path | Sequence[str | Path]) -> Comparison:
     "Read runs and compare them; UserError if they are not comparable."
+    folders = [folders] if isinstance(folders, str | Path) else folders
     if not folders:
         raise UserError("compare: name one run or more, such as runs/NAME")
     runs = [read_scored(folder) for folder in folders]
@@ -210,7 +211,7 @@ def compare(folders: Sequence[str | Path]) -> Comparison:
 #
 # A single Pd hides where a detector is weak, so we count targets by their area in pixels. But if nine of ten tiny targets were found, is that 90%? [Wilson's interval](36_task.ipynb) contains the rates that are compatible with the count. It assumes independent targets. The targets of one image are not quite independent, so the true intervals are wider.
 #
-# One run is one random draw. If several runs differ only in the seed (settings, training list, precision and versions are equal), their mean and standard deviation predict the next one. A difference of two runs varies 1.4 times as much as one run. So two single runs that differ by less than about three of these deviations prove nothing.
+# One run is one random draw. If several runs differ only in the seed (settings, training list, precision and versions are equal), their mean and standard deviation predict the next one. A difference of two runs varies 1.4 times as much as one run. So two single runs that differ by less than about three standard deviations of one run prove nothing.
 
 # %%
 #| export

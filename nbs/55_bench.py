@@ -53,7 +53,7 @@ print(table(json.loads(Path("../results/bench-cpu/bench.json").read_text())))
 #
 # A turn uses images evenly spread over the list, because neighbours are often alike. **Train** is the whole step, after the warm-up: reading, augmenting, copying, forward, loss, backward, update. **Data alone** is the reading, augmenting and copying in it. **Score** is the forward pass and all scores, by the weights of `weight_path` or by the pretrained ones. (Untrained weights predict nothing, or the whole image, so their objects take no time.)
 #
-# Compare the data with the whole step first. On a CPU they are a part of it. On an accelerator threads make the batches ahead, so it waits only if *data alone* takes about as long as the whole step. Then read the memory, which decides the batch size. The training images plus the scored images give the time of an epoch, and all epochs that of the training, without start and checkpoints. For the table above: 170 x 0.104 + 214 x 0.032 = 25 seconds an epoch. On images of 32x32 none of these numbers means anything.
+# First compare *data alone* with the whole step. On a CPU the data are a part of the step. On an accelerator threads prepare the next batches meanwhile, so it waits only if *data alone* takes about as long as the whole step. Then read the memory, which decides the batch size. The time of an epoch is that of its training images plus that of its scored images. All epochs together are the training, without start and checkpoints. For the table above, whose epochs score 43 held-out training images: 170 x 0.104 + 43 x 0.032 = 19 seconds an epoch. On images of 32x32 none of these numbers means anything.
 #
 # ## The machinery: the clock
 #

@@ -116,7 +116,7 @@ def test_what_only_needs_saying_has_a_column(copies, field):
     change(copies / "seed1", "scores.json", **{field: "9"})
     change(copies / "seed1", "config.json", train_list="again.txt")
     found = compare([copies / "seed0", copies / "seed1"])
-    assert "9" in found.differs[field]
+    assert "9" in found.differs[field] and not compare(str(copies / "seed0")).differs
     assert re.search(rf"## Protocol\n\n\| run .*\| {field} ", str(found))
     assert len(seed_groups(found.runs)) == (field not in ("precision", "mshnet"))
 

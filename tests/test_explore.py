@@ -179,8 +179,9 @@ def test_epochs_on_the_axis_are_whole(tmp_path, monkeypatch, count):
     lines = [json.dumps({**entry, "epoch": i}) + "\n" for i in range(count)]
     (tmp_path / "log.jsonl").write_text("".join(lines))
     monkeypatch.setattr(show, "save_picture", lambda figure, path: figure)
-    with pytest.raises(UserError, match="typo: there is no such folder"):
-        show.learning_curves("typo")
+    for draw in (show.learning_curves, show.trade_offs, show.gallery):
+        with pytest.raises(UserError, match="there is no run; name a run folder"):
+            draw(tmp_path.parent)
     figure = show.learning_curves(tmp_path)
     low, high = figure.axes[1].get_xlim()
     ticks = [t for t in figure.axes[1].get_xticks() if low <= t <= high]

@@ -297,6 +297,14 @@ def test_a_cell_of_a_runner_may_be_a_file(tmp_path):
 # Checking
 
 
+def test_a_tool_that_is_killed_is_a_finding(tmp_path, monkeypatch):
+    "Such as one that has no memory: no line of its own is no good sign."
+    (tmp_path / "ruff").write_text("#!/bin/sh\nkill -9 $$\n")
+    (tmp_path / "ruff").chmod(0o700)
+    monkeypatch.setattr(nbs, "BIN", tmp_path)
+    assert nbs.complaints("ruff", "check", cwd=tmp_path) == ["ruff: status -9"]
+
+
 def test_check_passes_on_what_was_built_and_changes_nothing(project, capsys):
     (project / "mshnet/__pycache__").mkdir()
     (project / "mshnet/__pycache__/core.cpython-311.pyc").write_text("")

@@ -243,6 +243,9 @@ def test_what_is_no_image_is_one_line(image, line):
     "With the kinds of arrays that are images."
     with pytest.raises(UserError, match=line):
         detect(image, device="cpu")
+    if image.dtype != np.uint8:
+        with pytest.raises(UserError, match="predict_frame takes uint8 arrays"):
+            predict_frame(bright, image)
 
 
 @pytest.mark.parametrize(

@@ -203,6 +203,10 @@ def test_of_two_wheels_of_one_version_the_newer_is_taken(monkeypatch, tmp_path, 
     folders = ["content", "content/drive/MyDrive"][::turn]
     wheels = put(tmp_path, *(f"{folder}/{WHEEL.format(1)}" for folder in folders))
     assert Path(install(monkeypatch, tmp_path, f"{nbs.PLACEHOLDER}/mshnet")[0][-1]) == wheels[-1]
+    second = wheels[-1].with_name(f"{wheels[-1].stem} (1).whl")  # pip refuses such a name
+    second.write_text("newest")
+    taken = Path(install(monkeypatch, tmp_path, f"{nbs.PLACEHOLDER}/mshnet")[0][-1])
+    assert (taken.name, taken.read_text()) == (WHEEL.format(1), "newest")
 
 
 def test_the_repository_around_a_notebook_is_installed(monkeypatch, tmp_path, capsys):

@@ -25,8 +25,7 @@ def main(words: list[str]) -> int:
 
     folders = [word for word in words if "=" not in word]
     folder = Path(folders[0] if folders else "demo")
-    settings = dict(word.split("=", 1) for word in words if "=" in word)
-    settings = {name: plain(value) for name, value in settings.items()}
+    settings: dict[str, Any] = dict(word.split("=", 1) for word in words if "=" in word)
     run, notebook = folder / "run", folder / "local.ipynb"
     folder.mkdir(parents=True, exist_ok=True)
     start = time.perf_counter()
@@ -37,7 +36,7 @@ def main(words: list[str]) -> int:
         papermill.execute_notebook(
             str(TOP / "nbs" / "run" / "local.ipynb"),
             str(notebook),
-            {"output_dir": str(run), "device": "cpu", **settings},
+            {"device": "cpu", **settings, "output_dir": str(run)},
             progress_bar=False,
             stdout_file=sys.stdout,
         )
@@ -63,10 +62,10 @@ def epochs_for(run: Path, settings: dict[str, Any]) -> int:
     "The epochs of a run that is there; else as many as this CPU trains in time, or the preset's."
     if (run / "config.json").exists():
         return int(json.loads((run / "config.json").read_text())["epochs"])
-    from mshnet.recipe import Config
+    from mshnet.core import configure
     from mshnet.task import make_task
 
-    config = Config(preset="quick", device="cpu", **settings)
+    config = configure({"preset": "quick", "device": "cpu", **settings})
     seconds = seconds_of_epoch(make_task(config))
     epochs = max(FEWEST, min(config.epochs, int(SECONDS / seconds)))
     print(f"training MSHNet on synthetic scenes, on the CPU: {epochs} epochs of {seconds:.0f} s")
@@ -90,15 +89,7 @@ def seconds_of_epoch(task: Any) -> float:
         loss.backward()
         times.append(time.perf_counter() - start)
     images = len(data["test"]) / 3  # scoring one takes a third of the time
-    return min(times[1:]) * (len(rows) + images / task.config.batch_size)
-
-
-def plain(text: str) -> object:
-    "A setting's value as papermill would read it: a number if it is one."
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
+    return min(times[1:] or times) * (len(rows) + images / task.config.batch_size)
 
 
 if __name__ == "__main__":

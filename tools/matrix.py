@@ -28,7 +28,7 @@ KAGGLE = (  # of Kaggle/docker-python: installed_cpu_packages.txt at 1ebea3c
     "ipython==7.34.0 ipykernel==6.17.1 ipywidgets==8.1.5 jupyter_client==7.4.9 papermill==2.7.0"
 )
 ROWS = {  # a command of Python, and versions
-    "tested": ("python3.11", f"-c {TOP / 'constraints.txt'}"),
+    "tested": ("python3.11", "-c constraints.txt"),
     "lowest": ("python3.11", "lowest"),
     "newest": ("python3.13", ""),
     "colab": ("python3.13", COLAB),
@@ -84,6 +84,8 @@ def run(row: str) -> dict[str, str]:
     tests = ["-q", "-n", "2", "--dist", "loadfile", "-m", "not nightly", "-p", "no:cacheprovider"]
     said = output(python, "-m", "pytest", *tests, check=False)
     counts = {kind: re.findall(rf"(\d+) {kind}", said)[-1:] for kind in ("passed", "skipped")}
+    if not counts["passed"]:  # pytest itself has failed
+        sys.exit(f"{row}: {said[-2000:]}")
     failed = sorted(set(re.findall(r"^(?:FAILED|ERROR) (\S+)", said, re.M)))
     line = {"row": row, "python": output(python, "--version").split()[1]}
     line |= {name: found.get(name, "") for name in SHOWN}

@@ -441,7 +441,8 @@ def complaints(tool: str, *words: str, cwd: Path) -> list[str]:
     if not (BIN / tool).exists():
         raise Mistake(f"{tool} is not installed beside {sys.executable}: run `make build`")
     done = subprocess.run([str(BIN / tool), *words], cwd=cwd, capture_output=True, text=True)
-    return [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+    lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+    return lines or [f"{tool}: status {done.returncode}"] * bool(done.returncode)  # it was killed
 
 
 # Checking
@@ -527,7 +528,7 @@ def test(root: Path, names: list[str]) -> int:
     kinds = ("[0-9][0-9]_*.ipynb", "*/[0-9][0-9]_*.ipynb", "guides/*.ipynb")
     chosen = sorted(p.stem for kind in kinds for p in (root / "nbs").glob(kind))
     if names:
-        wanted = {Path(name).stem for name in names}
+        wanted = {re.sub(r"\.(py|ipynb)$", "", Path(name).name) for name in names}
         missing = sorted(wanted - {w for c in chosen for w in (c, c[3:])})
         if missing:
             raise Mistake(f"no notebook {missing[0]}; there are {', '.join(chosen)}")

@@ -60,7 +60,7 @@ def store(root: Path, names: list[str]) -> int:
 def execute(there: Path, name: str) -> str:
     "Run a notebook of the copy in place; what went wrong, in one line, or nothing."
     from nbclient import NotebookClient
-    from nbclient.exceptions import CellExecutionError
+    from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
     path = there / name
     nb = nbformat.read(path, as_version=4)
@@ -77,6 +77,8 @@ def execute(there: Path, name: str) -> str:
         client.execute(env=env)
     except CellExecutionError as error:
         return f"{name}: {error.ename}: {error.evalue}".splitlines()[0]
+    except (CellTimeoutError, DeadKernelError) as error:
+        return f"{name}: {type(error).__name__}"
     nbformat.write(nb, path)
     return ""
 

@@ -52,7 +52,7 @@ class EitTally(RowTally):
     "Scores of each tank."
 
     def count(self, drawn: Tensor, batch: "EitBatch") -> Iterable[dict[str, float]]:
-        "The scores of the mean of each tank's images, and how honest their standard deviation is."
+        "The scores of each tank's mean image, and the calibration of its standard deviation."
         mean, spread, truth = drawn.mean(1), drawn.std(1, correction=0), batch.image[:, 0]
         found = score_images(mean, truth)
         if drawn.shape[1] > 1:

@@ -193,7 +193,7 @@ def read_npz(path: Path, names: Sequence[str] = ("ys", "xs")) -> dict[str, np.nd
     except Exception as error:  # numpy, zipfile and zlib raise many kinds for damaged bytes
         why = reason(error)
         if "pickle" in why.lower():
-            why = "refused, it would run code when loaded"
+            why = "damaged, or refused because it would run code when loaded"
         raise UserError(f"{path}: not a readable npz file of numbers ({why})") from None
 
 
@@ -352,7 +352,7 @@ def describe_folder(folder: Path) -> str:
 
 def write_tanks(folder: Path, counts: dict[str, int], seed: int = 0, **how: float) -> None:
     "Write so many tanks of each split, as published; UserError if the folder holds something else."
-    claim(folder, "tanks.json", {"simulated tanks": {"seed": seed, **how}})
+    claim(folder, "tanks.json", {"simulated tanks": {"seed": seed, **counts, **how}})
     training, blocks = [], [(part, i) for part, n in counts.items() for i in range(0, n, 32)]
     for part, first in bar(blocks, len(blocks), "write"):
         make_folder(folder / PARTS[part])

@@ -190,7 +190,7 @@ class Mamba(nn.Module):
 
 
 class MambaBlock(nn.Module):
-    "Layer norm, Mamba, and a way around them."
+    "Layer norm and Mamba, with a residual connection."
 
     def __init__(self, d: int) -> None:
         super().__init__()

@@ -386,9 +386,9 @@ def load_clips(config: Any, names: Sequence[str]) -> dict[str, Clips]:
         return {name: _simulated(name, config, 0, wanted == "video") for name in names}
     folder = Path(config.dataset_dir).expanduser()
     if (kind := kind_of(folder)) != wanted:
-        other = "--preset tracks" if kind == "tracks" else "--preset paper"
-        what = "hand tracks" if kind == "tracks" else "videos"
-        raise UserError(f"{folder} holds {what}, network={config.network} does not: use {other}")
+        what, use = ("hand tracks", "tracks") if kind == "tracks" else ("videos", "quick or paper")
+        why = f"holds {what}, network={config.network} does not"
+        raise UserError(f"{folder} {why}: use --preset {use}; weights keep their network")
     source, skip = folder.resolve().name, config.on_bad_image == "skip"
     size, read = (0, _tracked) if kind == "tracks" else (config.frame_size, _filmed)
     there = [name for name in names if name != "val" or has_val(folder)]

@@ -62,7 +62,7 @@ PUNCTUATION = frozenset("。？，！、；：.?,!;:")
 
 
 class Errors(NamedTuple):
-    "What was read wrongly, of how many true glosses."
+    "Errors by their kind, and the number of true glosses."
 
     words: int = 0
     substitutions: int = 0

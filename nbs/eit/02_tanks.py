@@ -5,7 +5,7 @@
 #
 # A training set is many pairs of voltages and a true image. Simulated pairs cost nothing, real ones are rare, and a wrong unit or a wrong order of the electrodes gives plausible but wrong images. So this page simulates pairs, reads them, and compares the voltages of each data set with simulated ones.
 #
-# Here are a [tank](00_tank.ipynb) with its sixteen electrodes and the map of its 208 voltages. An inclusion near the wall changes most the voltages of the pairs beside it: the one between electrodes 9 and 10 is seen in row 9 and column 9 (orange: lower than in water). Two mistakes follow. If the electrodes are counted backwards, the map is that of the mirrored tank: nothing looks wrong, and the network returns a mirrored image. If each row of a file begins at the driven pair instead of pair 0, the map is no longer symmetric; that of a tank always is.
+# Here are a [tank](00_tank.ipynb) with its sixteen electrodes and the map of its 208 voltages. An inclusion near the wall changes mostly the voltages of the pairs beside it: the one between electrodes 9 and 10 is seen in row 9 and column 9 (orange: lower than in water). The last two maps show two mistakes. If the electrodes are counted backwards, the map is that of the mirrored tank: nothing looks wrong, and the network returns a mirrored image. If each row of a file begins at the driven pair instead of pair 0, the map is no longer symmetric; that of a tank always is.
 
 # %%
 from tempfile import TemporaryDirectory
@@ -56,9 +56,9 @@ from mshnet.task import Task, content_of, digits
 from mshnet.weights import read_file
 
 # %% [markdown]
-# ## Voltages of one size
+# ## Voltages on one scale
 #
-# Inclusions change the voltage of a pair beside the driven one four times as much as that of the pair opposite. A network needs inputs of one size, so each value is normalised by its mean and standard deviation over the training set. Turning a tank must not change this normalisation. So values of the same distance between the driven and the sensed pair share one mean and one deviation. Over many tanks they are equal by symmetry; over a finite set they are not, so we average them. The cell below turns a hundred tanks by seven electrodes: only with shared statistics the mean square of their normalised voltages remains 1.
+# Inclusions change the voltage of a pair beside the driven one four times as much as that of the pair opposite. A network learns best from inputs of similar magnitude, so each value is normalised by its mean and standard deviation over the training set. Turning a tank must not change this normalisation. So values of the same distance between the driven and the sensed pair share one mean and one deviation. Over many tanks they are equal by symmetry; over a finite set they are not, so we average them. The cell below turns a hundred tanks by seven electrodes: only with shared statistics the mean square of their normalised voltages remains 1.
 #
 # Tanks simulated in memory are normalised by the statistics of the simulator. Files are normalised by `mean.pth` and `std.pth` of their folder, else by its training files. Without these, and for real tanks without `mean.pth`, we use the published statistics. A run on files records their statistics, and `mshnet predict` uses them for a measurement outside of any data set. After a training on simulated tanks it uses the published ones. So a network that was trained on simulated tanks can read recorded ones, and no true image of a recorded tank is needed.
 
@@ -280,7 +280,7 @@ def read_npz(path: Path, names: Sequence[str] = ("ys", "xs")) -> dict[str, np.nd
     except Exception as error:  # numpy, zipfile and zlib raise many kinds for damaged bytes
         why = reason(error)
         if "pickle" in why.lower():
-            why = "refused, it would run code when loaded"
+            why = "damaged, or refused because it would run code when loaded"
         raise UserError(f"{path}: not a readable npz file of numbers ({why})") from None
 
 
@@ -446,7 +446,7 @@ def describe_folder(folder: Path) -> str:
 
 def write_tanks(folder: Path, counts: dict[str, int], seed: int = 0, **how: float) -> None:
     "Write so many tanks of each split, as published; UserError if the folder holds something else."
-    claim(folder, "tanks.json", {"simulated tanks": {"seed": seed, **how}})
+    claim(folder, "tanks.json", {"simulated tanks": {"seed": seed, **counts, **how}})
     training, blocks = [], [(part, i) for part, n in counts.items() for i in range(0, n, 32)]
     for part, first in bar(blocks, len(blocks), "write"):
         make_folder(folder / PARTS[part])

@@ -76,7 +76,7 @@ class EitTally(RowTally):
     "Scores of each tank."
 
     def count(self, drawn: Tensor, batch: "EitBatch") -> Iterable[dict[str, float]]:
-        "The scores of the mean of each tank's images, and how honest their standard deviation is."
+        "The scores of each tank's mean image, and the calibration of its standard deviation."
         mean, spread, truth = drawn.mean(1), drawn.std(1, correction=0), batch.image[:, 0]
         found = score_images(mean, truth)
         if drawn.shape[1] > 1:
@@ -330,4 +330,4 @@ def draw_tank(title: str, drawn: Tensor, truth: Tensor | None = None, on: Any = 
 # 2. In the figure of a prediction the standard deviation is zero everywhere. Which two causes are possible?
 #    <details><summary>Answer</summary>Only one image was sampled (<code>--samples 1</code>). Or the network adds nothing to its first guess, as before training: then all samples are equal.</details>
 # 3. `jitter` multiplies the voltages of a training tank by a random factor, and leaves its image as it is. What does the network learn from this?
-#    <details><summary>Answer</summary>That the strength of the voltages alone says little about the image, because one image has weaker and stronger voltages. So it relies on their pattern, which an instrument with another gain also shows.</details>
+#    <details><summary>Answer</summary>That the strength of the voltages alone says little about the image, because the same image occurs with weaker and with stronger voltages. So it relies on their pattern, which an instrument with another gain also shows.</details>

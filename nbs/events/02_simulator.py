@@ -3,7 +3,7 @@
 #
 # > A simulated event camera in front of digits: recordings for everyone, without a download.
 #
-# N-MNIST was recorded by a real sensor that was moved in front of a screen with digits: three quick movements of 100 ms along a triangle, like those of an eye. We simulate both, the digits and the sensor. Here are three bins of a recording, ON events red and OFF events blue. A pixel that becomes brighter reports ON, one that becomes darker OFF. In each movement a different side of the strokes reports. In the second the digit moves up: upper edges are ON, lower ones OFF, and vertical strokes report nothing:
+# N-MNIST was recorded by a real sensor that was moved in front of a screen with digits: three quick movements of 100 ms along a triangle, like those of an eye. We simulate the digits, the movements and the sensor. Here are three bins of a recording, ON events red and OFF events blue. A pixel that becomes brighter reports ON, one that becomes darker OFF. In each movement a different side of the strokes reports. In the second the digit moves up: upper edges are ON, lower ones OFF, and vertical strokes report nothing:
 
 # %%
 import matplotlib.pyplot as plt

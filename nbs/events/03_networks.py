@@ -34,7 +34,7 @@ from torch.nn import functional as F
 #
 # A step function has no useful derivative. The backward pass uses the *surrogate gradient* $1 / (1 + k\,|U - 1|)^2$ instead, and ignores the path through the reset. With the published slope $k = 25$ a neuron learns only while its membrane is near the threshold. A smaller slope lets more neurons learn; [our recipe](../../experiments/events.md) has 2.
 #
-# Each layer also feeds its spikes of the step before back through a 1x1 convolution; the first step has no feedback. A layer depends only on its own past. So its convolution runs over all frames at once, and only the short loop below goes step by step.
+# Each layer also gets its own spikes of the step before, through a 1x1 convolution; the first step has no feedback. No layer gets feedback from a later layer. So the convolution of its input runs over all frames at once, and only the short loop below goes step by step.
 
 # %%
 #| export
@@ -278,7 +278,7 @@ class Mamba(nn.Module):
 
 
 class MambaBlock(nn.Module):
-    "Layer norm, Mamba, and a way around them."
+    "Layer norm and Mamba, with a residual connection."
 
     def __init__(self, d: int) -> None:
         super().__init__()

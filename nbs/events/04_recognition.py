@@ -27,7 +27,7 @@ for epoch in range(task.config.epochs):
 print("a batch:", list(batch.frames.shape), "its labels:", batch.label.tolist())
 
 # %% [markdown]
-# Now the trained network reads ten recordings of the test split, the digits 0 to 9. The figure shows the 5: its 15 bins (red: brighter, blue: darker), and the probability of each class after each bin (`evidence` has the logits), of classes 1, 5 and 9 in colour. The answers after three bins do not depend on the recording, because only the answer after the last bin is trained, and three bins show one movement of three.
+# Now the trained network reads ten recordings of the test split, the digits 0 to 9. The figure shows the 5: its 15 bins (red: brighter, blue: darker), and the probability of each class after each bin (`evidence` has the logits), of classes 1, 5 and 9 in colour. The answers after three bins do not depend on the recording, because only the answer after the last bin is trained, and three bins (60 ms) show only a part of the first of three movements.
 
 # %%
 batch = task.batch(splits["test"], list(range(10)), None)  # None: no augmentation

@@ -79,7 +79,7 @@ for row, name, images, truth in zip(axes, [1, 5], samples, batch.image, strict=T
 # | `... times as large as in most rows` | a row in a different unit, or a wrong value; one factor for all rows would make the other images empty | correct the row, or save it in a separate file |
 # | `the voltages are ... times what mean.pth and std.pth promise` | `mean.pth` and `std.pth` of other data, or voltages in a different unit | copy the files of this set, or convert the voltages |
 # | `data=... needs dataset_dir` | real tanks need their files | pass `--dataset-dir DIR` |
-# | `refused, it would run code when loaded` | a file with a pickle | save arrays of numbers only |
+# | `damaged, or refused because it would run code when loaded` | a damaged file, or one with a pickle | save arrays of numbers only |
 # | `holds other data; use a new or an empty folder` | `--write` found files that it did not write | use a different folder |
 #
 # ## Train

@@ -20,7 +20,7 @@
 # | the backup folder cannot be reached | nothing: the run continues and tries again later | make the folder available again |
 # | a NaN or infinite loss, an image that cannot be read, a batch that does not fit into memory | the epoch in progress; one line reports the cause | NaN: a smaller `--lr`, and `--clip-grad 1` if you changed it; image: `--on-bad-image skip`; memory: `--micro-batch` |
 #
-# On a CPU, a resumed run ends with the same weights as an uninterrupted run, to the last bit, if torch and the number of threads are the same. While other programs use the CPU, a run uses fewer threads, so it may then differ in the last bits. To fix the number of threads, use `--deterministic` or the variable `OMP_NUM_THREADS`.
+# On a CPU, a resumed run ends with the same weights as an uninterrupted run, to the last bit, if torch and the number of threads are the same. While other programs use the CPU, a run uses fewer threads, so it may then differ in the last bits. To fix the number of threads, use `--deterministic` or the variable `OMP_NUM_THREADS`. With three or more processes a resumed run differs in the last bits, because PyTorch adds up the gradients of its first step in another order.
 #
 # ## In the background
 #

@@ -136,7 +136,7 @@ status
 # | `output_dir=...: holds something else than this prediction; use another --output-dir` | the folder has files of yours, or the images, weights or settings differ (of eit, events and signs: it has any earlier prediction). Use another folder, or leave out `--output-dir`: the results then go to `predictions/NAME-2` |
 # | `no memory for a piece of ...: use a smaller --tile` | `--tile 512` needs a quarter of the memory of the default, 1024 |
 # | `explore` shows a still figure | widgets need a running notebook and `pip install ipywidgets`; then restart the kernel |
-# | status 1, and files are counted as skipped | these files could not be read: `skipped.csv` lists each with its reason; the others are done |
+# | status 1, and files are counted as skipped | these files could not be read: `skipped.csv` (task `detect`), or the lines above, list each with its reason; the others are done |
 # | `these scores cannot be compared: ...` | the test sets or the definitions of the scores differ; the line names the difference. Evaluate both in the same way |
 # | `task ... has no option ...; leave it out` | an option of the task `detect`, such as `--tile`, was used with weights of a different task |
 #

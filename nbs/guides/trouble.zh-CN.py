@@ -136,7 +136,7 @@ status
 # | `output_dir=...: holds something else than this prediction; use another --output-dir` | 图像、权重或设置不同，或有你自己的文件（eit、events 和 signs：已有以前的预测）：换一个文件夹，或去掉 `--output-dir`，结果就写到 `predictions/NAME-2` |
 # | `no memory for a piece of ...: use a smaller --tile` | `--tile 512` 只需要四分之一的内存 |
 # | `explore` 只显示静止的图 | 交互控件需要实时运行的 notebook 和 `pip install ipywidgets`；然后重启内核 |
-# | 状态 1，并有文件被计为跳过 | 这些文件无法读取：`skipped.csv` 列出每个文件及原因；其余的已完成 |
+# | 状态 1，并有文件被计为跳过 | 这些文件无法读取：`skipped.csv`（任务 `detect`）或上面的输出列出每个文件及原因；其余的已完成 |
 # | `these scores cannot be compared: ...` | 测试集或分数的定义不同；提示说明差别。请用同样的方式评测二者 |
 # | `task ... has no option ...; leave it out` | 对其他任务的权重使用了检测任务的参数，例如 `--tile` |
 #

@@ -3,6 +3,7 @@
 import glob
 import importlib.metadata
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -24,6 +25,9 @@ if not list(importlib.metadata.distributions(name="mshnet")):
     _clones = [_top for _top in _above if (_top / "nbs/run/runner.py").exists()]
     if _wheels:
         _source = [str(_wheels[-1])]
+        if "(" in _wheels[-1].name:  # of a second download: pip refuses this name
+            _name = re.sub(r" ?\(\d+\)", "", _wheels[-1].name)
+            _source = [str(shutil.copy(_wheels[-1], Path(tempfile.mkdtemp(), _name)))]
     elif _clones:
         _source = ["-e", f"{_clones[0]}[notebook]"]
         sys.path.append(str(_clones[0]))  # because a kernel that runs misses what -e adds

@@ -21,7 +21,7 @@ from typing import NamedTuple
 #
 # A prediction is aligned with the truth by the fewest changes: substituted glosses (S), missed or *deleted* ones (D), and invented or *inserted* ones (I). The **word error rate** (WER) is (S + D + I) / N, where N is the number of true glosses. It can exceed 1.
 #
-# The table below has the fewest changes between all prefixes of both sentences. Each entry follows from three neighbours: above, to the left, and diagonally between. The line is the alignment. A diagonal step is a gloss that was read, right or wrong; a step down is a deletion, one to the right an insertion. Several alignments may have equally many changes, with different S, D and I. We choose the same one as the package jiwer: first we align equal glosses at both ends. So both report the same three numbers.
+# The table below has the fewest changes between all prefixes of both sentences. Each entry follows from three neighbours: above, to the left, and diagonally between. The line is the alignment. A diagonal step is a gloss that was read, right or wrong; a step down is a deletion, one to the right an insertion. Several alignments may have equally many changes, with different S, D and I. We choose the same one as the package jiwer: equal glosses at both ends are aligned first.
 
 # %%
 import matplotlib.pyplot as plt
@@ -96,7 +96,7 @@ PUNCTUATION = frozenset("。？，！、；：.?,!;:")
 
 
 class Errors(NamedTuple):
-    "What was read wrongly, of how many true glosses."
+    "Errors by their kind, and the number of true glosses."
 
     words: int = 0
     substitutions: int = 0
@@ -137,7 +137,7 @@ corpus_scores(pairs)
 # %% [markdown]
 # ## The machinery: one spelling
 #
-# Annotators add notes to a gloss: which of two variants was signed (退1), in which direction (称赞（我）), from which word a movement is borrowed. The published recipe for CE-CSL (arXiv:2409.11960) drops brackets with their content, and one final digit if the gloss does not begin with a digit. A comma and a question mark become full-width, and a number gets its shortest form. 3,862 written forms become 3,515 classes. These rules belong to that data set. In RWTH-BOSTON-104 the final digit is part of the name (GIVE1 and GIVE3 are different signs), so its glosses are taken as they are. In all tables Ü may be one character or two, U and its dots (Unicode NFC or NFD); both are read as one.
+# Annotators add notes to a gloss: which of two variants was signed (退1), in which direction (称赞（我）), from which word a movement is borrowed. The published recipe for CE-CSL (arXiv:2409.11960) drops brackets with their content, and one final digit if the gloss does not begin with a digit. A comma and a question mark become full-width, and a number gets its shortest form. 3,862 written forms become 3,515 classes. These rules belong to that data set. In RWTH-BOSTON-104 the final digit is part of the name (GIVE1 and GIVE3 are different signs), so its glosses are taken as they are. In all tables Ü may be one character or two, U and its dots (Unicode NFC or NFD); both forms count as the same gloss.
 
 # %%
 #| export

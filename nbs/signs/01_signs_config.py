@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Settings of sign language
 #
-# > For whoever trains `--task signs`, from a video or hand tracks to glosses: which preset, which network, and its own settings.
+# > Which preset and which network fit your videos or hand tracks, and the settings of `--task signs`.
 #
 # | you have | use | network |
 # |---|---|---|

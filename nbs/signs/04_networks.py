@@ -150,7 +150,7 @@ print(f"change when the channels are reordered: {change.norm() / spectrum(x).nor
 # %% [markdown]
 # ## The glosses
 #
-# The last layer (`NormLinear`) has one column of length 1 for each gloss. Otherwise the columns of frequent glosses would grow, and these glosses would be preferred. The logits are at most as large as the length of the features. With few channels they are too close together, so `scale` multiplies them. But number 17 is a different gloss in a different data set. So a network (`Reader`) stores its glosses, and the pairs of its bigram, as integers beside the weights. A network without glosses takes them, and its number of classes, from the weights that are loaded into it.
+# The last layer (`NormLinear`) has one column of length 1 for each gloss. Otherwise the columns of frequent glosses would grow, and these glosses would be preferred. The logits are at most as large as the length of the features. With few channels they are too close together, so `scale` multiplies them. The same number is a different gloss in a different data set. So a network (`Reader`) stores its glosses, and the pairs of its bigram, as integers beside the weights. A network without glosses takes them, and its number of classes, from the weights that are loaded into it.
 
 # %%
 #| export
@@ -361,7 +361,7 @@ class Frames(nn.Module):
 
 
 # %% [markdown]
-# Where are the parameters? TFNet has two of each of `convolutions` and `BiLSTM`, 41 of its 73 million. The network for hand tracks, here with the 112 glosses of RWTH-BOSTON-104, is 300 times smaller; the last line is of its last layer.
+# Where are the parameters? TFNet has `convolutions` and `BiLSTM` twice, with 41 of its 73 million parameters. The network for hand tracks, here with the 112 glosses of RWTH-BOSTON-104, is 300 times smaller; the last line is of its last layer.
 
 # %%
 with torch.device("meta"):  # without memory

@@ -30,7 +30,7 @@ from mshnet.task import Evaluation, Origin, RowTally, Task, Values
 # %% [markdown]
 # ## From a clip to a batch
 #
-# The two convolutions of the network shorten a clip by 12 frames: by 4, and after a pooling by 4 steps of two frames each. So we pad as the published code does: with six copies of the first frame before a clip, and at least six copies of the last frame after it. All clips of a batch then have the length of the longest, rounded up to a multiple of four, plus 12. Below, clips of 7 and of 5 frames become a batch of length 20 (7 rounded up to 8, plus 12). The batch also contains the length of each clip, and the network masks everything after it. For each length a compiler makes a program. So batches are padded to one of a few lengths, which are quantiles of the data. In the last line, batches of clips of 40 to 60 frames get one of two lengths.
+# The two convolutions of the network shorten a clip by 12 frames: by 4, and after a pooling by 4 steps of two frames each. So we pad as the published code does: six copies of the first frame before a clip, and at least six of the last frame after it. All clips of a batch get the length of the longest, rounded up to a multiple of four, plus 12. Below, clips of 7 and 5 frames become a batch of length 8 + 12 = 20. The batch also contains the length of each clip, and the network masks everything after it. A compiler makes a new program for each new length. So batches are padded to one of a few lengths, which are quantiles of the data. In the last line, batches of clips of 40 to 60 frames get one of two lengths.
 
 # %%
 from mshnet.signs.signing import Signs, bucket_lengths, collate, padded
@@ -166,9 +166,9 @@ def _splice(data: Clips, row: int, places: Places, rng: Generator) -> tuple[Any,
 # %% [markdown]
 # ## Training and scores
 #
-# The main score is the word error rate of all sentences together (corpus WER): substituted, deleted and inserted glosses, divided by the number of true glosses. The final evaluation stores every sentence with its alignment, and adds two scores: the WER of the test sentences that occur word for word in the training list, and of the others. A network that memorises sentences has a good WER only for the first.
+# The main score is the corpus WER. The page on [glosses](00_glosses.ipynb) explains it, and the marks of an alignment. The final evaluation stores every sentence with its alignment, and adds two scores: the WER of the test sentences that are also in the training list (`known_wer`), and of the others (`new_wer`). A network that memorises sentences has a good WER only for those that it knows.
 #
-# We train on the 40 simulated sentences of the figure. The first line shows what splicing would make of a sentence: after its first SIGN-AD follows the end of another sentence that has a SIGN-AD. Then follow the WER of the test split and the alignment of one of its sentences (its marks are explained on the page on [glosses](00_glosses.ipynb)), before training and after 30 epochs. Untrained, nearly every gloss is an error, and inserted ones make the WER larger than 1. After a few seconds of training nearly all are right, because simulated signs are easy.
+# We train on the 40 simulated sentences of the figure. The first line shows what splicing would make of a sentence: after its first SIGN-AD follows the end of another sentence that has a SIGN-AD. Then follow the WER of the test split and the alignment of one of its sentences, before training and after 30 epochs. Untrained, nearly every gloss is an error, and inserted ones make the WER larger than 1. After a few seconds of training nearly all are right, because simulated signs are easy.
 
 # %%
 _, spliced = _splice(train, 0, _shared_glosses(train.sentences), task.rng(0, 0))

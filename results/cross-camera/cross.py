@@ -29,6 +29,8 @@ BILINEAR = Image.Resampling.BILINEAR
 
 def write(data: Path, folder: Path) -> None:
     "Leave NUAA-SIRST out of both lists; nuaa.txt, nudt.txt and clutter.txt are scored."
+    if (folder / "nuaa.txt").exists():  # NUAA-SIRST is left out already
+        return
     pretrain.write_set(data, folder)
     files = [folder / "trainval.txt", folder / "test.txt"]
     trained, held = (file.read_text().split() for file in files)

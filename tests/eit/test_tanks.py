@@ -82,8 +82,9 @@ def test_a_written_set_is_read_back(written):
     mean = torch.load(written / "mean.pth", weights_only=True)
     assert (mean.shape, mean.dtype) == ((1, 16, 13), torch.float32)
     assert "train: 6 tanks, correlation 0.9" in describe_folder(written)
-    with pytest.raises(UserError, match="holds other data"):
-        write_tanks(written, {"train": 6}, seed=1)
+    for other in ({"seed": 1, "counts": {"train": 6}}, {"counts": {"train": 5}}):
+        with pytest.raises(UserError, match="holds other data"):
+            write_tanks(written, **other)
 
 
 def test_the_command_writes_and_reports(tmp_path, capsys, monkeypatch):
