@@ -115,9 +115,8 @@ def read_file(path: str | Path) -> Any:  # what it holds, tensors on the CPU
         raise UserError(f"{path}: you may not read this file") from None
     except IsADirectoryError:
         found = [f for at in ("*", "*/*") for f in Path(path).glob(at) if f.suffix in _SUFFIXES]
-        todo = f"name a file of weights, such as {min(found, default='FILE.pt')}"
-        if os.path.isfile(os.path.join(path, "config.json")):
-            todo = "a run has one after its first scored epoch"
+        name = min(found, default="FILE.pt (a run has one after its first scored epoch)")
+        todo = f"name a file of weights, such as {name}"
         raise UserError(f"{path}: is a folder without best.pt; {todo}") from None
     except ModuleNotFoundError as error:
         raise UserError(f"{path}: needs {error.name}; run: pip install {error.name}") from None

@@ -414,9 +414,9 @@ def test_a_folder_that_is_called_like_a_file_is_refused_in_one_line(tmp_path, ca
     (tmp_path / "d.safetensors" / "w.pt").mkdir(parents=True)
     assert main(["test", "--weight-path", str(tmp_path / "d.safetensors"), "--device", "cpu"]) == 2
     assert "a folder without best.pt; name a file of weights, such as " in capsys.readouterr().err
-    (tmp_path / "config.json").touch()
-    with pytest.raises(UserError, match=r"without best.pt; a run has one after its first scored"):
-        mshnet.load(tmp_path)
+    (tmp_path / "run").mkdir()
+    with pytest.raises(UserError, match=r"FILE.pt \(a run has one after its first scored epoch\)"):
+        mshnet.load(tmp_path / "run")
 
 
 def test_the_few_names_are_offered_by_tab():
