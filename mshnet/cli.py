@@ -45,8 +45,8 @@ _FLAGS = {  # the settings that are flags; of `train`: all
     "test": f"task {_EVALUATE} num_devices on_bad_image",
     "predict": "task weight_path output_dir device precision",
     "data": f"task {_DATA_FLAGS} seed on_bad_image",
-    "doctor": f"task {_DATA_FLAGS} device precision num_devices preset batch_size micro_batch "
-    "output_dir resume mirror_dir max_hours",
+    "doctor": f"task {_DATA_FLAGS} device precision num_devices preset output_dir resume "
+    "mirror_dir max_hours",
     "bench": f"{_EVALUATE} scenes base_size crop_size mirrored rule seed choose on_bad_image cache "
     "deterministic",
     "export": "weight_path",
@@ -515,6 +515,7 @@ def main(
     with warnings.catch_warnings():
         warnings.showwarning = _warnings_once()
         command, argv = "", sys.argv[1:] if argv is None else argv
+        who = "mshnet" if first_process() else f"mshnet, process {os.environ['RANK']}"
         try:
             command, written, file, trained = parse(argv)
             names = ["runs", "inputs", *_OPTIONS.get(command, {})]
@@ -526,7 +527,6 @@ def main(
             sys.stdout.flush()
             return status
         except UserError as error:
-            who = "mshnet" if first_process() else f"mshnet, process {os.environ['RANK']}"
             _note(f"{who}: {error}")
             return 2
         except KeyboardInterrupt as stopped:  # a Stopped has its signal
@@ -536,10 +536,10 @@ def main(
             if number:
                 return 128 + number
             return TIME_OVER if first_process() else 0  # torchrun ends all for the status of one
-        except PermissionError as error:  # where Python looks whether a file is there
-            _note(f"mshnet: {error.filename}: {error.strerror}; permit it, or name another")
-            return 2
         except OSError as error:
+            if error.errno == errno.EACCES and error.filename:  # where we look whether it is there
+                _note(f"{who}: {error.filename!r}: {error.strerror}; permit it")
+                return 2
             if error.errno not in (errno.EPIPE, errno.ENOSPC):
                 raise
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python flushes once more at its end

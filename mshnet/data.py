@@ -436,7 +436,7 @@ def load_data(config: Config, names: Sequence[str] = ("train", "test")) -> Loade
     state = own, source and _state_of(source.images, source.masks)
     lists = {name: source and stamp(source.lists[name]) for name in names}
     for kept, its_lists, found in LOADED:
-        whole = lists == its_lists or not found[1].errors  # which may be of another list
+        whole = lists == its_lists or not (found[1].errors or found[1].warnings)  # of another list
         if whole and kept == state and lists.items() <= its_lists.items():
             return found
     LOADED.clear()  # before the memory is filled again
@@ -693,7 +693,8 @@ def mask_values(path: Path) -> tuple[np.ndarray, bool]:  # [H,W] uint8, float64 
             deep = _deep_values(file)
             deep.clip(0, out=deep)
             return np.divide(deep, 257 if deep.max() > 255 else 1, out=deep), False
-        lossy, file = file.format in ("JPEG", "MPO", "WEBP"), _upright(file)
+        lossy = file.format in ("JPEG", "MPO", "WEBP") and b"VP8L" not in path.read_bytes()
+        file = _upright(file)
         if file.mode in ("L", "1"):
             return np.asarray(file.convert("L")), False
         *colours, alpha = np.moveaxis(np.asarray(file.convert("RGBA")), -1, 0)
@@ -713,8 +714,10 @@ def _mask_scale(masks: Iterable[tuple[np.ndarray, bool]]) -> float:
     for values, coloured in masks:
         any_coloured |= coloured
         grey = values.dtype == np.uint8
-        found = np.flatnonzero(Image.fromarray(values).histogram()) if grey else np.unique(values)
-        levels.update(found[-1000:].astype(float).tolist())
+        found = np.flatnonzero(Image.fromarray(values).histogram()) if grey else np.zeros(0)
+        for row in () if grey else values:  # without a sorted copy of a large mask
+            found = np.union1d(found, row)[-1000:]
+        levels.update(found.astype(float).tolist())
     top = max(levels)
     whole = top > 1 and all(level.is_integer() for level in levels)
     gapless = top < 255 and len(levels) == top + 1  # with 0

@@ -6,7 +6,7 @@
 __all__ = ['PRECISIONS', 'T', 'OPTIMIZERS', 'DEVICES', 'NO_MEMORY', 'USUAL_THREADS', 'FIX_THREADS', 'MMAP_MAX', 'TRIM',
            'MMAP_FROM', 'Device', 'each_tensor', 'OneProcess', 'parts_of', 'update', 'infer', 'workers', 'Cuda', 'Mps',
            'make_optimizer', 'started_processes', 'best_device', 'open_device', 'device_for', 'is_out_of_memory',
-           'explained', 'own_cores', 'busy_cores', 'share_cores', 'cpu_name', 'hold_memory']
+           'explained', 'own_cores', 'busy_cores', 'share_cores', 'cpu_name']
 
 # %% ../nbs/30_device.ipynb #c-import-contextlib
 import contextlib
@@ -389,7 +389,7 @@ def open_device(
             raise UserError(f"{several} processes: this machine has {there} GPUs; {todo}")
     device: Device = resolve(DEVICES[kind])(precision, int(index) if index else None)
     if kind == "cpu":
-        hold_memory()
+        _hold_memory()
         share_cores(device)
     if several:
         device.ranks, device.world = resolve("mshnet.ranks:Ranks")(device), several
@@ -510,7 +510,7 @@ def cpu_name() -> str:
 MMAP_MAX, TRIM, MMAP_FROM = -4, -1, -3  # of glibc's mallopt
 
 
-def hold_memory(hold: bool = True) -> bool:  # whether there is a glibc to tune
+def _hold_memory(hold: bool = True) -> bool:  # whether there is a glibc to tune
     "Keep freed memory in this process for its next step, or let the C library give it back."
     try:
         tune = ctypes.CDLL(None).mallopt

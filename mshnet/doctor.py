@@ -21,7 +21,7 @@ import psutil
 import torch
 
 from .core import Settings, UserError, counted, quoted, reason
-from .device import USUAL_THREADS, Device, busy_cores, device_for, own_cores
+from .device import USUAL_THREADS, Device, busy_cores, open_device, own_cores
 from .files import explain_failure, free_memory
 from .places import HERE, installed, run_folder, session_hours, site_of, where
 from .recipe import Config
@@ -76,7 +76,7 @@ class _Checkup:
         self.device: Device | None = None
         with warnings.catch_warnings(record=True, action="always") as caught:
             try:
-                self.device = device_for(config)
+                self.device = open_device(config.device, config.precision, config.num_devices)
             except UserError as error:
                 self.problem = str(error)
             except Exception as error:  # of a driver or a runtime; a run would fail alike

@@ -44,7 +44,7 @@ def _worth_more(target: Path, source: Path) -> str:
     ours, theirs = (read_record(folder / "config.json") for folder in (source, target))
     recipe = ours.keys() & theirs.keys() - PlaceFields.model_fields.keys() - {"epochs", "precision"}
     paths = [str(of.get("dataset_dir", "")) for of in (ours, theirs) if of]
-    data = {Path(path.removesuffix(".zip")).name for path in paths}
+    data = {Path(p[:-4] if p.lower().endswith(".zip") else p).name for p in paths}
     if any(ours[name] != theirs[name] for name in recipe) or len(data) > 1:
         return "it holds another run; name another mirror_dir or output_dir"
     here, there = _epochs_done(source), _epochs_done(target)

@@ -92,7 +92,7 @@ def _draw_epochs(axes: Axes, rows: list[Any], values: list[Any], label: str = ""
 def _run_folder(path: str | Path) -> Path:
     "The folder of a run; UserError if none is there."
     folder = Path(path).expanduser()
-    if not any((folder / name).is_file() for name in ("config.json", "log.jsonl")):
+    if not any((folder / name).is_file() for name in ("config.json", "log.jsonl", "details.json")):
         raise UserError(f"{path}: there is no run; name a run folder, such as runs/NAME")
     return folder
 

@@ -177,12 +177,12 @@ def make_folder(path: Path) -> None:
     "Make a folder and those above it, where they are missing; UserError if that fails."
     with cannot_be_written(path):
         path.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=path).close()
+        tempfile.TemporaryFile(dir=path, prefix=".").close()
 
 
 def cannot_be_written(path: Path) -> contextlib.AbstractContextManager[None]:
     "Turn the system's error (a full disk, a read-only folder) into a UserError."
-    todo = "the old file is unchanged; " if path.is_file() else ""
+    todo = "the old file is unchanged; " if os.path.isfile(path) else ""
     todo += "repair that and run the same command again"
     return explain_failure(f"{path}: cannot be written", todo)
 

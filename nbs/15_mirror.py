@@ -58,7 +58,7 @@ with tempfile.TemporaryDirectory() as tmp:
 # %% [markdown]
 # ## The machinery: which files are copied, and what they may replace
 #
-# The backup gets every file but temporary ones and `previous.pt`, which it makes for itself. The small records come first, because they are copied in a moment. `status.json` comes last, and not at all after a `last.pt` that failed: copies are compared by it, and it must not promise epochs that are missing.
+# The backup gets every file but temporary ones and `previous.pt`, which it makes for itself. The small records come first, because they are copied in a moment. `status.json` comes last, and not at all after a `last.pt` that failed: copies are compared by it, and it must not promise epochs that are missing. (It may be ahead by the epochs that passed while `last.pt` was copied.)
 #
 # A backup never replaces another run of the same name, and never a copy with more epochs: if a run cannot be restored and begins anew, its old copy survives until the new run has as many epochs.
 
@@ -88,7 +88,7 @@ def _worth_more(target: Path, source: Path) -> str:
     ours, theirs = (read_record(folder / "config.json") for folder in (source, target))
     recipe = ours.keys() & theirs.keys() - PlaceFields.model_fields.keys() - {"epochs", "precision"}
     paths = [str(of.get("dataset_dir", "")) for of in (ours, theirs) if of]
-    data = {Path(path.removesuffix(".zip")).name for path in paths}
+    data = {Path(p[:-4] if p.lower().endswith(".zip") else p).name for p in paths}
     if any(ours[name] != theirs[name] for name in recipe) or len(data) > 1:
         return "it holds another run; name another mirror_dir or output_dir"
     here, there = _epochs_done(source), _epochs_done(target)

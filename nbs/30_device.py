@@ -484,7 +484,7 @@ def open_device(
             raise UserError(f"{several} processes: this machine has {there} GPUs; {todo}")
     device: Device = resolve(DEVICES[kind])(precision, int(index) if index else None)
     if kind == "cpu":
-        hold_memory()
+        _hold_memory()
         share_cores(device)
     if several:
         device.ranks, device.world = resolve("mshnet.ranks:Ranks")(device), several
@@ -637,7 +637,7 @@ def cpu_name() -> str:
 MMAP_MAX, TRIM, MMAP_FROM = -4, -1, -3  # of glibc's mallopt
 
 
-def hold_memory(hold: bool = True) -> bool:  # whether there is a glibc to tune
+def _hold_memory(hold: bool = True) -> bool:  # whether there is a glibc to tune
     "Keep freed memory in this process for its next step, or let the C library give it back."
     try:
         tune = ctypes.CDLL(None).mallopt
@@ -647,11 +647,6 @@ def hold_memory(hold: bool = True) -> bool:  # whether there is a glibc to tune
         return bool(tune(MMAP_MAX, 65_536) and tune(MMAP_FROM, 2**25) and tune(TRIM, 2**26))
     largest = tune(MMAP_FROM, 48 * 2**20) or tune(MMAP_MAX, 0)  # an old glibc refuses the first
     return bool(largest and tune(TRIM, 2**31 - 1))
-
-
-# %%
-#| hide
-assert hold_memory(False) == hold_memory()
 
 # %% [markdown]
 # ## Questions

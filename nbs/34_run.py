@@ -212,7 +212,8 @@ def prepare(folder: Folder, config: Settings, device: str, unfinished: bool = Tr
         if not unfinished and folder.file("last.pt").exists():
             return  # a finished run keeps its records
         folder.file("figures").mkdir(parents=True, exist_ok=True)
-    write_json(folder.file("config.json"), config.model_dump() | {"resume": ""})
+    again = {"resume": "", "output_dir": str(folder.path)} if config.resume else {}
+    write_json(folder.file("config.json"), config.model_dump() | again)
     write_json(folder.file("env.json"), environment(device))
 
 
@@ -405,7 +406,7 @@ def find_checkpoint(
         return None
     old, file = _last_checkpoint(folder)
     changed = _differences(old["config"], config)
-    free = {"training images", "statistics"}  # the hashes of the data cover them
+    free = {"training images", "statistics"}  # hashes cover the first; CPUs round the second
     if config.precision == "auto":  # the run keeps its own
         free.add("precision")
     began, begins = old["config"].get("weight_path", ""), config.weight_path

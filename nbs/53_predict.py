@@ -341,10 +341,10 @@ def predict_frame(
     tile: int = TILE,  # longest side that is predicted in one piece
 ) -> np.ndarray:  # [H,W] float32, 0..1
     "Probabilities of target of one frame; of a frame without pixels an empty map."
-    if not np.size(pixels):
-        return np.zeros(pixels.shape[:2], np.float32)
-    if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8:
+    if not isinstance(pixels, np.ndarray) or (pixels.size and pixels.dtype != np.uint8):
         raise UserError("predict_frame takes uint8 arrays; `mshnet.predict` takes any image")
+    if not pixels.size:
+        return np.zeros(pixels.shape[:2], np.float32)
     if not (multiscale := getattr(detector, "multiscale", ())):
         return _in_tiles(detector, pixels, tile)
     full, reduced, constant, reduction = multiscale

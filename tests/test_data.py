@@ -21,7 +21,16 @@ from mshnet import data
 from mshnet.augment import scoring_batch, training_batch
 from mshnet.cli import main
 from mshnet.core import UserError
-from mshnet.data import load_data, pixels_of, read_image, report, scenes, splits, write_lists
+from mshnet.data import (
+    load_data,
+    pixels_of,
+    read_image,
+    read_mask,
+    report,
+    scenes,
+    splits,
+    write_lists,
+)
 from mshnet.detection import Detection
 from mshnet.files import prefetch
 from mshnet.frames import frames_of
@@ -636,6 +645,13 @@ def test_stray_values_are_no_targets(folder, kind):
     parts, lines = warned(folder)
     assert not parts["test"].pairs[1][1].any() and parts["test"].pairs[0][1].sum() == 9
     assert [line.split(" after")[0] for line in lines] == ["grey mask without a target"]
+
+
+def test_a_lossless_mask_in_colours_keeps_its_pixels(tmp_path):
+    colours = np.zeros((9, 9, 3), np.uint8)
+    colours[3:6, 1:5, 0], colours[3:6, 5:8, 1] = 255, 60  # a dark one beside a bright one
+    Image.fromarray(colours).save(tmp_path / "a.webp", lossless=True)
+    assert np.array_equal(read_mask(tmp_path / "a.webp", (9, 9))[0], colours.max(2) > 0)
 
 
 @pytest.mark.parametrize("suffix", [".jpg", ".png", ".webp", ".tif"])

@@ -60,8 +60,8 @@ LOADED = {"doctor.installed": lambda name: "2.13.0", "torch.__version__": "2.9.0
 SAME = {"doctor.installed": lambda name: "2.14.0", "torch.__version__": "2.14.0+cu126"}
 BUSY = {"doctor.busy_cores": lambda seconds: 0.9}
 ENOUGH = BUSY | {"doctor.USUAL_THREADS": 3}
-STUCK = {"doctor.device_for": fails("no\nmore")}
-WARNS = {"doctor.device_for": warns}
+STUCK = {"doctor.open_device": fails("no\nmore")}
+WARNS = {"doctor.open_device": warns}
 SLOW = {"device.Device.has_bf16": lambda self: False}
 LITTLE = {"doctor.free_memory": lambda: GB / 2}
 UNKNOWN = {"doctor.free_memory": lambda: float("inf")}
@@ -135,8 +135,8 @@ def test_each_fault_has_its_level_and_its_remedy(
 
 def test_on_a_machine_where_nothing_is_wrong_every_line_is_ok(machine, monkeypatch, tmp_path):
     "No question finds fault without a cause; the device is opened once, and no file is left."
-    opened, real = [], doctor.device_for
-    monkeypatch.setattr(doctor, "device_for", lambda *a: opened.append(a) or real(*a))
+    opened, real = [], doctor.open_device
+    monkeypatch.setattr(doctor, "open_device", lambda *a: opened.append(a) or real(*a))
     before = {path.name for path in tmp_path.iterdir()}
     places = {"output_dir": "run", "mirror_dir": "mirror", "dataset_dir": "set"}
     found = doctor.doctor(Config(device="cpu", precision="fp32", max_hours=3, **places))

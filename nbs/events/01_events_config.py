@@ -146,7 +146,7 @@ class EventsConfig(Settings, _NetworkFields, _RecordingFields):
         todo = ""
         if not 0 < self.bin_ms <= self.window_ms:
             todo = f"use a bin above 0 and at most time_window={self.window_ms:g}ms"
-        elif abs(1000 * self.bin_ms - round(1000 * self.bin_ms)) > 1e-6:
+        elif abs(1000 * self.bin_ms - round(1000 * self.bin_ms)) > self.bin_ms:  # a thousandth
             todo = "use whole microseconds"
         if todo:
             raise UserError(f"dt={self.dt or self.sensor.bin} is not possible: {todo}")

@@ -103,7 +103,7 @@ status
 # | `... holds another run (...); use its settings... or another --output-dir` | a setting that affects the result differs; the line names it with both values |
 # | `...: another process works in this folder; wait for it or stop it` | another terminal or kernel still trains or predicts in this folder |
 # | `...: not a checkpoint to resume from (weights go to --weight-path)` | published weights are not a run: start from them with `--weight-path` |
-# | `...: cannot be written (...); the old file is unchanged` | the disk is full or read-only. Repair that, then run the same command again to resume |
+# | `...: cannot be written (...)` | the disk is full or read-only. Repair that, then run the same command again to resume |
 # | `...: ..., and previous.pt cannot replace it; begin again with another --output-dir` | both checkpoints are damaged: start a new run; the line names the flags |
 # | status 75 | the time limit was reached before the last epoch: run the same command again |
 # | `stopped  ...; nothing is lost. Run the same command again to resume` | no error: somebody stopped the run, or it reached its time limit |

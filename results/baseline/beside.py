@@ -52,7 +52,7 @@ from mshnet.analyse import evaluate_split
 from mshnet.augment import sample_params
 from mshnet.bench import fresh_state, measure_memory, some, take_turns, train_on
 from mshnet.detection import Detection
-from mshnet.device import device_for, hold_memory
+from mshnet.device import _hold_memory, device_for
 from mshnet.files import write_json
 from mshnet.recipe import Config
 from mshnet.run import environment
@@ -95,9 +95,9 @@ def usual_torch(usual):
     "torch's own allocator and TF32 for the plain script; for the check no TF32 at all."
     before = torch.backends.cudnn.allow_tf32
     torch.backends.cudnn.allow_tf32 = usual
-    hold_memory(not usual)
+    _hold_memory(not usual)
     yield
-    hold_memory()
+    _hold_memory()
     torch.backends.cudnn.allow_tf32 = before
 
 

@@ -29,11 +29,11 @@ BILINEAR = Image.Resampling.BILINEAR
 
 def write(data: Path, folder: Path) -> None:
     "Leave NUAA-SIRST out of both lists; nuaa.txt, nudt.txt and clutter.txt are scored."
-    if (folder / "nuaa.txt").exists():  # NUAA-SIRST is left out already
-        return
     pretrain.write_set(data, folder)
     files = [folder / "trainval.txt", folder / "test.txt"]
     trained, held = (file.read_text().split() for file in files)
+    if not any(name.startswith("nuaa") for name in trained):  # it is left out already
+        return
     lists = {"nuaa": [name for name in [*trained, *held] if name.startswith("nuaa")]}
     lists |= {
         kind: [name for name in held if name.startswith(kind)] for kind in ("nudt", "clutter")
