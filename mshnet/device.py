@@ -369,7 +369,7 @@ def open_device(
     precision: str = "auto",  # auto, bf16, fp16 or fp32
     num_devices: int = 0,  # of xla: chips that share a batch; 0: all
 ) -> Device:
-    "The device of a run; UserError with what to write instead if this machine has none."
+    "The device of a run; UserError with the remedy if this machine has none."
     kind, _, index = (best_device() if name == "auto" else str(name)).partition(":")
     if kind not in DEVICES or not (index or "0").isdigit():
         raise UserError(f"device={name}: use auto, cpu, cuda, cuda:N, mps or xla")

@@ -44,7 +44,7 @@ from pydantic.fields import FieldInfo
 print(Config(dataset_dir="data/NUAA-SIRST", preset="a100", epochs=50))
 
 # %% [markdown]
-# A wrong name or value raises `UserError`. Its text is one line with the value and the remedy. It names all wrong settings at once (a wrong preset comes first, and alone):
+# A wrong name or value raises `UserError`. Its text is one line with the value and the remedy. It names all wrong settings at once (but only the preset, if that is wrong):
 
 # %%
 for wrong in ({"epochz": 3}, {"crop_size": 250, "choose": "best"}, {"device": "gpu", "lr": "fast"}):
@@ -76,7 +76,7 @@ print("optimizer", config.optimizer, " lr", config.lr, " epochs", config.epochs)
 #
 # ## Recipe and runtime settings
 #
-# A **recipe** setting changes the result: model, optimizer, batch, seed, sizes, precision. A **runtime** setting changes where and how it is computed: device, folders, threads, limits. Nearly all leave the result the same, up to rounding. A resumed run may change these, and `epochs` if its learning rate is constant.
+# A **recipe** setting changes the result: model, optimizer, batch, seed, sizes, precision. A **runtime** setting changes where and how it is computed: device, folders, threads, limits. Nearly all leave the result the same, up to rounding. A resumed run may change its runtime settings, and also `epochs` if its learning rate is constant.
 #
 # A few settings change the result and still count as runtime settings: `micro_batch` (batch norm averages over fewer images), `on_bad_image` (a skipped image is missing), and what a run starts from (`preset`, data, weights). Paths are among them because folders move. Hashes check that the data are the same.
 #

@@ -373,7 +373,7 @@ with tempfile.TemporaryDirectory() as tmp:
 # %% [markdown]
 # ### Locks, memory, reading ahead
 #
-# Two processes that must not do the same thing at the same time queue at a lock, or give up at once. The lock belongs to the operating system: it ends with the process, even if that is killed. A mere file as a mark would stay. `free_memory` decides whether pixels are kept in memory. It also reads the limit of a container, which may have less than its machine.
+# Two processes that must not do the same thing at the same time queue at a lock, or give up at once. The lock belongs to the operating system: it ends with the process, even if that is killed. A file that marks the lock would stay. `free_memory` decides whether pixels are kept in memory. It also reads the limit of a container, which may have less than its machine.
 #
 # An accelerator should not wait for its next batch, so a few threads read files and make batches ahead. Results come in order, and the number of threads changes nothing but the time. At most two results per thread are made ahead, which bounds the memory. We use threads and not processes because Pillow and numpy release Python's lock, nothing has to be pickled, and a notebook cell can be interrupted.
 

@@ -217,7 +217,7 @@ def session_seconds() -> float:
 #
 # If the connection to the Drive hangs, even the check whether its folder exists blocks, in a system call that Python cannot interrupt. Therefore a daemon thread makes the check, and we wait a limited time. A Drive that does not respond counts as not mounted.
 #
-# Mounting opens a window that asks for permission. The user may close it, or a company's account may forbid it. `google.colab.drive.mount` raises several kinds of exceptions for that. While the window is open it waits, and the notebook's stop button ends that. The result is always one line, and training continues without the Drive. (We had no Colab. The tests use a mock object that behaves as its public source does.)
+# Mounting opens a window that asks for permission. The user may close it, or a company's account may forbid it. `google.colab.drive.mount` raises several kinds of exceptions for that. While the window is open the function waits; the notebook's stop button ends the wait. The result is always one line, and training continues without the Drive. (We had no Colab. The tests use a mock object that behaves as its public source does.)
 
 # %%
 #| export

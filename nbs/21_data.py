@@ -92,7 +92,7 @@ print(report(config)[0])
 #
 # ## What is a target?
 #
-# A mask contains labels. Published masks contain 0 and 255, or 0 and 1. Label tools write the numbers of objects, or colours. An image without a target may contain a few stray pixels of 1. One mask by itself is ambiguous, so the masks of a data set that have an image decide together (of 1,000 and more an even sample). (Values of 16 bits are divided by 257 first, if any is above 255.)
+# A mask contains labels. Published masks contain 0 and 255, or 0 and 1. Label tools write the numbers of objects, or colours. An image without a target may contain a few stray pixels of 1. One mask by itself is ambiguous, so the masks of a data set that have an image decide together (of 1,000 and more an even sample). If any value of 16 bits is above 255, all are divided by 257 first.
 #
 # | masks of the data set | target |
 # |---|---|
@@ -400,7 +400,7 @@ def _read_lists(source: Source, findings: Findings) -> dict[str, list[str]]:
 # %% [markdown]
 # ### Reading and checking
 #
-# A pair is checked when it is read. A target must still be there at the size at which it is scored: the nearest pixel may miss a target of one pixel. In a mask of 4x4 pixels we set the pixel at row and column 1, and then the one at row and column 2. Only the first is left at 2x2:
+# A pair is checked when it is read. A target must still be there at the size at which it is scored: a mask is resized by taking the nearest pixel, and this may miss a target of one pixel. In a mask of 4x4 pixels we set the pixel at row and column 1, and then the one at row and column 2. Only the first is left at 2x2:
 
 # %%
 for row in ([0, 1, 0, 0], [0, 0, 1, 0]):

@@ -39,7 +39,7 @@ from mshnet.files import prefetch
 #
 # If the 256 grey levels reach from the minimum to the maximum of a frame, one dead or hot pixel takes most of them, and a target vanishes in the few that are left. The usual percentile stretch clips the brightest hundredth of the pixels, and a target of 20 pixels is smaller than that, so it gets the value of the brightest clouds.
 #
-# Below is a frame of 14 bits with one hot pixel (square) and three targets (circles), stretched in three ways; the third is ours, `grey_range`. Above each panel are the grey levels of the dimmest target and of the warm spot below it, which is no target. On the left the hot pixel takes nearly all levels, and two separate target and spot. In the middle the targets shine, but the spot and the upper corners are as white. On the right all is dimmer to the eye, but more than 20 levels separate target and spot:
+# Below is a frame of 14 bits with one hot pixel (square) and three targets (circles), stretched in three ways; the third is ours, `grey_range`. Above each panel are the grey levels of the dimmest target and of the warm spot below it, which is no target. On the left the hot pixel takes nearly all levels, and two levels separate target and spot. In the middle the targets shine, but the spot and the upper corners are as white. On the right all is dimmer to the eye, but more than 20 levels separate target and spot:
 
 # %%
 grey, mask = scene(np.random.default_rng(1), 160)

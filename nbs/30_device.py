@@ -79,7 +79,7 @@ axes[1].set_xlabel("time, in units");
 #
 # ## The device
 #
-# A training calls these methods in this order: `to_device` for the model, `begin` for each epoch and each evaluation, `transfer_batch` and `autocast` for each batch (the loop above has a single tensor, so it calls `transfer`), `end_step` inside of `update`, and `read` at log lines and at the end.
+# Training calls these methods in this order: `to_device` for the model, `begin` for each epoch and each evaluation, `transfer_batch` and `autocast` for each batch (the loop above has a single tensor, so it calls `transfer`), `end_step` inside of `update`, and `read` at log lines and at the end.
 #
 # bfloat16 is faster than float32 where the chip has instructions for it, and slower where it is emulated. `precision=auto` takes it only in the first case. The loss is float32 in every case. Older GPUs have float16 instead. Its smallest number is 6e-8, and many gradients are smaller. So the loss is multiplied before the backward pass and the gradients divided after it, by a factor that `GradScaler` finds and a checkpoint keeps.
 
@@ -464,7 +464,7 @@ def open_device(
     precision: str = "auto",  # auto, bf16, fp16 or fp32
     num_devices: int = 0,  # of xla: chips that share a batch; 0: all
 ) -> Device:
-    "The device of a run; UserError with what to write instead if this machine has none."
+    "The device of a run; UserError with the remedy if this machine has none."
     kind, _, index = (best_device() if name == "auto" else str(name)).partition(":")
     if kind not in DEVICES or not (index or "0").isdigit():
         raise UserError(f"device={name}: use auto, cpu, cuda, cuda:N, mps or xla")
