@@ -265,7 +265,7 @@ def find_inputs(
 ) -> list[Path]:
     "The files that are named and those of named folders, each once; UserError if there are none."
     given = [inputs] if isinstance(inputs, str | Path) else inputs
-    texts = [os.path.expanduser(text) for text in map(str, given)]
+    texts = [os.path.expanduser(each) for each in given]
     found, others = dict[str, Path](), 0
     for path in (path for text in texts for path in _named(text)):
         folder = os.path.isdir(path) and not whole(path)

@@ -286,7 +286,7 @@ def settings_of_weights(weights: str) -> dict[str, Any]:  # without those of fol
         content = read_file(file)
         _OPENED.clear()
         _OPENED[stamp(file)] = content
-        record = content.get("config") if isinstance(content, dict) else None
-        if isinstance(record, dict) and content.get("best"):
-            return {k: v for k, v in of_earlier_release(record).items() if k not in OF_ITS_MACHINE}
+        if has_record(content) and isinstance(content["config"], dict):
+            known = of_earlier_release(content["config"])
+            return {k: v for k, v in known.items() if k not in OF_ITS_MACHINE}
     return {}

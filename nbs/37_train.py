@@ -751,8 +751,6 @@ def all_gpus(config: Settings) -> Settings:
 class _Processes(Stop):
     "Processes of one command, started as torchrun does; a signal is passed on to them."
 
-    grace = 10.0  # seconds
-
     def __init__(self, config: Settings, command: Sequence[str]) -> None:
         super().__init__()
         count, there = config.num_devices, torch.cuda.device_count()
@@ -789,7 +787,7 @@ class _Processes(Stop):
 
     def __exit__(self, *_: Any) -> None:
         super().__exit__()
-        ends = time.monotonic() + self.grace  # after a second request, to record it
+        ends = time.monotonic() + 10  # after a second request, to record it
         for process in self.started:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(max(0.0, ends - time.monotonic()))

@@ -221,7 +221,6 @@ def test_no_process_outlives_its_launcher(tmp_path, monkeypatch):
     (tmp_path / "python").write_text('#!/bin/sh\n[ "$RANK" = 0 ] && exit 7\nexec sleep 600\n')
     (tmp_path / "python").chmod(0o700)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    monkeypatch.setattr(_Processes, "grace", 5.0)
     with pytest.raises(Interrupted), _Processes(Config(num_devices=2, device="cpu"), []) as group:
         raise Interrupted("SIGINT", signal.SIGINT)
     assert [process.wait(60) for process in group.started] == [7, -signal.SIGKILL]
