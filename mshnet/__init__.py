@@ -15,7 +15,17 @@ import importlib
 import os
 import sys
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # what editors and type checkers see
+    from .core import UserError
+    from .evaluate import evaluate, load
+    from .loss import sls_loss
+    from .metrics import score
+    from .model import MSHNet
+    from .predict import detect, find_targets, predict
+    from .recipe import Config
+    from .train import train
 
 __version__ = "0.1.0"
 
@@ -72,6 +82,9 @@ class _Called(ModuleType):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._function(*args, **kwargs)
+
+    def __reduce__(self) -> Any:  # for a pool of processes
+        return importlib.import_module, (self.__name__,)
 
 
 class _Package(ModuleType):

@@ -32,7 +32,7 @@ class _ScoresFile(Record):
     "scores.json; the protocol of a task other than detection names it."
 
     scores: dict[str, float | str | None]  # None: undefined, such as Pd without targets
-    protocol: dict[str, str | int | float | None]
+    protocol: dict[str, bool | str | int | float | None]
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Scored:
     name: str
     folder: Path
     scores: dict[str, float | None]
-    protocol: dict[str, str | int | float | None]
+    protocol: dict[str, bool | str | int | float | None]
     details: Details
 
     @property
@@ -64,7 +64,7 @@ class Scored:
     def recipe(self) -> dict[str, Any]:
         "The settings that change the result of the training; empty if they are not known."
         weights, named = self.folder / "best.pt", str(self.details.settings.get("weight_path", ""))
-        if named and not os.path.exists(weights):
+        if named and not any(map(os.path.exists, (weights, self.folder / "config.json"))):
             weights = weights_file(named, self.task)
         if not (known := settings_of_weights(str(weights))):
             return {}
@@ -104,6 +104,7 @@ def read_scored(
 # %% ../nbs/54_compare.ipynb #_must
 MAY: tuple[str, ...] = ("data", "split", "chosen", "seed", "trained_on", "trained_on_scored_images")
 MAY += ("precision", "device", "mshnet", "torch")
+MAY += ("vocabulary", "vocabulary_hash", "outside_vocabulary")  # of held-out sentences: by seed
 
 
 def _must(runs: Sequence[Scored]) -> list[str]:
@@ -180,9 +181,10 @@ def seed_groups(runs: Sequence[Scored]) -> list[list[Scored]]:  # each of two ru
     for run in runs:
         how, recipe = run.how, run.recipe
         same = [how.get(k) for k in (*must, "trained_on", "precision", "mshnet", "torch")]
+        ended = recipe.get("choose") == "last" and how.get("chosen")  # perhaps stopped early
         if recipe and {"seed", "trained_on"} <= set(how):
             named = ("seed", "train_list", "test_list")  # the protocol has the lists' content
-            groups[str([same, [v for k, v in recipe.items() if k not in named]])].append(run)
+            groups[str([same, ended, [v for k, v in recipe.items() if k not in named]])].append(run)
     return [g for g in groups.values() if 1 < len(g) == len({run.how["seed"] for run in g})]
 
 # %% ../nbs/54_compare.ipynb #_table
@@ -223,6 +225,8 @@ def _protocol_table(comparison: Comparison) -> str:
     rows = [[r.name, *(shortened(v[i], 44) for v in columns.values())] for i, r in enumerate(runs)]
     same = "; ".join(f"{k} {v}" for k, v in runs[0].how.items() if k not in {"choice", *columns})
     note = f"{'the same in all' if len(runs) > 1 else 'protocol'}: {same}"
+    if unknown := ", ".join(run.name for run in runs if not run.recipe):
+        note += f"\n\nthe settings of the training were not found: {unknown}"
     return _table("Protocol", ["run", *columns], rows if columns else [], note)
 
 

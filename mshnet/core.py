@@ -169,8 +169,7 @@ class Settings(PlaceFields, OptimizerFields, TrainingFields):
         if preset in (*cls.retired,) and not written.keys() >= OptimizerFields.model_fields.keys():
             raise UserError(f"preset={preset} is retired: use {cls.retired[preset]}")
         if preset not in ("", *cls.presets, *cls.retired):  # of any type, from a file
-            hint = did_you_mean(preset, list(cls.presets)) if isinstance(preset, str) else ""
-            known = ", ".join(cls.presets) or "none"
+            hint, known = did_you_mean(preset, [*cls.presets]), ", ".join(cls.presets) or "none"
             raise UserError(f"preset={shown(preset)} is not known{hint} (there are {known})")
         return {**cls.presets.get(preset, {}), **written, "preset": preset}
 
@@ -253,7 +252,7 @@ def __getattr__(name: str) -> Any:
 def settings_class(task: Any) -> type[Settings]:  # a name in TASKS; of any type, from a file
     "The settings of a task; UserError if the task is unknown."
     if not isinstance(task, str) or task not in TASKS:
-        hint = did_you_mean(task, list(TASKS)) if isinstance(task, str) else ""
+        hint = did_you_mean(task, [*TASKS])
         raise UserError(f"task={shown(task)} is not known{hint} (there are {', '.join(TASKS)})")
     return resolve(TASKS[task][0])  # type: ignore[no-any-return]
 
@@ -302,7 +301,7 @@ def configure(
     if trained:  # by a newer release perhaps
         of_run = {k: v for k, v in of_run.items() if k in kind.model_fields}
     values = {**of_run, **by_hand}
-    if trained and "dataset_dir" in by_hand:  # lists belong to their data set; a run keeps its own
+    if trained and by_hand.get("dataset_dir") not in (None, of_run.get("dataset_dir")):  # its lists
         values = {k: v for k, v in values.items() if not k.endswith("_list") or k in by_hand}
     config = kind(**values)
     for text in config.unused(flags if repeated else by_hand):
@@ -460,8 +459,9 @@ def unknown(name: str, known: list[str], otherwise: str = "") -> str:
     return f"unknown setting '{name}'{did_you_mean(name, known) or otherwise}"
 
 
-def did_you_mean(word: str, known: list[str]) -> str:  # "; did you mean 'X'?"
+def did_you_mean(value: Any, known: list[str]) -> str:  # "; did you mean 'X'?"
     "The end of an error line about an unknown word; empty if none of those known is close."
+    word = value if isinstance(value, str) else ""
     longer = [name for name in known if word and name.startswith(word)]
     close = longer or difflib.get_close_matches(word, known, n=1, cutoff=0.6)
     return f"; did you mean {close[0]!r}?" if close else ""
@@ -545,29 +545,18 @@ def read_record(path: Path) -> dict[str, Any]:
 # %% ../nbs/10_core.ipynb #c-retired
 RETIRED = {
     "anyway": "is retired: score the runs alike, or compare one run after the other",
-    "watch": "is retired: learning_curves(folder) of mshnet.show draws a run that still trains",
-    "tensorboard": "is retired: learning_curves(folder) of mshnet.show, or the run's log.jsonl",
     "mode": "is retired: use `mshnet train` or `mshnet test`",
     "multi_gpus": "is retired: use --num-devices N",
     "if_checkpoint": "is retired: run the same command again to resume; --resume names another run",
     "ckpt_every": "is retired: a checkpoint is written after every epoch",
     "checkpoint": "is retired: use --weight-path FILE",
     "analyze_temporal": "is retired: `mshnet predict` writes class probabilities over time",
-    "compare_paper": "is retired: the guide on events has published numbers; use `mshnet compare`",
     "lr_rule": "is retired: use --lr; with 4 times the batch twice the learning rate",
-    "mirror_rate": "is retired: files are copied to --mirror-dir as fast as the disk takes them",
-    "baseline": "is retired: python results/baseline/beside.py",
-    "largest_batch": "is retired: `mshnet bench --batch-size N` measures the memory of N and 4 N",
     "recursive": "is retired: name a pattern, such as 'DIR/**'",
-    "rate": "is retired: multiply the measured time by the price of your device",
-    "profile": "is retired: use `with torch.profiler.profile():` around train(config)",
-    "debug_xla": "is retired: set XLA_FLAGS=--xla_dump_to=DIR before the start",
+    "format": "is retired: `mshnet export` writes what --output ends in",
     "compile": "is retired: leave it out; it was not faster, and on an H200 its loss was NaN",
     "on_out_of_memory": "is retired: a batch that is too large names the --micro-batch to use",
     "use_tpu": "is retired: use --device xla",
-    "weights_only": "is retired: best.pt alone can be scored; `mshnet export` makes it smaller",
-    "json": "is retired: in Python, mshnet.doctor.doctor(config).lines has the same lines",
-    "format": "is retired: `mshnet export` writes what --output ends in",
     "pack": "is retired: `tar -czf RUN.tar.gz RUN` makes one file of a run",
     "backbone_weights": "is retired: use --weight-path FILE; the guide on signs makes this file",
     "method": "is retired: images are sampled by diffusion; for one use `--samples 1`",

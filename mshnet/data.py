@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 from PIL import Image, ImageOps, TiffImagePlugin, UnidentifiedImageError
-from scipy.ndimage import maximum_filter, median_filter
+from scipy.ndimage import label, maximum, maximum_filter, median_filter, rank_filter
 
 from .core import UserError, counted, did_you_mean, one_line, quoted, read_text, shown
 from .fetch import find_dataset, shipped_lists, usual_list
@@ -175,11 +175,11 @@ def outside_of_data(output_dir: str | Path) -> None:
 
 def _find_list(root: Path, images: Path, part: str, asked: str) -> Path:
     "The file that lists the names of one split: the one that is asked for, or a usual one."
-    shipped = shipped_lists()
+    shipped, asked = shipped_lists(), os.path.expanduser(asked)
     if asked and os.path.isfile(root / asked):  # unlike Path.is_file, False for an invalid name
         return root / asked
-    if asked in shipped:
-        return shipped[asked]
+    if asked.lower() in shipped:
+        return shipped[asked.lower()]
     if asked:
         why = f"there is no such file in {root}, and no list of the library has this name"
         names = f"{', '.join(shipped)}{did_you_mean(asked, [*shipped])}"
@@ -236,6 +236,8 @@ class Findings:
     def raise_or_warn(self, on_bad_image: str = "stop") -> None:
         "Raise UserError if images cannot be used and may not be skipped; warn of the rest."
         errors = self.lines(self.errors)
+        if _DARK_LIST in self.errors:  # no image of it is bad, and all its targets are lost
+            raise UserError(self.lines({_DARK_LIST: self.errors[_DARK_LIST]})[0])
         if errors and on_bad_image != "skip":
             todo = "`mshnet data DIR` lists everything; repair it, or use --on-bad-image skip"
             raise UserError(f"{errors[0]}; {todo}")
@@ -375,7 +377,7 @@ def _read_split(
         if used > max_bytes:
             kept.clear()
     if good and not has_target and {*good} & {*findings.warnings.get(_TOO_DARK, ())}:
-        findings.errors["list of grey masks without a target (save targets as 255)"] += [part]
+        findings.errors[_DARK_LIST] += [part]
     elif good and not has_target:
         findings.warnings["no target in any mask of a list, so Pd is undefined"] += [part]
     pairs = tuple(kept) if used <= max_bytes else InFiles(source, tuple(good))
@@ -449,6 +451,8 @@ def load_data(config: Config, names: Sequence[str] = ("train", "test")) -> Loade
         count = {"train": config.scenes, "test": max(config.scenes // 4, 1)}
         side = 256 if config.base_size == "native" else config.base_size
         read = {name: scenes(name, count[name], side) for name in names}
+    for pixels in (x for s in read.values() if s.in_memory for pair in s.pairs for x in pair):
+        pixels.setflags(write=False)  # of all later runs of this process
     LOADED.append((state, lists, (read, findings)))
     return read, findings
 
@@ -616,7 +620,12 @@ def grey_range(values: np.ndarray) -> tuple[float, float]:
         if high - low > 2 * np.ptp(ends):
             values, (low, high) = sample[scene], ends
     reach = 2 * (high - low) or np.inf  # a frame of nearly one value has no outliers
-    low, high = float(max(values.min(), low - reach)), float(min(values.max(), high + reach))
+    ends = [values.min(), values.max()]
+    if values.ndim == 2 and ends[0] < low - reach:  # bad pixels: take three that touch
+        ends[0] = rank_filter(values, 2, 3, mode="mirror").min()
+    if values.ndim == 2 and ends[1] > high + reach:
+        ends[1] = rank_filter(values, -3, 3, mode="mirror").max()
+    low, high = float(max(ends[0], low - reach)), float(min(ends[1], high + reach))
     if 0 < 16 * (min(most, high) - max(least, low)) < high - low:
         todo = "if it has telemetry rows, bad lines or a border, cut them off"
         warnings.warn(f"most of a frame gets few of the 256 grey levels; {todo}", stacklevel=2)
@@ -628,7 +637,8 @@ def _deep_values(file: Image.Image) -> np.ndarray:
     temperatures = _temperatures(file) if _mode_of(file) != file.mode else None
     values = np.array(_upright(file, temperatures), np.float64)
     if not np.isfinite([values.min(), values.max()]).all():
-        raise UserError("pixels are NaN or infinite (numpy.nan_to_num replaces them)")
+        todo = "numpy.nan_to_num(x, nan=0, posinf=0, neginf=0) replaces them"
+        raise UserError(f"pixels are NaN or infinite ({todo})")
     tags = getattr(file, "tag_v2", {})
     if (tags.get(258), tags.get(339, (1,))) == ((32,), (1,)):  # unsigned; Pillow reads signed
         np.mod(values, 2**32, out=values)
@@ -658,7 +668,8 @@ def _temperatures(file: Image.Image) -> Image.Image:
         name = getattr(file, "filename", "")
         with open(name, "rb") if name else contextlib.nullcontext(vars(file)["fp"]) as stream:
             stream.seek(0)
-            kelvins = Image.fromarray(np.float32(flyr.unpack(stream).kelvin))
+            with np.errstate(invalid="ignore"):  # the logarithm of a dead pixel
+                kelvins = Image.fromarray(np.nan_to_num(np.float32(flyr.unpack(stream).kelvin)))
     except Exception:  # flyr raises many kinds for bytes that make no sense
         raise UserError(f"the temperatures of FLIR cannot be read; {todo}") from None
     return kelvins
@@ -679,7 +690,8 @@ def read_image(path: Path) -> tuple[np.ndarray, str, int]:  # [H,W] or [H,W,3] u
 
 # %% ../nbs/21_data.ipynb #mask_values
 _MAX_LABEL, _DARKEST = 64, 31.0  # largest number of an object or class; of a colour that is black
-_TOO_DARK = "grey mask without a target after the cut at half of the largest value of all"
+_TOO_DARK = "grey mask that loses objects by the cut at half of the largest value of all"
+_DARK_LIST = "list of grey masks without a target (save targets as 255)"
 _NOTES = {  # by what `_mask_scale` returns
     0.0: "mask with the numbers of objects, in which all above 0 is target",
     _DARKEST: "coloured mask, in which every colour but black is target",
@@ -737,7 +749,7 @@ def read_mask(
     truth, notes = (values > scale).astype(np.uint8), set[str]()
     if scale in _NOTES and values.max() > 1:
         notes.add(_NOTES[scale])
-    elif values.any() and not truth.any():
+    elif (values.any() and not truth.any()) or _lost_targets(values, scale):
         notes.add(_TOO_DARK)
     elif np.count_nonzero(values == 1) > 3 and {*np.unique(values)} == {0, 1, 255}:
         notes.add("mask of 1 and 255, in which only 255 is target (if it means ignore, make it 0)")
@@ -747,6 +759,13 @@ def read_mask(
         notes.add("mask of another size than its image, resized as labels")
         truth = np.asarray(Image.fromarray(truth).resize(size[::-1], Image.Resampling.NEAREST))
     return truth, notes
+
+
+def _lost_targets(values: np.ndarray, scale: float) -> bool:
+    "Whether a grey mask has objects that the cut removes; noise of JPEG is below a quarter of it."
+    grey = scale not in _NOTES and ((values > scale / 4) & (values <= scale)).any()
+    labels, count = label(values > scale / 4, np.ones((3, 3))) if grey else (values, 0)
+    return bool(count) and min(maximum(values, labels, range(1, count + 1))) <= scale
 
 
 KINDS = ("PNG", "BMP", "JPEG", "TIFF", "WEBP", "GIF")  # as Pillow calls them

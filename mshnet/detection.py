@@ -142,7 +142,7 @@ class Detection(Task):
     def model(self) -> nn.Module:
         "The network, with weights drawn from the seed."
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.config.seed)
+            torch.default_generator.manual_seed(self.config.seed)
             model = _make_network(self.config.network)
             if not isinstance(model, MSHNet):
                 return model

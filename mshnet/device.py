@@ -237,8 +237,8 @@ def infer(device: Device, forward: Callable[[], T]) -> T:  # on the host
 
 def workers(device: Device, asked: int) -> int:
     "Threads that make batches: -1 means none on a CPU, whose cores all compute, else up to 8."
-    cores = os.cpu_count() or 1
-    return asked if asked >= 0 else 0 if device.kind == "cpu" else max(1, min(8, cores - 1))
+    usual = 0 if device.kind == "cpu" else max(1, min(8, (os.cpu_count() or 1) - 1))
+    return asked if asked >= 0 else usual
 
 # %% ../nbs/30_device.ipynb #Cuda
 class Cuda(Device):
@@ -389,7 +389,6 @@ def open_device(
             raise UserError(f"{several} processes: this machine has {there} GPUs; {todo}")
     device: Device = resolve(DEVICES[kind])(precision, int(index) if index else None)
     if kind == "cpu":
-        _hold_memory()
         share_cores(device)
     if several:
         device.ranks, device.world = resolve("mshnet.ranks:Ranks")(device), several
@@ -416,6 +415,8 @@ def device_for(config: Settings) -> Device:
         if torch.get_num_threads() == _CHOSEN["threads"]:  # not those that a busy machine left
             torch.set_num_threads(USUAL_THREADS)
     device = open_device(config.device, config.precision, config.num_devices)
+    if device.kind == "cpu":
+        _hold_memory()
     _check_batch(device, config.batch_size)
     device.micro_batch = config.micro_batch if config.micro_batch < config.batch_size else 0
     _check_batch(device, device.micro_batch, "micro_batch")
@@ -488,10 +489,8 @@ def share_cores(device: Device, every: float = 3.0) -> None:
     count, now = len(own_cores()), torch.get_num_threads()
     device.busy, device.last_check = busy_cores(), time.monotonic()
     best = min(USUAL_THREADS, max(1, count - round(device.busy)))
-    fixed = now not in (USUAL_THREADS, _CHOSEN["threads"])  # by the user, in Python
-    fixed = fixed or torch.are_deterministic_algorithms_enabled()
-    fixed = fixed or any(name in os.environ for name in FIX_THREADS)
-    if best != now and not fixed:
+    by_user = now not in (USUAL_THREADS, _CHOSEN["threads"]) or os.environ.keys() & {*FIX_THREADS}
+    if best != now and not by_user and not torch.are_deterministic_algorithms_enabled():
         torch.set_num_threads(best)
         _CHOSEN["threads"] = best
         busy = f"other programs keep {device.busy:.1f} of {counted(count, 'core')} busy"

@@ -11,7 +11,6 @@ import os
 import platform
 import shutil
 import subprocess
-import tempfile
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -152,8 +151,9 @@ def _room(folder: Path, name: str, todo: str) -> float:
     folder = folder.resolve()
     there = next(p for p in (folder, *folder.parents) if os.path.exists(p))
     refused = explain_failure(f"{name} cannot be written", todo)
-    with refused, tempfile.TemporaryFile(dir=there) as file:
-        file.write(b"written")
+    with refused:
+        (probe := there / f".{os.getpid()}.tmp").write_bytes(b"written")
+        probe.unlink()
     return shutil.disk_usage(there).free / 2**30
 
 

@@ -18,9 +18,9 @@ import torch
 from torch import Tensor, nn
 
 from .core import Settings, UserError, as_user_error, configure
-from .cpu import use_cpu_passes
+from .cpu import use_cpu_passes, use_plain_passes
 from .detection import fused_for, normalise
-from .device import infer, open_device
+from .device import infer, open_device, share_cores
 from .places import site_of
 from .task import Evaluation, Origin, Trained, count_seen, make_task, trained_model
 from .weights import PRETRAINED, settings_of_weights, weights_file
@@ -30,12 +30,15 @@ def load(
     weights: str | os.PathLike[str],  # a run, its folder, a file, or "pretrained"
 ) -> nn.Module:
     "The network with these weights, on the CPU, in evaluation mode; UserError for no weights."
-    return trained_model(weights).model.eval()
+    trained = trained_model(weights)
+    use = trained.phase, trained.threshold, trained.multiscale
+    vars(trained.model)["use"] = use  # by a `Detector`
+    return use_plain_passes(trained.model.eval())
 
 
 def evaluate(
     weights: str | os.PathLike[str] | Settings,  # a run, its folder, a file, or "pretrained";
-    # or all settings, whose weight_path names the weights
+    # or all settings, whose weight_path names the weights (empty: the pretrained ones)
     **settings: Any,  # as those of `Config`, such as dataset_dir; the defaults: those of the run
 ) -> Evaluation:  # its `scores` and their `protocol`
     """Score weights on the test list of a data set, as `mshnet test` does.
@@ -84,8 +87,9 @@ class Detector:
             except TypeError:
                 what = f"weights of type {type(weights).__name__} are not possible"
                 raise UserError(f"{what}: use a run, its folder, a file or an MSHNet") from None
-            model = use_cpu_passes(copy.deepcopy(weights))
-            trained = Trained(model, "full", Origin("a model in memory"))
+            model = use_cpu_passes(copy.deepcopy(weights).float())
+            phase, *use = getattr(weights, "use", ("full", 0.5, ()))
+            trained = Trained(model, phase, Origin("a model in memory"), "detect", {}, *use)
         else:
             trained = trained_model(weights)
             if (task := trained.task) != "detect":
@@ -103,6 +107,7 @@ class Detector:
     ) -> Tensor:  # [B,1,H,W] float32, 0..1, on the CPU
         "Probabilities of target; UserError unless the images have this type and shape."
         expect_bytes(images)
+        share_cores(self.device)
         size = -(-batch_size // self.device.world) * self.device.world
         with as_user_error():
             return torch.cat([self._part(rows, size) for rows in images.split(size)])

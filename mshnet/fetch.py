@@ -22,7 +22,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from .core import UserError, did_you_mean, reason, shown
-from .files import explain_failure, locked
+from .files import explain_failure, locked, move
 from .places import Place, heartbeat, is_mounted, megabytes, mount_drive, on_drive, say, where
 
 # %% ../nbs/13_fetch.ipynb #find_dataset
@@ -83,8 +83,8 @@ def _made_once(target: Path) -> Iterator[Path | None]:
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir()
         try:
-            yield scratch / target.name
-            os.replace(scratch / target.name, target)
+            yield scratch
+            move(scratch, target)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
 

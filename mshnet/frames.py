@@ -40,7 +40,7 @@ class Frame:
     last: bool = True  # no frame of its file follows
 
 
-def _pages(file: Path) -> Iterator[tuple[np.ndarray, int]]:  # pixels; number of pages
+def _pages(file: Path) -> Iterator[tuple[np.ndarray | str, int]]:  # or an error; number of pages
     "The pages of an image file. Raises one of Pillow's many errors for other files."
     with opened(file, _MOST) as image:
         try:
@@ -55,7 +55,12 @@ def _pages(file: Path) -> Iterator[tuple[np.ndarray, int]]:  # pixels; number of
             if page and getattr(image, "tag_v2", {}).get(254, 0) & 5:  # reduced, or a mask
                 continue
             refuse_size(image, _MOST)
-            yield pixels_of(image), count
+            try:
+                pixels: np.ndarray | str = pixels_of(image)
+            except UserError as error:
+                if count == 1 or "NaN" not in (pixels := str(error)):  # a NaN costs its page alone
+                    raise
+            yield pixels, count
 
 
 def _upright(picture: Any) -> np.ndarray:  # [H,W] or [H,W,3] uint8
@@ -87,7 +92,9 @@ def _pictures(file: Path) -> Iterator[tuple[np.ndarray, int]]:  # pixels; number
         if count := sum(not each.disposition & cover for each in more):
             todo = "the first is read; `ffmpeg -i A -map 0:v:1 -c copy B` extracts the second"
             warnings.warn(f"{file}: {1 + count} picture tracks, {todo}", stacklevel=2)
+        start = max(video.start_time or 0, 0) / av.time_base
         whole = (video.duration or 0) / av.time_base
+        whole -= start * ("matroska" in video.format.name)  # whose duration counts from 0
         seconds = float((stream.duration or 0) * stream.time_base) or whole
         rate, ends = float(stream.average_rate or 0), [0.0, 0.0]  # of the stream, of any
         if avi := video.format.name == "avi":  # its duration is the duration of the rest
@@ -99,7 +106,6 @@ def _pictures(file: Path) -> Iterator[tuple[np.ndarray, int]]:  # pixels; number
                 ends = [max(ends[0], end * own), max(ends[1], end)]
             for picture in packet.decode() if own else ():
                 yield _upright(picture), round(seconds * rate) or stream.frames
-        start = max(video.start_time or 0, 0) / av.time_base
         exact = avi or "mp4" in video.format.name  # others round
         if ends[1] - start < 0.9 * whole or (exact and ends[0] < seconds - 2 / (rate or 1)):
             raise OSError("it breaks off")
@@ -110,7 +116,9 @@ def _each(file: Path) -> Iterator[Frame]:
     video, done = file.suffix.lower() in VIDEOS, 0
     try:
         for pixels, count in _pictures(file) if video else _pages(file):
-            yield Frame(file, done, count == 1 and not video, pixels, count=count)
+            error, single = pixels if isinstance(pixels, str) else "", count == 1 and not video
+            shown = np.zeros((0, 0), np.uint8) if isinstance(pixels, str) else pixels
+            yield Frame(file, done, single, shown, error, count=count)
             done += 1
         if not done:
             raise OSError("no frame")

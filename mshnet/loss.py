@@ -61,7 +61,7 @@ def _expect_equal_shapes(name: str, logits: Tensor, mask: Tensor) -> None:
 
 def sls_loss(
     logits: Tensor,  # [B,1,H,W]
-    mask: Tensor,  # [B,1,H,W] truth, 0 or 1
+    mask: Tensor,  # [B,1,H,W] truth, 0 or 1 (divide 255 first)
     scale: bool = True,  # weigh the overlap by the agreement of the areas
     location: bool = True,  # add the location loss
 ) -> Tensor:  # [B] float32, one loss per image

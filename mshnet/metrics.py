@@ -278,7 +278,7 @@ class Histogram:
 
     def add(self, prob: np.ndarray, mask: np.ndarray) -> None:
         "Count pixels: probabilities 0..1 of any shape, and a mask of the same shape, bool."
-        target = _in_bins(prob[mask])
+        target = _in_bins(prob[mask > 0])
         self.target += target
         self.background += _in_bins(prob) - target
 

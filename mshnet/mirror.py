@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from .core import PlaceFields, read_record, reason
+from .core import PlaceFields, UserError, read_record, reason
 from .files import ChangedMeanwhile, Stamp, copy_file, digest, stamp
 from .places import has_checkpoint, megabytes
 
 # %% ../nbs/15_mirror.ipynb #run_files
-_LATE = ("best.pt", "last.pt", "status.json")
+_LATE = ("best.pt", "last.pt", "details.json", "scores.json", "status.json")
 
 
 def run_files(folder: Path) -> list[str]:
@@ -42,7 +42,8 @@ def _epochs_done(folder: Path) -> int:
 def _worth_more(target: Path, source: Path) -> str:
     "Why the source must not replace the copy in the target; empty: it may."
     ours, theirs = (read_record(folder / "config.json") for folder in (source, target))
-    recipe = ours.keys() & theirs.keys() - PlaceFields.model_fields.keys() - {"epochs", "precision"}
+    free = {"epochs", "precision", "train_list", "test_list", *PlaceFields.model_fields}
+    recipe = ours.keys() & theirs.keys() - free
     paths = [str(of.get("dataset_dir", "")) for of in (ours, theirs) if of]
     data = {Path(p[:-4] if p.lower().endswith(".zip") else p).name for p in paths}
     if any(ours[name] != theirs[name] for name in recipe) or len(data) > 1:
@@ -163,9 +164,11 @@ class Mirror:
         marker = self.target / ".mirror"
         if self.claimed:
             found = marker.read_bytes() if marker.is_file() else b""
-            if found != self.token:
+            if found == self.token:
+                return
+            if not found or _epochs_done(self.source) <= _epochs_done(self.target):
                 raise OSError("another session copies to it now" if found else "it is gone")
-            return
+            self.copied.clear()  # the session with more epochs continues
         if not self.parent:  # made only once, never in place of a disk that has vanished
             self.target.parent.mkdir(parents=True, exist_ok=True)
             self.parent = os.stat(self.target.parent)
@@ -216,6 +219,11 @@ class Mirror:
 def bring_back(folder: Path, copies: list[Path]) -> Path | None:
     "Restore a run from a copy, unless its folder has a checkpoint; return the copy, and print it."
     if has_checkpoint(folder):
+        for copy in copies:
+            with _skipped(copy):
+                if has_checkpoint(copy) and "epochs" in (why := _worth_more(copy, folder)):
+                    todo = f"delete {folder} to resume the copy, or use another mirror_dir"
+                    raise UserError(f"{copy}: {why}; {todo}")
         return None
     found: list[tuple[int, Path]] = []
     for copy in copies:

@@ -135,6 +135,9 @@ def run_folder(config: Settings, place: Place | None = None) -> Path:
     if not config.resume:
         return asked if config.output_dir else (place or where()).runs / run_name(config)
     folder = start if start.is_dir() else start.parent
+    if not has_checkpoint(folder) or not os.access(folder, os.W_OK):
+        todo = "copy a run that is read-only; or leave it out: a run and its backup are looked for"
+        raise UserError(f"resume={shown(config.resume)}: no run to resume here; {todo}")
     if start.name != "last.pt" and folder != start:
         raise UserError(f"resume={shown(config.resume)}: use a run folder or its last.pt")
     if config.output_dir and asked.resolve() != folder.resolve():
@@ -147,7 +150,9 @@ def run_folder(config: Settings, place: Place | None = None) -> Path:
 
 def has_checkpoint(folder: Path) -> bool:
     "Whether this folder holds a checkpoint; OSError if it cannot be reached."
-    return any((folder / name).is_file() for name in ("last.pt", "previous.pt"))
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        return not {"last.pt", "previous.pt"}.isdisjoint(os.listdir(folder))
+    return False
 
 
 def session_hours(place: Place | None = None, environ: Mapping[str, str] = os.environ) -> float:
@@ -170,7 +175,7 @@ def session_seconds() -> float:
 def is_mounted(timeout: float = 20.0) -> bool:
     "Whether Google Drive is there and answers within so many seconds."
     answers: list[bool] = []
-    asked = threading.Thread(target=lambda: answers.append(os.path.isdir(MY_DRIVE)), daemon=True)
+    asked = threading.Thread(target=lambda: answers.append(os.path.ismount(DRIVE)), daemon=True)
     asked.start()
     asked.join(timeout)
     return answers == [True]
@@ -217,21 +222,24 @@ def site_of(config: Settings, place: Place | None = None, mount: bool = True) ->
     place = place or where()
     if mount:
         ask_for_drive(config)
+    if place.name == "colab" and on_drive(Path(config.output_dir)) and not is_mounted():
+        todo = "run `from mshnet.places import mount_drive; mount_drive()` in a cell, and allow it"
+        raise UserError(f"{config.output_dir}: Google Drive is not mounted; {todo}")
     folder = run_folder(config, place)
     mirror, note = _backup_folder(config, place, Path(os.path.abspath(folder)))
     attached = _attached(place, Path(os.path.abspath(folder)))
     copies = [] if config.resume else [*filter(None, [mirror]), *attached]
     session = max(session_hours(place), config.max_hours)  # more hours are those of the session
-    own = (3600 * config.max_hours or math.inf, config.max_hours)
-    seconds, hours = min(own, (3600 * session - session_seconds(), session))
+    asked, left = 3600 * config.max_hours or math.inf, 3600 * session - session_seconds()
+    seconds, hours = (asked, config.max_hours) if asked <= left else (left, session)
     return Site(folder, mirror, copies, folder.parent / "xla_cache", seconds, hours, note)
 
 
 def ask_for_drive(config: Settings) -> None:
-    "Mount Google Drive in Colab if the data or the copies of a run lie there."
+    "Mount Google Drive in Colab if the data, the run, its weights or its backup lie there."
     place = where()
-    data = Path(config.dataset_dir) if config.dataset_dir else None
-    folders = filter(None, (data, _backup_root(config, place)))
+    named = (config.dataset_dir, config.weight_path, config.output_dir, config.resume)
+    folders = filter(None, (*map(Path, named), _backup_root(config, place)))
     if place.name == "colab" and any(map(on_drive, folders)) and not is_mounted():
         print(mount_drive())
 
@@ -256,7 +264,9 @@ def _backup_folder(config: Settings, place: Place, folder: Path) -> tuple[Path |
     real, own = (Path(os.path.realpath(path)) for path in (target, folder))
     if folder in (target, *target.parents) or own in (real, *real.parents):
         raise UserError(f"mirror_dir={shown(config.mirror_dir)}: is the run folder; use another")
-    return target, ""
+    kept = on_drive(parent) or any(map(os.path.ismount, (parent, *parent.parents[:-1])))
+    lost = f"mirror  {parent} is deleted with the session; use --mirror-dir drive"
+    return target, lost if place.name == "colab" and not kept else ""
 
 
 def _attached(place: Place, folder: Path) -> list[Path]:
@@ -264,7 +274,8 @@ def _attached(place: Place, folder: Path) -> list[Path]:
     kept = place.runs.parent  # the output of a notebook
     name = folder.relative_to(kept) if folder.is_relative_to(kept) else Path("runs", folder.name)
     tops = ("*", "*/*", "notebooks/*/*") if place.name == "kaggle" else ()
-    return sorted({p for top in tops for p in place.data.glob(f"{top}/{glob.escape(str(name))}")})
+    names = [glob.escape(str(each)) for each in (name, folder.name)]  # or of a packed run
+    return sorted({p for top in tops for each in names for p in place.data.glob(f"{top}/{each}")})
 
 # %% ../nbs/12_places.ipynb #forget_stale_tpu
 def forget_stale_tpu(environ: MutableMapping[str, str] = os.environ) -> list[str]:

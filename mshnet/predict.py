@@ -291,7 +291,10 @@ def _without_fractions(values: np.ndarray) -> np.ndarray:
         return values
     low, high = values.min(), values.max()
     if 0 <= low <= high <= 1:
-        return (values * 255).round().astype(np.uint8)
+        scaled = (values * 255).round()
+        few = values.ndim == 2 and np.ptp(np.percentile(values, (2, 99.5))) < 0.1
+        if not few or abs(values * 255 - scaled).max() < 0.1:  # else of 16 bits, divided
+            return scaled.astype(np.uint8)
     if 0 <= low <= high <= 255 and (values == values.round()).all():
         return values.astype(np.uint8)
     return values.astype(np.float32)
@@ -337,7 +340,7 @@ def find_targets(
     weights: str | os.PathLike[str] = PRETRAINED,
     threshold: float | None = None,
     device: str = "auto",
-) -> Image.Image | str:
+) -> Any:  # an image, or a line for weights of another task
     "The image with the detected targets marked; a line for weights of another task."
     name = shown(image) if isinstance(image, str) else "the image"
     if isinstance(image, str) and not image:

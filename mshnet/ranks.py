@@ -49,7 +49,8 @@ class Ranks(OneProcess):
         if not dist.is_initialized():
             importlib.import_module("torch.distributed.nn")  # later, its defaults hold the group
             limit = timedelta(hours=1)  # while the first process writes to a slow disk
-            dist.init_process_group("nccl" if self.gpu else "gloo", timeout=limit)
+            backend = "nccl" if self.gpu and dist.is_nccl_available() else "gloo"  # as on Windows
+            dist.init_process_group(backend, timeout=limit)
             atexit.register(self.leave)
 
     def leave(self) -> None:

@@ -124,7 +124,10 @@ class Config(Settings, NetworkFields, AugmentFields, DataFields):
     keeps_images: ClassVar[bool] = True
     synthetic_name: ClassVar[str] = "scenes"
     name_defaults: ClassVar[dict[str, Any]] = FIRST_DEFAULTS  # runs keep their names of then
-    flags: ClassVar[dict[str, list[str]]] = {"test": ["base_size", "mirrored", "rule", "scenes"]}
+    flags: ClassVar[dict[str, list[str]]] = {
+        "test": ["base_size", "mirrored", "rule", "scenes"],
+        "data": ["base_size"],
+    }
     smaller: ClassVar[str] = "--base-size and --crop-size"
 
     task: Literal["detect"] = "detect"

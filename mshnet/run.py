@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['PACKAGES', 'FORMAT', 'PROGRESS', 'Folder', 'write_log', 'say_status', 'environment', 'prepare', 'State', 'snapshot',
            'write_checkpoint', 'read_checkpoint', 'restore', 'best_or_last', 'find_checkpoint', 'Interrupted',
-           'Stopped', 'Stop', 'Background', 'keep']
+           'Stopped', 'Stop', 'Background']
 
 # %% ../nbs/34_run.ipynb #c-import-contextlib
 import contextlib
@@ -21,7 +21,6 @@ import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -40,7 +39,7 @@ from mshnet.core import (
     shown,
 )
 from .device import each_tensor, started_processes
-from .files import cannot_be_written, to_disk, write_atomic, write_json
+from .files import cannot_be_written, move, to_disk, write_atomic, write_json
 from .places import has_checkpoint, installed
 from .weights import PRETRAINED, checksum, find_weights, fit_weights, read_file
 from .xla import XLA_PACKAGES
@@ -260,7 +259,7 @@ def best_or_last(folder: Folder) -> dict[str, Any]:
         return read_checkpoint(folder.file("best.pt"))
     except UserError as error:
         last, _ = _last_checkpoint(folder)
-        if not last["best"] or last["best"]["epoch"] != last["epoch"]:
+        if not last["best"] or last["best"]["epoch"] != last["epoch"] or last["step"]:
             warnings.warn(f"{error}: the last epoch is scored instead", stacklevel=2)
             last["best"] = {"epoch": last["epoch"], "name": None}
         return last
@@ -274,7 +273,8 @@ def _differences(old: dict[str, Any], new: Settings) -> list[str]:
         if old.get(n, usual) != usual
     ]
     old = new.defaults() | of_earlier_release(old)  # a missing setting had its default
-    may_differ = ("precision", "epochs") if new.schedule == "constant" else ("precision",)
+    may_differ = ["precision", "train_list", "test_list"]  # the hashes of lists are compared
+    may_differ += ["epochs"] if new.schedule == "constant" else []
     pairs = [(n, old[n], getattr(new, n)) for n in new.recipe_names() if n not in may_differ]
     why = {"epochs": f" with schedule={new.schedule}, which ends where its run ends"}
     changed = [f"{n} {shown(a)} -> {shown(b)}{why.get(n, '')}" for n, a, b in pairs if a != b]
@@ -313,13 +313,13 @@ def find_checkpoint(
         takes = "" if config.resume else f" (--resume {quoted(folder.path)} takes them)"
         what = f"{config.resume or folder.path} holds another run ({'; '.join(changed)})"
         raise UserError(f"{what}; use its settings{takes} or another --output-dir")
-    if config.epochs <= old["epoch"]:
-        done = old["epoch"] + 1
+    if config.epochs < (done := old["epoch"] + 1):
         raise UserError(f"epochs={config.epochs}: the run has {done} already; use {done} or more")
     if file.name != "last.pt":  # previous.pt, which takes its place
         if (last := folder.file("last.pt")).exists():
-            os.replace(last, folder.file("damaged.pt"))  # or good, and a disk had a hiccup
-        os.replace(file, last)
+            move(last, folder.file("damaged.pt"))  # or good, and a disk had a hiccup
+        folder.file("scores.json").unlink(missing_ok=True)  # perhaps of the epoch that is repeated
+        move(file, last)
     return old
 
 # %% ../nbs/34_run.ipynb #Interrupted
@@ -374,6 +374,8 @@ class Stop:
         "Why the run is to stop; empty: it is not."
         if self.number:
             return signal.Signals(self.number).name
+        if os.environ.get("MSHNET_STARTED_BY", str(os.getppid())) != str(os.getppid()):
+            return "the process that started this one is gone"
         return self.why if time.monotonic() > self.ends else ""
 
 # %% ../nbs/34_run.ipynb #Background
@@ -406,18 +408,3 @@ class Background:
     def finish(self) -> None:
         "Wait for the last job, and raise its error."
         self.last.result()
-
-
-def keep(
-    folder: Folder,
-    config: Settings,
-    state: State,
-    entry: dict[str, Any],
-    data: dict[str, str],
-    background: Background,
-) -> None:
-    "Log an epoch, and begin to write its checkpoints."
-    write_log(folder, entry)
-    best = ["best.pt"] if state.best and state.best["epoch"] == state.epoch else []
-    files = [folder.file(name) for name in (*best, "last.pt")]
-    background.submit(partial(write_checkpoint, snapshot(state, config, data), *files))

@@ -310,14 +310,8 @@ class Values(dict[str, Any]):
 
     def __str__(self) -> str:
         "The score line."
-        return "  ".join(f"{name} {_score_text(value)}" for name, value in self.items())
-
-
-def _score_text(value: Any) -> str:
-    "A score as it is printed; - for NaN, such as a mean over nothing."
-    if not isinstance(value, float):
-        return str(value)
-    return "-" if math.isnan(value) else f"{value:.3f}"
+        texts = {k: f"{v:.3f}" if isinstance(v, float) else str(v) for k, v in self.items()}
+        return "  ".join(f"{k} {'-' if v == 'nan' else v}" for k, v in texts.items())
 
 # %% ../nbs/36_task.ipynb #wilson
 def wilson(right: int, count: int) -> tuple[float, float]:  # NaN if the count is 0
@@ -347,6 +341,7 @@ class Evaluation:
     scores: Any  # with `as_dict()`; its text is the score line
     protocol: dict[str, Any]
     settings: dict[str, Any]  # with which it was scored
+    details: dict[str, Any] = field(default_factory=dict)  # for curves and figures
 
     def __str__(self) -> str:
         "The score line."
@@ -356,14 +351,10 @@ class Evaluation:
         "The kind and the score line."
         return f"<{type(self).__name__}: {self}>"
 
-    def details(self) -> dict[str, Any]:
-        "The values that curves and figures are drawn from."
-        return {}
-
     def save(self, folder: Path) -> None:
         "Write scores.json and details.json."
         scores = {"line": str(self), "scores": self.scores.as_dict(), "protocol": self.protocol}
-        write_json(folder / "details.json", {**self.details(), "settings": self.settings})
+        write_json(folder / "details.json", {**self.details, "settings": self.settings})
         write_json(folder / "scores.json", scores)
 
 
@@ -453,7 +444,7 @@ def trained_model(path: str | os.PathLike[str], config: Settings | None = None) 
         record["data"] = content.get("data", {})  # exported weights of before have none
         origin, threshold = origin_of(record), float(content.get("threshold", 0.5))
         multiscale = scales_of(content)
-        if record["epoch"] != record["best"]["epoch"]:
+        if record["epoch"] != record["best"]["epoch"] or content.get("step"):  # steps beyond it
             chosen = f"epoch {record['epoch']}, named by its file {path.name}"
             origin = replace(origin, chosen=chosen)
         task = record["config"].get("task", "detect")

@@ -6,7 +6,8 @@
 __all__ = ['REACH', 'MEMORY', 'HITS', 'AMONG', 'COLUMNS', 'Tracker', 'confirmed_tracks']
 
 # %% ../nbs/44_tracks.ipynb #Tracker
-from collections import deque
+import itertools
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -30,17 +31,13 @@ class Tracker:
         except ImportError as error:
             raise UserError(f"tracks need trackpy: pip install trackpy ({error})") from None
         trackpy.quiet()
-        self.hits, self.among, self.frame, self.first = hits, among, 0, 0
+        self.hits, self.among, self.frame, self.first, self.most = hits, among, 0, 0, -1
         self.places, self.seen = deque[np.ndarray](), dict[int, deque[int]]()
         self.confirmed, self.too_many = set[int](), trackpy.SubnetOversizeException
         how: dict[str, Any] = {"memory": memory, "adaptive_stop": 1.0, "adaptive_step": 0.7}
-        self.begin = lambda: trackpy.link_iter(self._frames(), reach, **how)
+        frames = (self.places.popleft() for _ in itertools.count())  # one after the other
+        self.begin = lambda: trackpy.link_iter(frames, reach, **how)
         self.linked = self.begin()
-
-    def _frames(self) -> Iterator[np.ndarray]:
-        "The places of each frame, which `link_iter` takes one after the other."
-        while True:
-            yield self.places.popleft()
 
     def update(
         self,
@@ -53,7 +50,7 @@ class Tracker:
         try:
             numbers = next(self.linked)[1]
         except self.too_many:  # a frame full of detections: all tracks begin anew
-            self.first = 1 + max(self.seen, default=-1)
+            self.first = 1 + self.most
             self.linked = self.begin()
             self.places.append(places)
             numbers = next(self.linked)[1]
@@ -63,6 +60,8 @@ class Tracker:
             seen.append(self.frame)
             if len(seen) == self.hits and self.frame - seen[0] < self.among:
                 self.confirmed.add(number)
+        self.most = max(self.most, *numbers, -1)
+        self.seen = {n: s for n, s in self.seen.items() if self.frame - s[-1] < self.among}
         return numbers
 
 # %% ../nbs/44_tracks.ipynb #confirmed_tracks
@@ -73,15 +72,14 @@ def confirmed_tracks(
     lines: Iterable[dict[str, Any]],  # of all frames, in their order
 ) -> Iterator[list[Any]]:  # of each: the values of COLUMNS
     "The confirmed tracks of predicted clips."
-    rows: dict[tuple[str, int], list[Any]] = {}
-    confirmed = set[tuple[str, int]]()
+    tracks = defaultdict[tuple[str, int], list[Any]](list)  # by file and number
     for line in lines:
         for found in line["objects"]:
-            if found.get("track") is None:
-                continue
-            key, at, number = (line["stamp"][0], found["track"]), found["centroid"], line["frame"]
-            row = rows.setdefault(key, [*key, number, number, 0, *at, *at, 0.0])
-            row[3:5] = number, row[4] + 1
-            row[7:] = *at, max(row[9], found["peak"])
-            confirmed |= {key} if found["confirmed"] else set()
-    yield from (row for key, row in rows.items() if key in confirmed)
+            if found.get("track") is not None:
+                seen = line["frame"], found["centroid"], found["peak"], found["confirmed"]
+                tracks[line["stamp"][0], found["track"]].append(seen)
+    for key, rows in tracks.items():
+        frames, places, peaks, confirmed = zip(*rows, strict=True)
+        if any(confirmed):
+            ends = *places[0], *places[-1]
+            yield [*key, frames[0], frames[-1], len(rows), *ends, max(peaks)]

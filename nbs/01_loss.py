@@ -133,8 +133,8 @@ scale.plot(areas, 1 - factor * iou(grown), label="scale sensitive: 1 - $a$ IoU")
 scale.plot(areas, location_loss(grown, square(5)), "k:", lw=2.5, label="location loss")
 scale.set(title="Scale", xlabel="predicted area in pixels (the target has 25)")
 place.plot(shifts, 1 - iou(away), label="plain: 1 - IoU")
-place.plot(shifts, location_loss(away, square(5)), label="location loss, away from the corner")
-place.plot(shifts, location_loss(around, square(5)), label="location loss, around the corner")
+place.plot(shifts, location_loss(away, square(5)), "C1--", label="location, away from the corner")
+place.plot(shifts, location_loss(around, square(5)), "k:", label="location, around the corner")
 place.set(title="Location", xlabel="distance from the target in pixels")
 for axes in (scale, place):
     axes.set(ylim=(0, 1.05), ylabel="loss")
@@ -161,7 +161,7 @@ def _expect_equal_shapes(name: str, logits: Tensor, mask: Tensor) -> None:
 
 def sls_loss(
     logits: Tensor,  # [B,1,H,W]
-    mask: Tensor,  # [B,1,H,W] truth, 0 or 1
+    mask: Tensor,  # [B,1,H,W] truth, 0 or 1 (divide 255 first)
     scale: bool = True,  # weigh the overlap by the agreement of the areas
     location: bool = True,  # add the location loss
 ) -> Tensor:  # [B] float32, one loss per image

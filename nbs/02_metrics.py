@@ -50,7 +50,7 @@ for i, axes in enumerate(figure.subplots(1, 2)):
 figure.supxlabel("blue: missed, orange: false, green: both")
 precision, recall = overlaps.sum() / guesses.sum(), overlaps.sum() / truths.sum()
 print(f"IoU  {overlaps.sum()}/{unions.sum()} = {overlaps.sum() / unions.sum():.2f}")
-print(f"nIoU mean of {overlaps / unions} = {(overlaps / unions).mean():.2f}")
+print(f"nIoU mean of {(overlaps / unions).round(2)} = {(overlaps / unions).mean():.2f}")
 print(f"F1   of precision {precision:.2f} and recall {recall:.2f} = ", end="")
 print(f"{2 * precision * recall / (precision + recall):.2f}")
 print(f"Pd   2/3 = {2 / 3:.2f}")
@@ -411,7 +411,7 @@ class Histogram:
 
     def add(self, prob: np.ndarray, mask: np.ndarray) -> None:
         "Count pixels: probabilities 0..1 of any shape, and a mask of the same shape, bool."
-        target = _in_bins(prob[mask])
+        target = _in_bins(prob[mask > 0])
         self.target += target
         self.background += _in_bins(prob) - target
 

@@ -16,6 +16,7 @@
 # %%
 #| hide
 #| default_exp files
+import tempfile
 import threading
 
 from mshnet.files import replacing, write_atomic, write_json
@@ -31,7 +32,7 @@ import inspect
 import io
 import json
 import os
-import tempfile
+import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -80,18 +81,30 @@ def replacing(
                 to_disk(file)
         moved = previous if previous and path.exists() else None
         if moved:
-            os.replace(path, moved)
+            move(path, moved)
         try:
-            os.replace(temporary, path)
+            move(temporary, path)
         except OSError:
             if moved:
-                os.replace(moved, path)
+                move(moved, path)
             raise
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
         if durable:
             _sync_folder(path.parent)
+
+
+_TRIES = 200 if os.name == "nt" else 0  # there a file that somebody has open cannot be replaced
+
+
+def move(old: Path, new: Path) -> None:
+    "Rename a file; on Windows wait up to ten seconds for whoever has one of the two open."
+    for _ in range(_TRIES):
+        with contextlib.suppress(PermissionError):
+            return os.replace(old, new)
+        time.sleep(0.05)
+    os.replace(old, new)
 
 
 def to_disk(file: IO[bytes]) -> None:
@@ -177,7 +190,8 @@ def make_folder(path: Path) -> None:
     "Make a folder and those above it, where they are missing; UserError if that fails."
     with cannot_be_written(path):
         path.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=path, prefix=".").close()
+        (probe := path / f".{os.getpid()}.tmp").write_bytes(b"")  # tempfile hangs on Windows
+        probe.unlink()
 
 
 def cannot_be_written(path: Path) -> contextlib.AbstractContextManager[None]:
@@ -223,13 +237,15 @@ def copy_file(
 ) -> Stamp | None:  # of the content that was copied
     "Copy a file and verify the copy; OSError if that fails, and `new` stays as it was."
     seen = hashlib.sha256()
-    with open(old, "rb") as source, replacing(new, previous) as target:
-        before = stamp(source.fileno())
-        while piece := source.read(1_000_000):
+    with open(old, "rb") as source:  # not for long: see `move`
+        before, content = stamp(source.fileno()), io.BytesIO(source.read())
+        changed = stamp(source.fileno()) != before
+    with replacing(new, previous) as target:
+        while piece := content.read(1_000_000):
             seen.update(piece)
             write(target, piece)
         to_disk(target)
-        if stamp(source.fileno()) != before:
+        if changed:
             raise ChangedMeanwhile(f"{old.name} is being written to")
         if digest(Path(target.name)) != seen.hexdigest():
             raise OSError("a copy differs from its original")
@@ -238,18 +254,6 @@ def copy_file(
                 os.truncate(previous, 0)  # else Google Drive's trash keeps all of it
     return before
 
-
-# %% [markdown]
-# Here another process writes to the file while it is copied. The old copy stays:
-
-# %%
-with tempfile.TemporaryDirectory() as tmp:
-    old, new = Path(tmp, "last.pt"), Path(tmp, "copy.pt")
-    old.write_text("epoch 2"), new.write_text("epoch 1")
-    try:
-        copy_file(old, new, write=lambda file, piece: old.write_text("epoch 3, in part"))
-    except ChangedMeanwhile as error:
-        print(f"{error}; the copy is of {new.read_text()}")
 
 # %% [markdown]
 # ### Files that a user names

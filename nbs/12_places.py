@@ -180,6 +180,9 @@ def run_folder(config: Settings, place: Place | None = None) -> Path:
     if not config.resume:
         return asked if config.output_dir else (place or where()).runs / run_name(config)
     folder = start if start.is_dir() else start.parent
+    if not has_checkpoint(folder) or not os.access(folder, os.W_OK):
+        todo = "copy a run that is read-only; or leave it out: a run and its backup are looked for"
+        raise UserError(f"resume={shown(config.resume)}: no run to resume here; {todo}")
     if start.name != "last.pt" and folder != start:
         raise UserError(f"resume={shown(config.resume)}: use a run folder or its last.pt")
     if config.output_dir and asked.resolve() != folder.resolve():
@@ -192,7 +195,9 @@ def run_folder(config: Settings, place: Place | None = None) -> Path:
 
 def has_checkpoint(folder: Path) -> bool:
     "Whether this folder holds a checkpoint; OSError if it cannot be reached."
-    return any((folder / name).is_file() for name in ("last.pt", "previous.pt"))
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        return not {"last.pt", "previous.pt"}.isdisjoint(os.listdir(folder))
+    return False
 
 
 def session_hours(place: Place | None = None, environ: Mapping[str, str] = os.environ) -> float:
@@ -215,7 +220,7 @@ def session_seconds() -> float:
 # %% [markdown]
 # ### Google Drive, and how it hangs
 #
-# If the connection to the Drive hangs, even the check whether its folder exists blocks, in a system call that Python cannot interrupt. Therefore a daemon thread makes the check, and we wait a limited time. A Drive that does not respond counts as not mounted.
+# If the connection to the Drive hangs, even the check whether it is mounted blocks, in a system call that Python cannot interrupt. Therefore a daemon thread makes the check, and we wait a limited time. A Drive that does not respond counts as not mounted.
 #
 # Mounting opens a window that asks for permission. The user may close it, or a company's account may forbid it. `google.colab.drive.mount` raises several kinds of exceptions for that. While the window is open the function waits; the notebook's stop button ends the wait. The result is always one line, and training continues without the Drive. (We had no Colab. The tests use a mock object that behaves as its public source does.)
 
@@ -224,7 +229,7 @@ def session_seconds() -> float:
 def is_mounted(timeout: float = 20.0) -> bool:
     "Whether Google Drive is there and answers within so many seconds."
     answers: list[bool] = []
-    asked = threading.Thread(target=lambda: answers.append(os.path.isdir(MY_DRIVE)), daemon=True)
+    asked = threading.Thread(target=lambda: answers.append(os.path.ismount(DRIVE)), daemon=True)
     asked.start()
     asked.join(timeout)
     return answers == [True]
@@ -280,21 +285,24 @@ def site_of(config: Settings, place: Place | None = None, mount: bool = True) ->
     place = place or where()
     if mount:
         ask_for_drive(config)
+    if place.name == "colab" and on_drive(Path(config.output_dir)) and not is_mounted():
+        todo = "run `from mshnet.places import mount_drive; mount_drive()` in a cell, and allow it"
+        raise UserError(f"{config.output_dir}: Google Drive is not mounted; {todo}")
     folder = run_folder(config, place)
     mirror, note = _backup_folder(config, place, Path(os.path.abspath(folder)))
     attached = _attached(place, Path(os.path.abspath(folder)))
     copies = [] if config.resume else [*filter(None, [mirror]), *attached]
     session = max(session_hours(place), config.max_hours)  # more hours are those of the session
-    own = (3600 * config.max_hours or math.inf, config.max_hours)
-    seconds, hours = min(own, (3600 * session - session_seconds(), session))
+    asked, left = 3600 * config.max_hours or math.inf, 3600 * session - session_seconds()
+    seconds, hours = (asked, config.max_hours) if asked <= left else (left, session)
     return Site(folder, mirror, copies, folder.parent / "xla_cache", seconds, hours, note)
 
 
 def ask_for_drive(config: Settings) -> None:
-    "Mount Google Drive in Colab if the data or the copies of a run lie there."
+    "Mount Google Drive in Colab if the data, the run, its weights or its backup lie there."
     place = where()
-    data = Path(config.dataset_dir) if config.dataset_dir else None
-    folders = filter(None, (data, _backup_root(config, place)))
+    named = (config.dataset_dir, config.weight_path, config.output_dir, config.resume)
+    folders = filter(None, (*map(Path, named), _backup_root(config, place)))
     if place.name == "colab" and any(map(on_drive, folders)) and not is_mounted():
         print(mount_drive())
 
@@ -319,7 +327,9 @@ def _backup_folder(config: Settings, place: Place, folder: Path) -> tuple[Path |
     real, own = (Path(os.path.realpath(path)) for path in (target, folder))
     if folder in (target, *target.parents) or own in (real, *real.parents):
         raise UserError(f"mirror_dir={shown(config.mirror_dir)}: is the run folder; use another")
-    return target, ""
+    kept = on_drive(parent) or any(map(os.path.ismount, (parent, *parent.parents[:-1])))
+    lost = f"mirror  {parent} is deleted with the session; use --mirror-dir drive"
+    return target, lost if place.name == "colab" and not kept else ""
 
 
 def _attached(place: Place, folder: Path) -> list[Path]:
@@ -327,7 +337,8 @@ def _attached(place: Place, folder: Path) -> list[Path]:
     kept = place.runs.parent  # the output of a notebook
     name = folder.relative_to(kept) if folder.is_relative_to(kept) else Path("runs", folder.name)
     tops = ("*", "*/*", "notebooks/*/*") if place.name == "kaggle" else ()
-    return sorted({p for top in tops for p in place.data.glob(f"{top}/{glob.escape(str(name))}")})
+    names = [glob.escape(str(each)) for each in (name, folder.name)]  # or of a packed run
+    return sorted({p for top in tops for each in names for p in place.data.glob(f"{top}/{each}")})
 
 
 # %%
@@ -338,7 +349,7 @@ print(f"{site.folder} is copied to {site.mirror}, and stops after {site.hours} h
 drive = Config(mirror_dir="drive", output_dir="/content/runs/mine")
 colab = site_of(drive, COLAB, mount=False)
 hours = (colab.seconds + session_seconds()) / 3600
-print(f"Colab, {hours:.1f} hours from the start:", colab.note.replace("/content", "content"))
+print(f"Colab, {hours:.1f} hours from the start:", colab.note.split(":")[0])
 
 
 # %% [markdown]

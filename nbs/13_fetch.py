@@ -39,7 +39,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from mshnet.core import UserError, did_you_mean, reason, shown
-from mshnet.files import explain_failure, locked
+from mshnet.files import explain_failure, locked, move
 from mshnet.places import Place, heartbeat, is_mounted, megabytes, mount_drive, on_drive, say, where
 
 # %% [markdown]
@@ -143,8 +143,8 @@ def _made_once(target: Path) -> Iterator[Path | None]:
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir()
         try:
-            yield scratch / target.name
-            os.replace(scratch / target.name, target)
+            yield scratch
+            move(scratch, target)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
 

@@ -43,7 +43,7 @@ cosine = 0.01 + 0.99 * (1 + np.cos(np.pi * step / (steps - 1))) / 2  # falls to 
 warm_up = np.minimum((step + 1) / 53, 1)  # grows in the first epoch
 figure, axes = plt.subplots(figsize=(8, 3), layout="constrained")
 axes.semilogy(step / 53, 0.001 * cosine * warm_up, label="steady: AdamW")
-axes.semilogy(step / 53, 0.002 * cosine * warm_up, label="a100, tpu: AdamW, four times the batch")
+axes.semilogy(step / 53, 0.002 * cosine * warm_up, "-.", label="a100, tpu: AdamW, batches of 16")
 axes.semilogy(step / 53, np.full(steps, 0.05), label="paper: Adagrad")
 axes.semilogy(step / 53, 0.05 / np.sqrt(step + 1), "C2--", label="paper: what Adagrad leaves of it")
 axes.set(xlabel="epoch", ylabel="learning rate", ylim=(5e-6, 3))
@@ -173,7 +173,10 @@ class Config(Settings, NetworkFields, AugmentFields, DataFields):
     keeps_images: ClassVar[bool] = True
     synthetic_name: ClassVar[str] = "scenes"
     name_defaults: ClassVar[dict[str, Any]] = FIRST_DEFAULTS  # runs keep their names of then
-    flags: ClassVar[dict[str, list[str]]] = {"test": ["base_size", "mirrored", "rule", "scenes"]}
+    flags: ClassVar[dict[str, list[str]]] = {
+        "test": ["base_size", "mirrored", "rule", "scenes"],
+        "data": ["base_size"],
+    }
     smaller: ClassVar[str] = "--base-size and --crop-size"
 
     task: Literal["detect"] = "detect"

@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from mshnet.core import PlaceFields, read_record, reason
+from mshnet.core import PlaceFields, UserError, read_record, reason
 from mshnet.files import ChangedMeanwhile, Stamp, copy_file, digest, stamp
 from mshnet.places import has_checkpoint, megabytes
 
@@ -58,13 +58,13 @@ with tempfile.TemporaryDirectory() as tmp:
 # %% [markdown]
 # ## The machinery: which files are copied, and what they may replace
 #
-# The backup gets every file but temporary ones and `previous.pt`, which it makes for itself. The small records come first, because they are copied in a moment. `status.json` comes last, and not at all after a `last.pt` that failed: copies are compared by it, and it must not promise epochs that are missing. (It may be ahead by the epochs that passed while `last.pt` was copied.)
+# The backup gets every file but temporary ones and `previous.pt`, which it makes for itself. The small records come first, because they are copied in a moment; but scores come after the weights that they belong to. `status.json` comes last, and not at all after a `last.pt` that failed: copies are compared by it, and it must not promise epochs that are missing. (It may be ahead by the epochs that passed while `last.pt` was copied.)
 #
 # A backup never replaces another run of the same name, and never a copy with more epochs: if a run cannot be restored and begins anew, its old copy survives until the new run has as many epochs.
 
 # %%
 #| export
-_LATE = ("best.pt", "last.pt", "status.json")
+_LATE = ("best.pt", "last.pt", "details.json", "scores.json", "status.json")
 
 
 def run_files(folder: Path) -> list[str]:
@@ -86,7 +86,8 @@ def _epochs_done(folder: Path) -> int:
 def _worth_more(target: Path, source: Path) -> str:
     "Why the source must not replace the copy in the target; empty: it may."
     ours, theirs = (read_record(folder / "config.json") for folder in (source, target))
-    recipe = ours.keys() & theirs.keys() - PlaceFields.model_fields.keys() - {"epochs", "precision"}
+    free = {"epochs", "precision", "train_list", "test_list", *PlaceFields.model_fields}
+    recipe = ours.keys() & theirs.keys() - free
     paths = [str(of.get("dataset_dir", "")) for of in (ours, theirs) if of]
     data = {Path(p[:-4] if p.lower().endswith(".zip") else p).name for p in paths}
     if any(ours[name] != theirs[name] for name in recipe) or len(data) > 1:
@@ -98,7 +99,7 @@ def _worth_more(target: Path, source: Path) -> str:
 # %% [markdown]
 # ### The copying thread
 #
-# The first round writes a marker file into the backup, and nothing is written where this marker is missing. If a Drive is unmounted, an empty folder of the local disk is left in its place: it has no marker, so it stays empty. The marker differs from session to session: of two sessions that copy the same run, the later one continues; the earlier one stops copying and reports it. A new session has no list of what the backup contains; a file of the same size and digest counts as copied.
+# The first round writes a marker file into the backup, and nothing is written where this marker is missing. If a Drive is unmounted, an empty folder of the local disk is left in its place: it has no marker, so it stays empty. The marker differs from session to session: of two sessions that copy the same run, the later one continues; the earlier one stops copying and reports it, until it has more epochs than the backup. A new session has no list of what the backup contains; a file of the same size and digest counts as copied.
 #
 # After each write of the run the thread copies the changed files and rests for a minute; after failures it rests longer, up to five minutes. As a daemon it blocks neither the training nor the end of the process if a disk hangs. It raises no error, but reports when a problem begins and when it is over. An error with one file does not stop the others, because a disk may be too full for a checkpoint but not for the log.
 #
@@ -231,9 +232,11 @@ class Mirror:
         marker = self.target / ".mirror"
         if self.claimed:
             found = marker.read_bytes() if marker.is_file() else b""
-            if found != self.token:
+            if found == self.token:
+                return
+            if not found or _epochs_done(self.source) <= _epochs_done(self.target):
                 raise OSError("another session copies to it now" if found else "it is gone")
-            return
+            self.copied.clear()  # the session with more epochs continues
         if not self.parent:  # made only once, never in place of a disk that has vanished
             self.target.parent.mkdir(parents=True, exist_ok=True)
             self.parent = os.stat(self.target.parent)
@@ -284,13 +287,18 @@ class Mirror:
 # %% [markdown]
 # ### Resume in a new session
 #
-# A new session has an empty disk. Therefore `bring_back` restores the run before training looks for it: from the backup, or on Kaggle from an earlier output that is attached as input; of several copies it takes the one with the most epochs. The checkpoint `last.pt` is copied after all other files, so an interrupted copy has none and is made again. Only the spare one, `previous.pt`, comes later: the run resumes from it if `last.pt` cannot be read. A copy without a checkpoint is ignored. A copy that cannot be read is skipped with a warning, and no new file of it stays.
+# A new session has an empty disk. Therefore `bring_back` restores the run before training looks for it: from the backup, or on Kaggle from an earlier output that is attached as input; of several copies it takes the one with the most epochs. The checkpoint `last.pt` is copied after all other files, so an interrupted copy has none and is made again. Only the spare one, `previous.pt`, comes later: the run resumes from it if `last.pt` cannot be read. A run on this disk with fewer epochs than a copy is an error, because training would repeat epochs. A copy without a checkpoint is ignored. A copy that cannot be read is skipped with a warning, and no new file of it stays.
 
 # %%
 #| export
 def bring_back(folder: Path, copies: list[Path]) -> Path | None:
     "Restore a run from a copy, unless its folder has a checkpoint; return the copy, and print it."
     if has_checkpoint(folder):
+        for copy in copies:
+            with _skipped(copy):
+                if has_checkpoint(copy) and "epochs" in (why := _worth_more(copy, folder)):
+                    todo = f"delete {folder} to resume the copy, or use another mirror_dir"
+                    raise UserError(f"{copy}: {why}; {todo}")
         return None
     found: list[tuple[int, Path]] = []
     for copy in copies:
@@ -343,6 +351,6 @@ def _take_files(copy: Path, folder: Path) -> None:
 # 1. Google Drive hangs for an hour while a run trains. What happens to the run, and what to its backup?
 #    <details><summary>Answer</summary>The run continues, because a thread copies its files. The backup gets no new files in this hour. At its end the run waits a limited time, ten minutes in training, and then reports which files are missing.</details>
 # 2. A run cannot be restored, and a new one begins at epoch 0 with the same `mirror_dir`. Does it replace the old backup?
-#    <details><summary>Answer</summary>Not at first: the old backup has more epochs, so nothing is copied, and this is reported. As soon as the new run has as many epochs, it replaces the backup.</details>
+#    <details><summary>Answer</summary>Not at first: the old backup has more epochs, so nothing is copied, and this is reported. As soon as the new run has as many epochs, it replaces the backup. If the run is started again before that, it stops: a line says how to resume the old one.</details>
 # 3. Suppose `status.json` were copied first, and the session ended in the middle of a copy. What could the next session do wrong?
 #    <details><summary>Answer</summary>The backup would claim epochs that its checkpoint does not have. The next session restores the copy with the most epochs, so it could take this one instead of a better copy.</details>

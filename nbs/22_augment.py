@@ -273,10 +273,9 @@ def augment(image: np.ndarray, mask: np.ndarray, params: AugmentParams, crop_siz
     "The training transform of a pair, [H,W] or [H,W,3], to [S,S] or [S,S,3], by its parameters."
     picture, truth = Image.fromarray(image), Image.fromarray(mask)
     height, width, y, x = _placement(mask, params, crop_size)
-    if params.mirror:
-        picture, truth = ImageOps.mirror(picture), ImageOps.mirror(truth)
-    if params.flip:
-        picture, truth = ImageOps.flip(picture), ImageOps.flip(truth)
+    for wanted, change in ((params.mirror, ImageOps.mirror), (params.flip, ImageOps.flip)):
+        if wanted:
+            picture, truth = change(picture), change(truth)
     size = (width, height)
     box = (x, y, x + crop_size, y + crop_size)  # Pillow fills what lies outside with zeros
     picture = picture.resize(size, Image.Resampling.BILINEAR).crop(box)

@@ -306,8 +306,8 @@ def infer(device: Device, forward: Callable[[], T]) -> T:  # on the host
 
 def workers(device: Device, asked: int) -> int:
     "Threads that make batches: -1 means none on a CPU, whose cores all compute, else up to 8."
-    cores = os.cpu_count() or 1
-    return asked if asked >= 0 else 0 if device.kind == "cpu" else max(1, min(8, cores - 1))
+    usual = 0 if device.kind == "cpu" else max(1, min(8, (os.cpu_count() or 1) - 1))
+    return asked if asked >= 0 else usual
 
 
 # %% [markdown]
@@ -484,7 +484,6 @@ def open_device(
             raise UserError(f"{several} processes: this machine has {there} GPUs; {todo}")
     device: Device = resolve(DEVICES[kind])(precision, int(index) if index else None)
     if kind == "cpu":
-        _hold_memory()
         share_cores(device)
     if several:
         device.ranks, device.world = resolve("mshnet.ranks:Ranks")(device), several
@@ -511,6 +510,8 @@ def device_for(config: Settings) -> Device:
         if torch.get_num_threads() == _CHOSEN["threads"]:  # not those that a busy machine left
             torch.set_num_threads(USUAL_THREADS)
     device = open_device(config.device, config.precision, config.num_devices)
+    if device.kind == "cpu":
+        _hold_memory()
     _check_batch(device, config.batch_size)
     device.micro_batch = config.micro_batch if config.micro_batch < config.batch_size else 0
     _check_batch(device, device.micro_batch, "micro_batch")
@@ -577,9 +578,9 @@ def _smaller(device: Device, config: Settings) -> str:
 # | the same, with shorter spinning | 0.15 s | 1.7 s |
 # | the same, with one thread per free core | 58 ms | 0.25 s |
 #
-# Shorter spinning costs nothing on an idle machine. `import mshnet` sets it, unless you have set `OMP_WAIT_POLICY` or `GOMP_SPINCOUNT` or loaded torch before. One thread per free core helps even more. So a run on a CPU looks at the beginning of each epoch (and when a device is opened), for a tenth of a second, how busy other programs keep our cores, and uses as many threads as they leave. `OMP_NUM_THREADS`, `MKL_NUM_THREADS`, `torch.set_num_threads` (after the import of mshnet) and `--deterministic` keep the number that was set; then `mshnet doctor` reports that steps may stall.
+# Shorter spinning costs nothing on an idle machine. `import mshnet` sets it, unless you have set `OMP_WAIT_POLICY` or `GOMP_SPINCOUNT` or loaded torch before. One thread per free core helps even more. So a run on a CPU looks at the beginning of each epoch, and a `Detector` every three seconds, for a tenth of a second, how busy other programs keep our cores, and uses as many threads as they leave. `OMP_NUM_THREADS`, `MKL_NUM_THREADS`, `torch.set_num_threads` (after the import of mshnet) and `--deterministic` keep the number that was set; then `mshnet doctor` reports that steps may stall.
 #
-# On Linux we also tune glibc's allocator. Between two steps it gives large blocks of memory back to the system, and gets the same blocks again, page by page and filled with zeros. That is a tenth of a step, with large batches a quarter. So we keep these blocks for the next step, except single blocks of 48 MB and more, which would leave large holes.
+# On Linux a training also tunes glibc's allocator. Between two steps it gives large blocks of memory back to the system, and gets the same blocks again, page by page and filled with zeros. That is a tenth of a step, with large batches a quarter. So we keep these blocks for the next step, except single blocks of 48 MB and more, which would leave large holes.
 
 # %%
 #| export
@@ -615,10 +616,8 @@ def share_cores(device: Device, every: float = 3.0) -> None:
     count, now = len(own_cores()), torch.get_num_threads()
     device.busy, device.last_check = busy_cores(), time.monotonic()
     best = min(USUAL_THREADS, max(1, count - round(device.busy)))
-    fixed = now not in (USUAL_THREADS, _CHOSEN["threads"])  # by the user, in Python
-    fixed = fixed or torch.are_deterministic_algorithms_enabled()
-    fixed = fixed or any(name in os.environ for name in FIX_THREADS)
-    if best != now and not fixed:
+    by_user = now not in (USUAL_THREADS, _CHOSEN["threads"]) or os.environ.keys() & {*FIX_THREADS}
+    if best != now and not by_user and not torch.are_deterministic_algorithms_enabled():
         torch.set_num_threads(best)
         _CHOSEN["threads"] = best
         busy = f"other programs keep {device.busy:.1f} of {counted(count, 'core')} busy"

@@ -120,18 +120,18 @@ class _Tee(io.TextIOBase):
         self.stream, self.file = stream, file
 
     def write(self, text: str) -> int:
-        with contextlib.suppress(OSError, ValueError):  # closed, or its disk is full
+        with contextlib.suppress(AttributeError, OSError, ValueError):  # None, closed, or full
             self.stream.write(text)
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, ValueError):
             self.file.write(text.encode(errors="replace"))
         return len(text)
 
     def flush(self) -> None:
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(AttributeError, OSError, ValueError):
             self.stream.flush()
 
     def isatty(self) -> bool:
-        return self.stream.isatty()
+        return bool(getattr(self.stream, "isatty", bool)())
 
 
 @contextlib.contextmanager
@@ -156,7 +156,7 @@ def watched() -> bool:
         return False
     if "ipykernel" in sys.modules:
         return interactive() and importlib.util.find_spec("ipywidgets") is not None
-    return sys.stderr.isatty()
+    return bool(getattr(sys.stderr, "isatty", bool)())
 
 
 class _Lines(io.TextIOBase):
@@ -190,11 +190,9 @@ def bar(
     return shown
 
 
-@contextlib.contextmanager
-def working(text: str) -> Iterator[None]:
+def working(text: str) -> contextlib.AbstractContextManager[None]:
     "Print every few seconds how long something has taken, while it runs."
-    with heartbeat(lambda s: say(f"  {text}: {s:.0f} s so far", sys.stderr), _EVERY, _EVERY):
-        yield
+    return heartbeat(lambda s: say(f"  {text}: {s:.0f} s so far", sys.stderr), _EVERY, _EVERY)
 
 
 def note(

@@ -27,7 +27,7 @@ import copy
 import json
 import math
 import os
-import signal
+import random
 import socket
 import subprocess
 import sys
@@ -41,6 +41,7 @@ from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from mshnet.core import STOPPED, TIME_OVER, Settings, UserError, counted
@@ -57,7 +58,7 @@ from mshnet.device import (
 )
 from mshnet.files import digest
 from mshnet.mirror import Mirror, bring_back
-from mshnet.places import Site, first_process, megabytes, site_of
+from mshnet.places import Site, first_process, megabytes, site_of, where
 from mshnet.run import (
     Background,
     Folder,
@@ -67,12 +68,12 @@ from mshnet.run import (
     Stopped,
     best_or_last,
     find_checkpoint,
-    keep,
     prepare,
     restore,
     say_status,
     snapshot,
     write_checkpoint,
+    write_log,
 )
 from mshnet.session import alone, bar, duration, note, written_down
 from mshnet.task import Task, chosen_by, count_seen, make_task, origin_of, scales_of, score_split
@@ -174,6 +175,7 @@ class Job:
 
 # %%
 #| export
+@torch.inference_mode(False)  # where gradients are switched off
 def train(config: Settings, task: Task | None = None) -> Run:
     """Train and score a model, or resume its run; a finished run is only reported.
 
@@ -182,8 +184,9 @@ def train(config: Settings, task: Task | None = None) -> Run:
     time ended before there were any scores.
     """
     if not isinstance(config, Settings):
-        kind = type(config).__name__
-        raise UserError(f"settings of type {kind} are not possible: use Config(epochs=50)")
+        raise UserError(f"settings of type {type(config).__name__} are not possible: use Config()")
+    if task and task.config != config:
+        raise UserError("train: the task has other settings; use train(config, MyTask(config))")
     if processes_to_start(config):
         return _launch(config, task)
     device, task = device_for(config), task or make_task(config)
@@ -195,7 +198,6 @@ def train(config: Settings, task: Task | None = None) -> Run:
         rank_zero(lambda: held.enter_context(alone(folder.path)))
         rank_zero(lambda: bring_back(site.folder, site.copies))
         job = Job(task, task.splits(), device, folder)
-        check_data(job)
         state = beginning(job)
         rank_zero(lambda: prepare(folder, config, device.description, not _all_done(config, state)))
         _begin_session(job, state, site, held)
@@ -252,13 +254,11 @@ def fit(job: Job, state: State) -> Stopped | None:  # the request that stopped i
                     scores = score_split(task, state.scored, judged, device, task.phase(epoch))
             except Stopped as stopped:  # within the epoch
                 device.ranks.assert_in_sync(state.model)
-                content = snapshot(state, config, job.record)
-                work = partial(write_checkpoint, content, folder.file("last.pt"))
-                job.rank_zero(partial(background.submit, work))
+                job.rank_zero(partial(_keep, job, state, background))
                 return stopped
             entry = _log_entry(job, state, loss, scores, trained, time.monotonic() - start)
             _end_epoch(task, state, entry)
-            job.rank_zero(partial(keep, folder, config, state, entry, job.record, background))
+            job.rank_zero(partial(_keep, job, state, background, entry))
             _print_epoch(job, entry)
             if not _all_done(config, state) and (
                 reason := device.ranks.any_rank(job.stop.reason, True)
@@ -266,6 +266,17 @@ def fit(job: Job, state: State) -> Stopped | None:  # the request that stopped i
                 return Stopped(reason, job.stop.number)
         job.rank_zero(background.finish)
     return None
+
+
+def _keep(
+    job: Job, state: State, background: Background, entry: dict[str, Any] | None = None
+) -> None:
+    "Log an epoch that has ended, and begin to write the checkpoints."
+    if entry:
+        write_log(job.folder, entry)
+    best = entry and state.best and state.best["epoch"] == state.epoch
+    files = map(job.folder.file, ["best.pt", "last.pt"] if best else ["last.pt"])
+    background.submit(partial(write_checkpoint, snapshot(state, job.config, job.record), *files))
 
 
 def _all_done(config: Settings, state: State) -> bool:
@@ -357,7 +368,9 @@ def train_epoch(job: Job, state: State, epoch: int) -> float:  # the mean loss o
                     where = f"epoch {epoch}, step {losses.step}/{len(plan)}"
                     note(steps, where, f"loss {losses.mean():.4f}")
                 if reason := device.ranks.any_rank(job.stop.reason, pause):
-                    losses.save_position(state)
+                    losses.mean()  # raises where the loss is not finite
+                    own = device.read(losses.total).item()
+                    state.step, state.total = losses.step, device.ranks.all_gather(own)
                     raise Stopped(reason, job.stop.number)
         return losses.mean()
     except _NotFinite as error:
@@ -412,12 +425,6 @@ class Losses:
         if not math.isfinite(total):
             raise _NotFinite(min(ranks.all_gather(int(self.device.read(self.finite).item()))))
         return float(total / self.step)
-
-    def save_position(self, state: State) -> None:
-        "Keep in the state where an epoch was interrupted."
-        self.mean()  # raises where the loss is not finite
-        state.step = self.step
-        state.total = self.device.ranks.all_gather(self.device.read(self.total).item())
 
 
 # %% [markdown]
@@ -568,6 +575,7 @@ def check_data(job: Job) -> None:
 
 def beginning(job: Job) -> State:
     "The state with which a run begins or is resumed."
+    check_data(job)
     config, device, same = job.config, job.device, identity(job)
     old = job.rank_zero(lambda: find_checkpoint(job.folder, config, same))
     if old and (computed := old["data"].get("precision", device.precision)) != device.precision:
@@ -611,7 +619,7 @@ def _begin_with_weights(job: Job, state: State) -> None:
 
 def identity(job: Job) -> dict[str, str]:
     "Facts that a resumed run must repeat besides its recipe: data, starting weights, precision."
-    same = job.task.identity(job.parts)
+    same = job.task.identity(job.parts) | {"task": type(job.task).__qualname__}
     start = weights_file(job.config.weight_path, job.config.task)
     if job.config.weight_path and start.is_file():
         same["starting weights"] = digest(start)[:12]
@@ -633,6 +641,10 @@ for name, fact in identity(job).items():
 #| export
 def _begin_session(job: Job, state: State, site: Site, held: contextlib.ExitStack) -> None:
     "Start what accompanies a run until the stack is left."
+    gpus = [torch.cuda.current_device()] if job.device.kind == "cuda" else []
+    held.enter_context(torch.random.fork_rng(gpus))  # the caller's random numbers are left
+    held.callback(np.random.set_state, np.random.get_state())
+    held.callback(random.setstate, random.getstate())
     first = first_process()
     if first:
         held.enter_context(written_down(job.folder))
@@ -686,8 +698,11 @@ def _failure_recorded(job: Job) -> Iterator[None]:
 def _end_session(job: Job, stopped: Stopped | None) -> None:
     "Finish the backup, and print how to resume."
     if stopped:
-        text = f"stopped  {stopped.reason}; nothing is lost. Run the same command again to resume"
-        print(text, flush=True)
+        kept = job.mirror.enabled or where().name != "colab"
+        what = "nothing is lost" if kept else "Colab deletes this disk: download the run"
+        print(
+            f"stopped  {stopped.reason}; {what}. Run the same command again to resume", flush=True
+        )
     signalled = stopped is not None and stopped.number
     if copied := job.mirror.flush(60 if signalled else 600):
         print(copied, flush=True)
@@ -762,6 +777,7 @@ class _Processes(Stop):
             port = free.getsockname()[1]
         own = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // count)), **os.environ}
         own |= {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        own |= {"MSHNET_STARTED_BY": str(os.getpid()), "PYTHONIOENCODING": "utf-8"}
         words = [sys.executable, "-u", "-m", "mshnet", *command]
         how: Any = {"stdout": write, "stderr": subprocess.STDOUT}
         how["start_new_session"] = True  # a terminal's Ctrl-C comes from here, and once
@@ -773,7 +789,8 @@ class _Processes(Stop):
     def on_signal(self, number: int, frame: Any) -> None:
         "Note a signal, and pass it on."
         for process in self.started:
-            process.send_signal(signal.SIGTERM if os.name == "nt" else number)
+            if os.name != "nt":  # there the console has sent it
+                process.send_signal(number)
         super().on_signal(number, frame)
 
     def show(self) -> None:

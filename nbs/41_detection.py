@@ -50,13 +50,13 @@ def false_alarms(run):
 
 figure = plt.figure(figsize=(10, 3.8), layout="constrained")
 left, right = figure.subplots(1, 2, sharey=True)
-steady = [list(false_alarms(f"nuaa-sirst-steady/seed{seed}"))[1][-1] for seed in range(3)]
+steady = [list(false_alarms(f"nuaa-sirst-steady-scored/seed{seed}"))[1][-1] for seed in range(3)]
 for axes, runs, last, title in (
     (left, "nuaa-sirst-paper-60", 61, "the paper's recipe"),
     (right, "nuaa-sirst-remedy-bias", 31, "the same loss and network, another start"),
 ):
-    for seed, color in enumerate(("C1", "C2", "C3")):
-        axes.semilogy(*false_alarms(f"{runs}/seed{seed}"), f"{color}o-", ms=4, label=f"seed {seed}")
+    for seed, style in enumerate(("C1o-", "kD:", "C3s--")):
+        axes.semilogy(*false_alarms(f"{runs}/seed{seed}"), style, ms=4, label=f"seed {seed}")
     axes.axhspan(min(steady), max(steady), color="C0", alpha=0.4, lw=0, label="steady, 200 epochs")
     axes.axvspan(0, 6, color="0.9", label="warm-up")
     axes.set(title=title, xlabel="epochs", xlim=(0, last), ylim=(3, 2e6))
@@ -214,7 +214,7 @@ class Detection(Task):
     def model(self) -> nn.Module:
         "The network, with weights drawn from the seed."
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.config.seed)
+            torch.default_generator.manual_seed(self.config.seed)
             model = _make_network(self.config.network)
             if not isinstance(model, MSHNet):
                 return model

@@ -25,7 +25,6 @@ from mshnet.task import make_task, score_split, trained_model
 #| export
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -180,22 +179,9 @@ def _curves(histogram: Histogram, found: Sequence[Found], pixels: int) -> dict[s
 
 # %%
 #| export
-@dataclass(frozen=True, repr=False)
-class Analysis(Evaluation):
-    "Scores of a split, their protocol, and the records that curves and gallery are drawn from."
-
-    images: list[dict[str, Any]]  # of each image: name, pixels, targets, matched, false_pixels
-    curves: dict[str, Any]  # lists: thresholds, and the values there
-    targets: list[dict[str, Any]]  # of each target: its image, and its record
-
-    def details(self) -> dict[str, Any]:
-        "The records as in details.json."
-        return {"images": self.images, "curves": self.curves, "targets": self.targets}
-
-
 def evaluate_split(
     task: Task, model: nn.Module, split: Split, device: Device, phase: str, weights: Origin
-) -> Analysis:
+) -> Evaluation:
     "Score a split, with its curves and a record of each image and target."
     rule, tally, histogram = task.config.rule, task.tally(), Histogram()
     found, seen = list[list[Found]](), list[list[dict[str, Any]]]()
@@ -225,22 +211,19 @@ def evaluate_split(
         {"name": name, "inter": i, "pred": p, "mask": m, **vars(one)}
         for name, i, p, m, one in columns
     ]
-    return Analysis(
-        tally.scores(),
-        protocol(task, split, tally.scores(), device, weights),
-        task.config.model_dump(),
-        images,
-        _curves(histogram, sums, counts.pixels),
-        [{"name": name, **target} for name, one in named for target in one],
-    )
+    records = [{"name": name, **target} for name, one in named for target in one]
+    curves, scores = _curves(histogram, sums, counts.pixels), tally.scores()
+    details = {"images": images, "curves": curves, "targets": records}
+    facts = protocol(task, split, scores, device, weights)
+    return Evaluation(scores, facts, task.config.model_dump(), details)
 
 
 # %%
 task, device = make_task(Config(scenes=12, base_size=96)), open_device("cpu", "fp32")
 test, trained = task.splits(["test"])["test"], trained_model("pretrained")
-result: Analysis = evaluate_split(task, trained.model, test, device, "full", trained.origin)
+result = evaluate_split(task, trained.model, test, device, "full", trained.origin)
 assert result.scores == score_split(task, trained.model, test, device, "full")
-print(result.images[0], result.targets[0], sep="\n")
+print(result.details["images"][0], result.details["targets"][0], sep="\n")
 
 # %% [markdown]
 # ## Questions

@@ -28,9 +28,9 @@ import torch
 from torch import Tensor, nn
 
 from mshnet.core import Settings, UserError, as_user_error, configure
-from mshnet.cpu import use_cpu_passes
+from mshnet.cpu import use_cpu_passes, use_plain_passes
 from mshnet.detection import fused_for, normalise
-from mshnet.device import infer, open_device
+from mshnet.device import infer, open_device, share_cores
 from mshnet.places import site_of
 from mshnet.task import Evaluation, Origin, Trained, count_seen, make_task, trained_model
 from mshnet.weights import PRETRAINED, settings_of_weights, weights_file
@@ -64,12 +64,15 @@ def load(
     weights: str | os.PathLike[str],  # a run, its folder, a file, or "pretrained"
 ) -> nn.Module:
     "The network with these weights, on the CPU, in evaluation mode; UserError for no weights."
-    return trained_model(weights).model.eval()
+    trained = trained_model(weights)
+    use = trained.phase, trained.threshold, trained.multiscale
+    vars(trained.model)["use"] = use  # by a `Detector`
+    return use_plain_passes(trained.model.eval())
 
 
 def evaluate(
     weights: str | os.PathLike[str] | Settings,  # a run, its folder, a file, or "pretrained";
-    # or all settings, whose weight_path names the weights
+    # or all settings, whose weight_path names the weights (empty: the pretrained ones)
     **settings: Any,  # as those of `Config`, such as dataset_dir; the defaults: those of the run
 ) -> Evaluation:  # its `scores` and their `protocol`
     """Score weights on the test list of a data set, as `mshnet test` does.
@@ -105,7 +108,7 @@ def evaluate(
 # %% [markdown]
 # ### Predicting
 #
-# A `Detector` reads the weights once. It also takes a network, such as the one that `load` returns. A network has no record of its training, so the threshold is 0.5, and a frame is predicted at its own size. The images are in memory, and their sides are multiples of 16; other sides are an error. [Prediction](53_predict.ipynb) takes files, and images of any size.
+# A `Detector` reads the weights once. It also takes a network. One that `load` returned keeps the phase, the threshold and the sizes of its file. For any other the threshold is 0.5, and a frame is predicted at its own size. The images are in memory, and their sides are multiples of 16; other sides are an error. [Prediction](53_predict.ipynb) takes files, and images of any size.
 
 # %%
 #| export
@@ -125,8 +128,9 @@ class Detector:
             except TypeError:
                 what = f"weights of type {type(weights).__name__} are not possible"
                 raise UserError(f"{what}: use a run, its folder, a file or an MSHNet") from None
-            model = use_cpu_passes(copy.deepcopy(weights))
-            trained = Trained(model, "full", Origin("a model in memory"))
+            model = use_cpu_passes(copy.deepcopy(weights).float())
+            phase, *use = getattr(weights, "use", ("full", 0.5, ()))
+            trained = Trained(model, phase, Origin("a model in memory"), "detect", {}, *use)
         else:
             trained = trained_model(weights)
             if (task := trained.task) != "detect":
@@ -144,6 +148,7 @@ class Detector:
     ) -> Tensor:  # [B,1,H,W] float32, 0..1, on the CPU
         "Probabilities of target; UserError unless the images have this type and shape."
         expect_bytes(images)
+        share_cores(self.device)
         size = -(-batch_size // self.device.world) * self.device.world
         with as_user_error():
             return torch.cat([self._part(rows, size) for rows in images.split(size)])

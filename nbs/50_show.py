@@ -128,7 +128,7 @@ _FOUND = [name for name in _CHINESE if name in _INSTALLED][:1]
 rcParams["font.family"] = [*rcParams["font.family"], *_FOUND]
 MONOSPACE = ["monospace", *_FOUND]
 if not _FOUND:
-    warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # one line per sign
+    warnings.filterwarnings("ignore", message="Glyph .* missing from")  # one line per sign
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
 _LINES = cycler(color=COLORS, marker=[*"osD^vP*"], linestyle=["-", "--", ":", "-.", "-", "--", ":"])
@@ -183,12 +183,6 @@ def learning_curves(folder: str | Path) -> Picture:
         for axes in (top, below):
             axes.axvspan(min(warm) - 0.5, max(warm) + 0.5, color="0.9", zorder=0)
     return save_picture(figure, Path(folder) / "figures" / "learning.png")
-
-
-def _run_config(folder: Path) -> Config:
-    "The settings of a run."
-    found: Config = settings_from(Folder(folder).read_json("config.json"))
-    return found
 
 
 def not_drawn(picture: str, config: Settings) -> str:  # empty for detection
@@ -282,9 +276,9 @@ details.images[-1], details.targets[-1]
 def trade_offs(folder: str | Path, *others: str | Path) -> Picture | str:
     "Pd against Fa of a run, which gets the figure, and of others; a marker at probability 0.5."
     runs = [*map(_run_folder, (folder, *others))]
-    if line := not_drawn("trade_offs", _run_config(runs[0])):
+    if line := not_drawn("trade_offs", settings_from(Folder(runs[0]).read_json("config.json"))):
         return line
-    names = [str(run) for run in runs] if others else ["marker: threshold 0.5"]
+    names = [shortened(str(run), 40) for run in runs] if others else ["marker: threshold 0.5"]
     figure = Figure(figsize=(5.5, 3.8), layout="constrained")
     axes, most = figure.subplots(subplot_kw={"prop_cycle": _LINES}), 100.0
     for name, run in zip(names, runs, strict=True):
@@ -292,10 +286,10 @@ def trade_offs(folder: str | Path, *others: str | Path) -> Picture | str:
         if len(threshold):
             at = int(np.argmin(np.abs(threshold - 0.5)))
             axes.plot(fa, pd, lw=1.4, ms=8, markevery=[at], label=name, clip_on=False)
-            for t in () if others else (0.01, 0.1):  # numbers beside several curves would overlap
+            for t, va, up in () if others else ((0.01, "bottom", 0.02), (0.1, "top", -0.02)):
                 i = int(np.argmin(np.abs(threshold - t)))
                 axes.plot(fa[i], pd[i], "k.")
-                axes.annotate(f" {threshold[i]:g}", (fa[i], pd[i] - 0.02), va="top")
+                axes.annotate(f" {threshold[i]:g}", (fa[i], pd[i] + up), va=va)
             most = max(most, np.nanmax(fa))
     axes.set_xscale("symlog", linthresh=1)
     axes.set(xlim=(0, 3 * most), xlabel="Fa, false pixels per million")
@@ -393,7 +387,8 @@ def view_image(detector: Detector, config: Config, split: Split, index: int) -> 
 def gallery(folder: Path, config: Any = None) -> Picture:  # its settings; None: as recorded
     "Test images from worst to best, with hits, misses and false alarms; UserError without scores."
     folder = _run_folder(folder)
-    config, path = config or _run_config(folder), folder / "figures" / "gallery.png"
+    config = config or settings_from(Folder(folder).read_json("config.json"))
+    path = folder / "figures" / "gallery.png"
     if config.task != "detect":
         make_task(config).report(folder)
         return Picture(path)

@@ -5,7 +5,7 @@
 #
 # A score of 0.60 has reasons: which images, which targets, which threshold? The [figures of a run](50_show.ipynb) have a fixed selection. With `explore` you choose. Below, one of two targets is found; the zoom shows the found target, with false pixels (orange) at its left edge.
 #
-# ![The widget: an image, its ground truth, its probability and what was found, whole and magnified, above a slider for the threshold](images/explore.png)
+# ![The widget: an image, its ground truth, its probability and what was found, whole and magnified, below two lists and a slider for the threshold](images/explore.png)
 
 # %%
 #| hide

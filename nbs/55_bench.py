@@ -41,7 +41,7 @@ print(table(json.loads(Path("../results/bench-cpu/bench.json").read_text())))
 
 
 # %% [markdown]
-# A step of 4 images takes 0.42 seconds, of which 1% is data. Batches of 16 are no faster on this CPU, and need 2.5 times the memory. A plain PyTorch script takes 2.3 times as long for a step of 4 images ([script](../results/baseline/beside.py), [numbers](../results/bench-cpu/beside.json)). [The guide](guides/devices.ipynb) shows all measurements so far.
+# A step of 4 images takes 0.42 seconds, of which 1% is data. Batches of 16 are no faster on this CPU, and need 2.5 times the memory. A plain PyTorch script takes 2.3 times as long for a step of 4 images, it in float32 and ours in bf16 ([script](../results/baseline/beside.py), [numbers](../results/bench-cpu/beside.json)). [The guide](guides/devices.ipynb) shows all measurements so far.
 #
 # ## What is measured, and how to read it
 #

@@ -111,7 +111,7 @@ _DATA = ("folder", "DIR", "?", "the data set: the same as --dataset-dir DIR")
 _ARGUMENTS = {  # name, metavar, nargs, help
     "train": _DATA,
     "test": ("weights", "RUN", "?", "the weights: the same as --weight-path RUN"),
-    "predict": ("inputs", "INPUT", "*", "files, folders, or a pattern in quotes: 'a/*.png'"),
+    "predict": ("inputs", "INPUT", "*", 'files, folders, or a pattern in quotes: "a/*.png"'),
     "data": ("folder", "DIR", "?", "folder of the data set, .zip, or a name such as NUAA-SIRST"),
     "doctor": _DATA,
     "bench": _DATA,

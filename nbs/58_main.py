@@ -70,8 +70,8 @@ def start() -> int:  # the status of the process
         if getattr(sys, name) is None:  # closed, and a file of ours would get its number
             null = os.open(os.devnull, os.O_RDWR)
             setattr(sys, name, os.fdopen(null, "r" if name == "stdin" else "w"))
-    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
-        sys.stdout.reconfigure(errors="backslashreplace")  # such as a name that is not UTF-8
+    if isinstance(sys.stdout, io.TextIOWrapper) and (sys.stdout.errors or "")[:1] == "s":
+        sys.stdout.reconfigure(errors="backslashreplace")  # instead of strict, surrogateescape
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         number = getattr(signal, name, None)  # Windows lacks the last
         if number and signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):

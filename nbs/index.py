@@ -16,7 +16,7 @@
 # | middle: the top of a mast | 170, 28 | 37 | 0.96 | false alarm |
 # | right: a bird | 154, 108 | - | - | missed |
 #
-# Green: found; orange: false alarm; red: missed; inset: the target, enlarged. The three frames were picked from 16, one for each case. In all 16 the weights find 13 of 15 targets, with 3 false alarms ([all frames](../results/pretrained/frames.json)).
+# Blue: found; orange: false alarm; yellow: missed; inset: the target, enlarged. The three frames were picked from 16, one for each case. In all 16 the weights find 13 of 15 targets, with 3 false alarms ([all frames](../results/pretrained/frames.json)).
 #
 # The 16 are the middle frames of every tenth clip of 161. We trained on none of them, but compared settings on some. Source: Svanström et al., Data in Brief 2021 ([Zenodo 5500576](https://zenodo.org/records/5500576), CC0).
 #

@@ -62,6 +62,7 @@ def put_drive(monkeypatch, folder: Path) -> None:
     "Have Google Drive in a folder of the test."
     monkeypatch.setattr("mshnet.places.DRIVE", folder)
     monkeypatch.setattr("mshnet.places.MY_DRIVE", folder / "MyDrive")
+    monkeypatch.setattr("os.path.ismount", lambda path: path == folder and folder.is_dir())
 
 
 @pytest.fixture(scope="session")

@@ -105,7 +105,7 @@ def compare_scores(device):
         part = split.part("some", list(range(count)))
         scores = [score_split(task, model, part, d, "full").as_dict() for d in (device, one)]
         close = [evaluate_split(task, model, part, d, "full", Origin("x")) for d in (device, one)]
-        same = all(equal(*(getattr(one, name) for one in close)) for name in LISTS)
+        same = all(equal(*(one.details[name] for one in close)) for name in LISTS)
         seen.append(scores[0] == scores[1] and same and scores[0]["images"] == count)
     return seen
 

@@ -55,7 +55,6 @@ def refused(capsys, line):
         ("train --lr nan", "use a finite number"),
         ("train --device gpu", "auto, cpu, cuda, cuda:N, mps or xla"),
         ("train --preset papers", "did you mean 'paper'?"),
-        ("train --use-tpu", "use_tpu is retired: use --device xla"),
         ("train --warm 3", "did you mean"),
         ("train --cache gpu", "use 'auto', 'host' or 'stream'"),
         ("test --epochs 3", "mshnet test has no option --epochs"),
@@ -71,10 +70,7 @@ def refused(capsys, line):
         ("test a b", "--weight-path a is given as well; use one of them, or --dataset-dir b"),
         ("export none.pt", "none.pt: there is no such file"),
         ("train -epochs 3", "-epochs: a flag begins with two dashes; use --epochs"),
-        ("train --compile on", "compile is retired: leave it out"),
-        ("train --on-out-of-memory halve", "names the --micro-batch to use"),
         ("pack run", "pack is retired: `tar -czf RUN.tar.gz RUN` makes one file"),
-        ("export --weights-only", "weights_only is retired: best.pt alone"),
         ("train --config nothing.json", "not a readable JSON file"),
         ("train --config=", "--config is empty, as a variable that is not set"),
         ("train --dataset-dir=", "--dataset-dir is empty, as a variable that is not set"),
@@ -360,6 +356,9 @@ def test_a_preset_is_applied_below_what_is_written_and_never_to_a_record(tmp_pat
     (tmp_path / "config.json").write_text(json.dumps(whole | lists))
     moved = configure({"resume": str(tmp_path), "dataset_dir": "moved"})
     assert (moved.dataset_dir, moved.train_list) == ("moved", "b.txt")
+    for folder, expected in (("a", "b.txt"), ("other", "")):  # lists of that data set, or not
+        asked = configure({"dataset_dir": folder}, trained=whole | lists)
+        assert asked.train_list == expected
 
 
 OPTIONAL = {"IPython", "av", "flyr", "google", "imageio", "ipywidgets", "nbdev", "onnx", "pandas"}

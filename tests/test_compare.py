@@ -144,6 +144,23 @@ def test_a_mean_is_of_seeds_alone(copies):
     assert seed_groups(compare(both).runs) == []
 
 
+def test_a_mean_is_of_runs_that_ended_alike(copies):
+    "A run that its session cut short is no further seed; an old record has no mirrors."
+    change(copies / "seed1", "scores.json", mirrored=None)
+    runs = [copies / "seed0", copies / "seed1"]
+    assert len(seed_groups(compare(runs).runs)) == 1
+    change(copies / "seed1", "scores.json", chosen="epoch 7, the last")
+    assert seed_groups(compare(runs).runs) == []
+    for seed in (0, 1):  # without best.pt: the settings of the run, not of what it began with
+        change(copies / f"seed{seed}", "details.json", settings={"weight_path": "pretrained"})
+        change(copies / f"seed{seed}", "scores.json", chosen="epoch 0, the last", vocabulary=seed)
+    change(copies / "seed1", "config.json", lr=0.5)
+    assert {"lr", "vocabulary"} <= compare(runs).differs.keys()
+    (copies / "seed1" / "config.json").unlink()
+    change(copies / "seed1", "details.json", settings={"weight_path": "none"})
+    assert "settings of the training were not found: seed1" in str(compare(runs))
+
+
 def test_training_images_are_the_same_with_every_seed():
     "Though each seed holds other images out; and other masks under the same names are others."
     config = Config(scenes=12, base_size=32, crop_size=32, batch_size=2, choose="val")
@@ -176,7 +193,6 @@ def test_each_mistake_has_its_line(copies, capsys):
     one, other = copies / "seed0", copies / "seed1"
     assert "there is no such folder; name a run" in refused(capsys, one / "scores.json")
     assert "output is retired: add > FILE.md" in refused(capsys, one, "--output", "x.md")
-    assert "anyway is retired: score the runs alike" in refused(capsys, one, "--anyway")
     negative = '{"scores": {"iou": -1}, "protocol": {}}'
     for text in ("{", "[]", '{"scores": {}}', '{"scores": 1}', "\0", negative):
         (other / "scores.json").write_text(text)

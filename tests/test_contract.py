@@ -21,18 +21,6 @@ from mshnet.train import train
 
 ROOT = Path(__file__).resolve().parents[1]
 FILE = ROOT / "tests/contract.json"
-STATUSES = {
-    "--version": 0,
-    "train --epochz 3": 2,
-    "train --epochs 0": 2,
-    "train --mode train": 2,
-    "test --weight-path none.pt": 2,
-    "data no-such-folder": 2,
-    "compare no-such-run": 2,
-    "pack no-such-run": 2,
-    "predict no-such-file.png": 2,
-    "export": 2,
-}
 
 
 def flags(settings):
@@ -83,7 +71,6 @@ def contract():
         "settings": {name: fields(kind) for name, kind in tasks.items()},
         "names": names(),
         "retired": dict(sorted(RETIRED.items())),
-        "statuses": STATUSES,
         "mshnet": sorted(mshnet.__all__),
     }
 
@@ -106,16 +93,6 @@ def test_the_package_has_its_error():
 def test_a_finished_run_has_these_files(tmp_path):
     "People copy runs, and tools read them."
     assert files(tmp_path / "run") == json.loads(FILE.read_text(encoding="utf-8"))["files"]
-
-
-@pytest.mark.parametrize("line", STATUSES)
-def test_exit_statuses(line):
-    "Scripts branch on them."
-    if line == "--version":
-        done = subprocess.run([sys.executable, "-m", "mshnet", line], capture_output=True)
-        assert done.returncode == STATUSES[line]
-    else:
-        assert main(line.split()) == STATUSES[line]
 
 
 @pytest.mark.parametrize("name", RETIRED)

@@ -36,6 +36,8 @@ from mshnet.files import prefetch
 from mshnet.frames import frames_of
 from mshnet.recipe import Config
 
+NAN = "pixels are NaN or infinite (numpy.nan_to_num(x, nan=0, posinf=0, neginf=0) replaces them)"
+
 
 def config(folder, **settings):
     "Settings for a small data set."
@@ -432,7 +434,7 @@ def test_masks_that_cannot_be_right_are_reported(tmp_path):
     text, _ = report(config)
     for line in (
         "targets cover more than a fifth of the image (is the mask inverted?): 6 (train_0,",
-        "grey mask without a target after the cut at half of the largest value of all: 4 (test_0,",
+        "grey mask that loses objects by the cut at half of the largest value of all: 4 (test_0,",
     ):
         assert f"warning: {line}" in text
     assert "error: list of grey masks without a target (save targets as 255): 1 (test)" in text
@@ -453,7 +455,7 @@ def test_pixels_that_are_not_numbers_are_refused(folder, value):
     pixels[3, 4] = value
     (folder / "images" / "train_2.png").unlink()
     Image.fromarray(pixels).save(folder / "images" / "train_2.tif")
-    line = "pixels are NaN or infinite (numpy.nan_to_num replaces them) in images/: 1 (train_2)"
+    line = f"{NAN} in images/: 1 (train_2)"
     assert f"image: {line}" in refusal(folder)
 
 
@@ -596,11 +598,6 @@ def rgb(truth, *colours):
     return Image.fromarray(sum(h[..., None] * np.uint8(c) for h, c in layers))
 
 
-def with_alpha(truth):
-    "The shape in the alpha channel alone."
-    return Image.fromarray(np.dstack([np.zeros((*truth.shape, 3), np.uint8), 255 * truth]))
-
-
 FORMS = {
     "0 and 1": (lambda t: Image.fromarray(t), ".png", ""),
     "16 bits, 1": (lambda t: Image.fromarray(t.astype(np.uint16)), ".png", ""),
@@ -609,7 +606,7 @@ FORMS = {
     "VOC's palette": (lambda t: palette(t, (128, 0, 0)), ".png", "coloured mask"),
     "VOC's colours": (lambda t: rgb(t, (128, 0, 0), (0, 128, 0)), ".png", "coloured mask"),
     "blue and yellow": (lambda t: rgb(t, (0, 0, 255), (255, 255, 0)), ".png", "coloured mask"),
-    "alpha": (with_alpha, ".png", ""),
+    "alpha": (lambda t: Image.fromarray(np.dstack([0 * t, 0 * t, 0 * t, 255 * t])), ".png", ""),
     "numbers": (lambda t: rgb(t, (3, 3, 3), (7, 7, 7)), ".png", "numbers of objects"),
     "JPEG": (lambda t: Image.fromarray(255 * t), ".jpg", ""),
     "JPEG in colours": (lambda t: rgb(t, (255, 0, 255)), ".jpg", "coloured mask"),
@@ -644,7 +641,26 @@ def test_stray_values_are_no_targets(folder, kind):
     Image.fromarray(values).save(folder / "masks" / f"test_1{suffix}")
     parts, lines = warned(folder)
     assert not parts["test"].pairs[1][1].any() and parts["test"].pairs[0][1].sum() == 9
-    assert [line.split(" after")[0] for line in lines] == ["grey mask without a target"]
+    assert [line.split(" by")[0] for line in lines] == ["grey mask that loses objects"]
+
+
+def test_pixels_in_memory_cannot_be_changed(folder):
+    "They are those of all later runs, under a hash that was taken before."
+    with pytest.raises(ValueError, match="read-only"):
+        splits(config(folder))["train"].pairs[0][1][:] = 255
+
+
+def test_grey_targets_that_the_cut_removes_are_reported(folder):
+    "Beside one that stays; their pixels are background from then on. A list of them is no data."
+    mask = np.zeros((32, 32), np.uint8)
+    mask[3:6, 3:6], mask[20:24, 20:24] = 255, 100
+    Image.fromarray(mask).save(folder / "masks" / "train_2.png")
+    lines = [line for line in warned(folder)[1] if "loses objects by the cut" in line]
+    assert len(lines) == 1 and lines[0].endswith(": 1 (train_2)")
+    for path in (folder / "masks").glob("test*"):
+        Image.fromarray(np.minimum(np.asarray(Image.open(path)), 100)).save(path)
+    with pytest.raises(UserError, match="list of grey masks without a target"):
+        warned(folder, on_bad_image="skip")
 
 
 def test_a_lossless_mask_in_colours_keeps_its_pixels(tmp_path):
@@ -722,7 +738,7 @@ def test_deep_masks_are_read_as_deep_images_are(folder):
     values = mask.astype(np.float32)
     values[0, 0] = np.nan
     Image.fromarray(values).save(place.with_suffix(".tif"))
-    line = "pixels are NaN or infinite (numpy.nan_to_num replaces them) in masks/: 1 (train_1)"
+    line = f"{NAN} in masks/: 1 (train_1)"
     assert line in refusal(folder)
 
 

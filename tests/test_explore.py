@@ -7,12 +7,12 @@ import sys
 import numpy as np
 import pytest
 import torch
-from conftest import make_run
+from conftest import TOP, make_run
 from PIL import Image
 
 from mshnet import explore as exploring
 from mshnet import show
-from mshnet.core import UserError
+from mshnet.core import UserError, settings_from
 from mshnet.detection import Detection
 from mshnet.evaluate import Detector
 from mshnet.explore import describe, explore, explored, spots
@@ -45,7 +45,7 @@ def example():
 
 def view_of(run, index):
     "A test image of a run."
-    config = show._run_config(run)
+    config = settings_from(json.loads((run / "config.json").read_text()))
     split = Detection(config).splits()["test"]
     return show.view_image(Detector(run / "best.pt", "cpu"), config, split, index)
 
@@ -188,6 +188,19 @@ def test_epochs_on_the_axis_are_whole(tmp_path, monkeypatch, count):
     assert ticks and all(float(t).is_integer() for t in ticks)
     markers = [line for line in figure.axes[0].lines if line.get_marker() not in ("", "None")]
     assert bool(markers) == (count < 200)
+
+
+@pytest.mark.parametrize("name", ["scenes-quick", "scenes-five-epochs", "nuaa-sirst-paper"])
+def test_the_words_of_a_curve_can_be_read(name, tmp_path, monkeypatch):
+    "The better a run, the nearer its thresholds; a long path leaves room for the curve."
+    monkeypatch.setattr(show, "save_picture", lambda figure, path: figure)
+    run, long = TOP / "results" / name, tmp_path / ("x" * 100)
+    long.symlink_to(run)
+    (figure := show.trade_offs(run)).draw_without_rendering()
+    one, two = (text.get_window_extent() for text in figure.axes[0].texts)
+    assert not one.overlaps(two)
+    (figure := show.trade_offs(run, long)).draw_without_rendering()
+    assert figure.axes[0].get_position().width > 0.7
 
 
 def test_ipywidgets_is_not_needed(run, monkeypatch):

@@ -175,10 +175,6 @@ def test_a_damaged_file_is_found(run, onnx_file, tmp_path, where):
         ),
         ("export --weight-path w.pt --int8 nowhere", "int8=nowhere: name a folder of images"),
         ("export --weight-path w.pt --int8=", "int8='': name a folder of images"),
-        (
-            "export --weight-path w.pt --format tflite",
-            "`mshnet export` writes what --output ends in",
-        ),
         ("export --weight-path w.pt --output no/a.onnx", "no/a.onnx: cannot be written"),
         ("export --weight-path w.safetensors --output w.safetensors", "is the file of the weights"),
         ("export --weight-path w.pt --epochs 3", "mshnet export has no option --epochs"),

@@ -79,15 +79,10 @@ def components(mask):
     return found
 
 
-def middle(body):
-    "Centroid of a set of pixels."
-    return tuple(sum(p[k] for p in body) / len(body) for k in (0, 1))
-
-
 def walked(mask):
     "The objects of a mask, by walking."
     found = components(mask)
-    middles = np.array([middle(body) for body in found]).reshape(-1, 2)
+    middles = np.array([np.mean([*body], 0) for body in found]).reshape(-1, 2)
     return Objects(middles, np.array([len(body) for body in found], int))
 
 

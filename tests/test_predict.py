@@ -190,7 +190,8 @@ def test_a_hot_or_dead_pixel_hides_no_target(tmp_path):
     dead[0, 0], hot[5, 7], cold[0] = 0, 2**14 - 1, -9999
     lines, border, rows = frame.copy(), frame.copy(), frame.copy()
     lines[:, 9:11], border[:20], rows[-3:] = 2**16 - 1, 0, noise(3, 128) * np.uint16(257)
-    for pixels in (frame, dead, hot, cold, cold.astype(np.float64), lines, border, rows):
+    floats = (frame / 65535, np.float32(frame / 65535))
+    for pixels in (frame, dead, hot, cold, cold.astype(np.float64), lines, border, rows, *floats):
         [found] = detect(pixels, device="cpu")
         assert np.abs(np.subtract(found["centroid"], (41, 61))).max() < 1
         Image.fromarray(pixels).save(tmp_path / "a.tif")
@@ -206,9 +207,13 @@ def test_the_range_of_a_frame_without_outliers_is_its_own():
     assert grey_range(values) == (values.min(), values.max())
     noisy = np.random.default_rng(0).normal(7200, 2, (200, 200))
     top = noisy.max()
-    noisy[9, 9] = 9000
+    noisy[9, 9:12] = 9000
     low, high = grey_range(noisy)
     assert low == noisy.min() and (top - low) / (high - low) < 0.7
+    wide = scene(np.random.default_rng(1), 160)[0] * 4.0 + 7000
+    low, high = grey_range(wide)
+    wide[20, 30], wide[99, 99] = 2**14 - 1, 0  # a hot and a dead pixel
+    assert 0.8 * (high - low) < np.ptp(grey_range(wide)) < 1.1 * (high - low)
     assert pixels_of(Image.fromarray(np.full((4, 4), 300, np.uint16))).max() == 0
 
 
@@ -268,7 +273,7 @@ def test_a_file_may_have_several_pictures(tmp_path, name, kind):
     assert [round(f.pixels.mean(), -1) for f in frames] == [20, 120, 200][:count]
 
 
-def film(path, pictures, codec, form, sound=0, **options):
+def film(path, pictures, codec, form, sound=0, late=0, **options):
     "Write grey pictures as a video of 10 a second, and silence beside it that may last longer."
     av = pytest.importorskip("av", reason="needs the extra video")
     with av.open(str(path), "w") as made:
@@ -276,9 +281,11 @@ def film(path, pictures, codec, form, sound=0, **options):
         stream.height, stream.width = pictures[0].shape
         stream.pix_fmt = form
         voice = made.add_stream("pcm_s16le", rate=8000, layout="mono") if sound else None
-        for picture in pictures:
+        for number, picture in enumerate(pictures, 10 * late):
             how = "gray16le" if picture.dtype == np.uint16 else "gray"
-            made.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format=how)))
+            frame = av.VideoFrame.from_ndarray(picture, format=how)
+            frame.pts, frame.time_base = number, Fraction(1, 10)
+            made.mux(stream.encode(frame))
         made.mux(stream.encode())
         for start in range(0, 8000 * sound, 800):
             quiet = av.AudioFrame.from_ndarray(np.zeros((1, 800), np.int16), "s16", "mono")
@@ -304,6 +311,19 @@ def test_a_video_is_read_picture_by_picture(tmp_path, suffix):
     else:
         assert 0 < len(some) < 20
         assert last.error == f"unreadable video, from frame {len(some)}"
+
+
+def test_a_page_of_nan_costs_that_page(tmp_path):
+    "And a film whose clock begins late, as the parts of a recording do, is whole."
+    pages = [Image.fromarray(np.full((32, 32), np.nan if i == 2 else 9.5, "f4")) for i in range(5)]
+    pages[0].save(tmp_path / "a.tif", save_all=True, append_images=pages[1:])
+    assert [bool(frame.error) for frame in frames_of(tmp_path / "a.tif")] == [
+        i == 2 for i in range(5)
+    ]
+    film(
+        tmp_path / "a.mkv", [noise(64, 64, seed=i) for i in range(20)], "mpeg4", "yuv420p", late=50
+    )
+    assert [frame.error for frame in frames_of(tmp_path / "a.mkv")] == [""] * 20
 
 
 def test_the_pages_before_a_break_count(tmp_path):
@@ -732,7 +752,6 @@ MISTAKES = {
     "no hits": (["{dir}/*.bmp"], "nothing fits this pattern"),
     "format": (["{dir}/a.png", "--save", "masks,gif"], "use masks, overlays or none"),
     "retired": (["{dir}/a.png", "--save", "yolo"], "coco.json has the boxes"),
-    "folders below": (["{dir}", "--recursive"], "name a pattern, such as 'DIR/**'"),
     "a video": (["{dir}/a.png", "--save", "videos"], "ffmpeg joins overlays to a video"),
     "tile": (["{dir}/a.png", "--tile", "1000"], "tile=1000 is not possible: use a multiple of 16"),
     "base size": (["{dir}/a.png", "--base-size", "256"], "has no option --base-size"),

@@ -26,6 +26,7 @@ def test_seeds_of_one_recipe_are_a_row(tmp_path):
     for seed, iou in ((0, 0.7), (1, 0.02), (2, 0.6)):
         put(tmp_path / f"steady/seed{seed}", seed, iou)
     put(tmp_path / "steady/seed3", 3, 0.9, done=2)
+    (tmp_path / "steady/seed3/scores.json").write_text('{"scores": {"iou": 0.9}}')
     put(tmp_path / "selected", 6, 0.9)
     assert [run["seed"] for run in groups(tmp_path)["steady"]] == [0, 1, 2]
     text = page(tmp_path)

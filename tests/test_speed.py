@@ -15,7 +15,6 @@ import torch
 from conftest import TOP, make_dataset, same, tiny
 from torch import nn
 
-from mshnet import run as run_module
 from mshnet.core import UserError
 from mshnet.cpu import attend_on_cpu, use_cpu_passes
 from mshnet.data import LOADED, InFiles, load_data
@@ -32,7 +31,7 @@ from mshnet.device import (
 )
 from mshnet.model import ChannelAttention, MSHNet, SpatialAttention, attend
 from mshnet.recipe import Config
-from mshnet.run import read_checkpoint
+from mshnet.run import read_checkpoint, write_checkpoint
 from mshnet.task import score_split
 from mshnet.train import train
 
@@ -289,7 +288,7 @@ def test_deterministic_runs_repeat_to_the_last_bit(tmp_path):
 
 def test_training_goes_on_while_a_checkpoint_is_written(tmp_path, monkeypatch):
     "The write of epoch 0 ends only after epoch 1 was trained, and holds epoch 0's weights."
-    trained, wrote, real = threading.Event(), [], run_module.write_checkpoint
+    trained, wrote, real = threading.Event(), [], write_checkpoint
     loss = OneLayer.loss
 
     def slow(content, *paths):
@@ -303,7 +302,7 @@ def test_training_goes_on_while_a_checkpoint_is_written(tmp_path, monkeypatch):
             trained.set()
         return loss(self, model, batch, phase)
 
-    monkeypatch.setattr(run_module, "write_checkpoint", slow)
+    monkeypatch.setattr("mshnet.train.write_checkpoint", slow)
     monkeypatch.setattr(OneLayer, "loss", watched)
     config, alone = tiny(tmp_path / "run"), tiny(tmp_path / "alone", epochs=1)
     train(config, OneLayer(config))

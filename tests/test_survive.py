@@ -32,6 +32,7 @@ from mshnet.core import UserError, run_name
 from mshnet.detection import Detection
 from mshnet.device import device_for, open_device
 from mshnet.files import write_atomic
+from mshnet.places import COLAB
 from mshnet.recipe import Config
 from mshnet.run import Folder, Interrupted, State, Stop, Stopped, read_checkpoint, write_checkpoint
 from mshnet.task import predictions, score_split
@@ -357,10 +358,13 @@ def test_no_time_at_all_is_one_step_and_no_error(tmp_path, capsys, monkeypatch):
     "Each session takes the run a step further, and its status stops `train && next` till the end."
     monkeypatch.setattr(Detection, "report", lambda *_: None)  # pictures
     words = ["train", *FLAGS, "--batch-size=4", f"--output-dir={tmp_path / 'run'}"]
-    assert main([*words, "--epochs=1", "--max-hours=1e-6"]) == 75
+    with monkeypatch.context() as there:
+        there.setattr("mshnet.train.where", lambda: COLAB)
+        assert main([*words, "--epochs=1", "--max-hours=1e-6"]) == 75
     content = read_checkpoint(tmp_path / "run" / "last.pt")
     assert (content["epoch"], content["step"]) == (-1, 1)
-    assert "Run the same command again to resume" in capsys.readouterr().out
+    said, end = capsys.readouterr().out, "download the run. Run the same command again to resume"
+    assert f"over; Colab deletes this disk: {end}" in said
     assert not (tmp_path / "run" / "scores.json").exists()
     assert main([*words, "--epochs=1"]) == 0
     assert main([*words, "--epochs=2", "--max-hours=1e-6"]) == 75  # although there are scores
@@ -386,9 +390,31 @@ def test_a_run_killed_between_log_and_checkpoint_repeats_the_epoch_and_marks_it(
     "The log is written first, so nothing is lost."
     config = tiny(tmp_path / "run", epochs=1)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("mshnet.run.snapshot", Mock(side_effect=KeyboardInterrupt))
+        patch.setattr("mshnet.train.snapshot", Mock(side_effect=KeyboardInterrupt))
         run_it(config)
     assert [entry["repeated"] for entry in run_it(config).history] == [True]
+
+
+def test_an_epoch_that_is_repeated_is_scored_again(tmp_path):
+    "Its scores may be of weights that are gone; lists may have moved."
+    made = make_dataset(tmp_path / "a")
+    first = dict(dataset_dir=str(made), epochs=1, schedule="constant")
+    run = run_it(tiny(tmp_path / "run", **first, train_list=str(made / "trainval.txt")))
+    run_it(tiny(tmp_path / "run", **{**first, "epochs": 2}, train_list=str(made / "trainval.txt")))
+    (run.folder / "last.pt").write_bytes(b"damaged")
+    (run.folder / "scores.json").write_text('{"line": "of weights that are gone"}')
+    made.rename(tmp_path / "b")
+    moved = first | {"epochs": 2, "dataset_dir": str(tmp_path / "b")}
+    with pytest.warns(UserWarning, match=r"last.pt: .*previous"):
+        again = run_it(tiny(tmp_path / "run", **moved, train_list=str(tmp_path / "b/trainval.txt")))
+    assert again.scores["line"].startswith("IoU")
+
+
+def test_processes_end_with_the_one_that_started_them(monkeypatch):
+    "A kernel that is restarted cannot tell them to."
+    assert Stop().reason == ""
+    monkeypatch.setenv("MSHNET_STARTED_BY", "1000000000")
+    assert Stop().reason == "the process that started this one is gone"
 
 
 def test_a_run_resumes_in_its_own_folder(tmp_path, whole):
@@ -398,6 +424,7 @@ def test_a_run_resumes_in_its_own_folder(tmp_path, whole):
     for folder, source, line in (
         (tmp_path / "other", first, "a run resumes in its own folder, .*first; leave out"),
         ("", first / "best.pt", "use a run folder or its last.pt"),
+        ("", tmp_path / "none", "none.: no run to resume here; copy a run that is read-only"),
     ):
         with pytest.raises(UserError, match=line):
             run_it(tiny(folder, resume=str(source)))
@@ -721,7 +748,7 @@ def test_a_disk_that_is_full_when_a_run_is_stopped_is_said(tmp_path, monkeypatch
         write(content, *paths)
 
     monkeypatch.setattr("mshnet.train.write_checkpoint", fills_up)
-    monkeypatch.setattr("mshnet.run.write_checkpoint", fills_up)
+    monkeypatch.setattr("mshnet.train.write_checkpoint", fills_up)
     with pytest.raises(OSError, match="No space left"):
         run_it(config, at=at, then=ask())
     assert "nothing is lost" not in capsys.readouterr().out

@@ -3,11 +3,15 @@
 import contextlib
 import json
 import os
+import pickle
 import pydoc
+import random
 import re
+import sys
 import threading
 import time
 
+import numpy as np
 import pytest
 import torch
 from conftest import TINY, tiny
@@ -181,6 +185,45 @@ def test_a_changed_recipe_is_refused_with_the_fields_that_differ(whole, change):
     names = ["train data"] if "scenes" in change else change
     assert all(f"{name} " in str(error.value) for name in names)
     assert (whole.folder / "config.json").read_bytes() == before
+
+
+class Other(Detection):
+    "Detection with a loss of one's own."
+
+
+def test_a_task_of_ones_own_is_another_run(tmp_path):
+    "It neither gets the scores of the baseline nor continues it."
+    config = tiny(tmp_path, epochs=1)
+    train(config)
+    with pytest.raises(UserError, match="task Detection -> Other"):
+        train(config, Other(config))
+    with pytest.raises(UserError, match="the task has other settings"):
+        train(tiny(tmp_path, epochs=9), Other(config))
+
+
+def test_a_training_leaves_its_caller_as_it_was(tmp_path, monkeypatch):
+    "With its random numbers; without gradients, or streams; in a pool of processes."
+    random.seed(1)
+    before, theirs = random.getstate(), torch.get_rng_state()
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, None)
+    with torch.no_grad():
+        train(tiny(tmp_path, epochs=1))
+    assert random.getstate() == before and torch.equal(torch.get_rng_state(), theirs)
+    assert pickle.loads(pickle.dumps(mshnet.train)) is mshnet.train
+
+
+def test_what_load_returns_detects_as_its_file(tmp_path):
+    "With the phase and the sizes of the file; and it has gradients of gradients."
+    config = tiny(tmp_path, epochs=1, warm_epoch=5, fusion_start="random")
+    frame = np.random.default_rng(0).integers(0, 255, (64, 64), np.uint8)
+    for weights in (train(config), "pretrained"):
+        network = mshnet.load(weights)
+        one, other = (mshnet.predict(x, frame, device="cpu") for x in (weights, network))
+        assert np.array_equal(one, other)
+    x = torch.rand(1, 3, 32, 32, requires_grad=True)
+    (slope,) = torch.autograd.grad(network(x)[-1].sum(), x, create_graph=True)
+    slope.square().sum().backward()
 
 
 def test_weights_of_the_warm_up_are_scored_with_its_single_head(tmp_path):

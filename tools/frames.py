@@ -23,7 +23,7 @@ from mshnet.frames import frames_of
 
 TOP = Path(__file__).resolve().parent.parent
 SHOWN = {"DRONE_059": "found", "HELICOPTER_014": "found, and a false alarm", "BIRD_003": "missed"}
-COLOURS = {"found": "#19c37d", "false alarm": "#ff9f1c", "missed": "#ff4d6d"}
+COLOURS = {"found": "#56B4E9", "false alarm": "#D55E00", "missed": "#F0E442"}
 ZOOM = 24  # pixels on each side of the target, in the corner
 
 

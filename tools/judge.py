@@ -148,7 +148,7 @@ def main(words: list[str]) -> int:
         frames = boxed(data / sensor) if sensor == "drone-ir" else masked(data, sensor)
         results[sensor] = judge(detector, frames, sensor)
         print(line(sensor, results[sensor]), flush=True)
-    Path(words[2]).write_text(json.dumps({"weights": words[1], **results}, indent=1) + "\n")
+        Path(words[2]).write_text(json.dumps({"weights": words[1], **results}, indent=1) + "\n")
     return 0
 
 

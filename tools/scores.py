@@ -23,11 +23,12 @@ HEAD = """<!-- made by tools/scores.py: edit that -->
 
 # Scores
 
-For whoever checks a number of README or of the guides. Test scores of every seed in this folder,
-none left out: the last epoch, exact matching, threshold 0.5. Fa counts pixels of false alarms per
-million. A seed has collapsed if its IoU is below 0.05: it predicts nothing, or everything. In the
-first table Pd and Fa are means of the seeds that have not; IoU is of all. "Last third" is the mean
-test IoU of the last third of the epochs, where each of these epochs was scored.
+For whoever checks a number of README or of the guides. Test scores of every folder NAME/seedN,
+none left out (`cross-camera`: held-out training images): the last epoch, exact matching, threshold
+0.5. Fa counts pixels of false alarms per million. A seed has collapsed if its IoU is below 0.05: it
+predicts nothing, or everything. In the first table Pd and Fa are means of the seeds that have not;
+IoU is of all. "Last third" is the mean test IoU of the last third of the epochs, where each of
+these epochs was scored.
 """
 
 
@@ -45,12 +46,12 @@ def read_run(folder: Path) -> dict[str, Any] | None:  # None: stopped before its
     "The last epoch's scores of a run, and its mean IoU over the last third of its epochs."
     config = json.loads((folder / "config.json").read_text())
     log = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
-    if len(log) < config["epochs"] and not (folder / "scores.json").exists():
-        return None
     last = max(entry["epoch"] for entry in log)
+    if last + 1 < config["epochs"] and not config.get("patience"):
+        return None
     count = math.ceil((last + 1) / 3)
-    late = [e["scores"]["iou"] for e in log if "scores" in e and e["epoch"] > last - count]
     scores = {e["epoch"]: e["scores"] for e in log if "scores" in e and e["split"] == "test"}
+    late = [found["iou"] for epoch, found in scores.items() if epoch > last - count]
     if (folder / "scores.json").exists():
         scores[last] = json.loads((folder / "scores.json").read_text())["scores"]
     late_mean = mean(late) if len(late) == count else None

@@ -28,12 +28,6 @@ def positions(side: int, width: int) -> Tensor:  # [1, side * side, width]
     rows, columns = code[:, None].expand(-1, side, -1), code[None].expand(side, -1, -1)
     return torch.cat([columns, rows], 2).reshape(1, side * side, width)
 
-
-def _levels(times: Tensor) -> Tensor:  # [B] -> [B, 256]
-    "Codes of the amount of noise, which is a time of the diffusion, 0 to 999."
-    angles = _waves(times, 128)
-    return torch.cat([angles.cos(), angles.sin()], 1)
-
 # %% ../../nbs/eit/04_networks.ipynb #Norm
 class Norm(nn.Module):
     "RMSNorm: every token scaled to the length sqrt(width), times a weight for each channel."
@@ -247,7 +241,8 @@ class DiT(nn.Module):
         parts, kept = self.blocks, []
         condition = _upsample(condition, self.size // condition.shape[-1])
         x = self.x_embedder(torch.cat([noisy, condition], 1)).flatten(2).transpose(1, 2)
-        x, code = x + self.pos_embed, self.t_embedder(_levels(level))
+        angles = _waves(level, 128)  # of the time of the diffusion, which is the amount of noise
+        x, code = x + self.pos_embed, self.t_embedder(torch.cat([angles.cos(), angles.sin()], 1))
         x = parts.swinIn2(parts.swinIn1(x, code), code)
         for merge, one, two in parts.downs:
             kept.append(x)

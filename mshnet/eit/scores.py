@@ -27,7 +27,7 @@ def score_images(
     truth: Tensor,  # [N,S,S] -1 to 1
 ) -> dict[str, Tensor]:  # [N] float64 each; NaN where a score is not defined
     "The scores of each reconstruction."
-    images, truth = images.double().cpu(), truth.double().cpu()
+    images, truth = images.cpu().double(), truth.cpu().double()
     square = (images - truth).square().mean((1, 2))
     within, both = inside(images.shape[-1]), zip(images.numpy(), truth.numpy(), strict=True)
     maps = [structural_similarity(*pair, data_range=2, full=True)[1] for pair in both]  # 7x7 pixels
@@ -53,6 +53,6 @@ def calibration(
 ) -> dict[str, Tensor]:  # [N] float64 each
     "How often the truth is within one and two deviations; their correlation with the errors."
     within = inside(mean.shape[-1])
-    error, spread = ((x.double().cpu())[:, within] for x in ((mean - truth).abs(), spread))
+    error, spread = ((x.cpu().double())[:, within] for x in ((mean - truth).abs(), spread))
     found = {f"within_{k}": (error <= k * spread).double().mean(1) for k in (1, 2)}
     return found | {"spread_cc": correlation(spread, error)}

@@ -26,8 +26,8 @@ def milliseconds(text: str) -> float:
     return float(found[1]) * {"us": 0.001, "ms": 1.0, "s": 1000.0}[found[2]] if found else 0.0
 
 
-class _RecordingFields(BaseModel):
-    "Recipe settings of the recordings."
+class _EventFields(BaseModel):
+    "Recipe settings of the recordings and the network."
 
     dataset: Literal["nmnist", "dvsgesture", "cifar10dvs", "ntidigits"] = Field(
         default="nmnist", description="data set, which decides the sensor and the classes"
@@ -51,11 +51,6 @@ class _RecordingFields(BaseModel):
     warp: float = Field(default=0.16, ge=0, le=0.5, description="strength of the random warp")
     recordings: int = Field(default=1000, ge=20, le=100_000, description="simulated recordings")
     noise: float = Field(default=0.5, ge=0, le=1000, description="noise, events per pixel and s")
-
-
-class _NetworkFields(BaseModel):
-    "Recipe settings of the network."
-
     tau: str = Field(
         default="60ms",
         pattern=_NEEDED,
@@ -78,7 +73,7 @@ _PUBLISHED: dict[str, Any] = {
 _OF_GPUS = {"t4": 32, "v100": 64, "rtx-3090": 64, "rtx-4090": 96, "a100": 128}
 
 
-class EventsConfig(Settings, _NetworkFields, _RecordingFields):
+class EventsConfig(Settings, _EventFields):
     "The settings of event cameras; `configure` joins them from presets, files and flags."
 
     flags: ClassVar[dict[str, list[str]]] = {

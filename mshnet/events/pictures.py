@@ -41,7 +41,7 @@ def draw_raster(
         axis.set(ylabel=f"neurons of layer {i}")
         rate = f"spike rate of all {100 * rows.mean():.2f}%"
         axis.set_title(f"the busiest {len(busiest)} of {len(rows):,} neurons; {rate}", size=9)
-    axes[-1].set(xlabel="ms", xlim=(0, len(frames) * bin_ms))
+    axes[-1].set(xlabel="time, ms", xlim=(0, len(frames) * bin_ms))
     return figure
 
 # %% ../../nbs/events/05_pictures.ipynb #draw_evidence
@@ -63,7 +63,7 @@ def draw_evidence(
         true = names[i] == truth
         label = f"{names[i]} (true)" if true else names[i]
         axis.plot(times, share[:, i], color=color, linewidth=2.5 if true else 1.5, label=label)
-    axis.set(xlabel="ms", ylabel="probability", ylim=(-0.02, 1.02), xlim=(0, times[-1]))
+    axis.set(xlabel="time, ms", ylabel="probability", ylim=(-0.02, 1.02), xlim=(0, times[-1]))
     axis.set_title(f"answer: {names[order[0]]} ({share[-1, order[0]]:.2f})", size=10)
     axis.legend(fontsize=8, frameon=False)
     return axis.figure

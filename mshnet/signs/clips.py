@@ -233,7 +233,7 @@ def _why_not(clip: Clip) -> str:  # empty: it can be learnt
 def _usable(name: str, source: str, clips: Sequence[Clip], size: int, skip: bool) -> Clips:
     "The clips that can be learnt; UserError if others are there, unless they are skipped."
     kept = tuple(clip for clip in clips if not _why_not(clip))
-    bad = [f"{clip.name}: {reason}" for clip in clips if (reason := _why_not(clip))]
+    bad = [f"{clip.name}: {why}" for clip in clips if (why := _why_not(clip))]
     if bad:
         first = "; ".join(bad[:3])
         found = f"{source}, {name}: {len(bad)} of {counted(len(clips), 'clip')} cannot be used"

@@ -75,14 +75,6 @@ def _read_clips(path: Path, side: int) -> list[Clip]:
     return [Clip(name, (), len(x), array=x) for name, x in zip(names, found.values(), strict=True)]
 
 
-def _find_files(inputs: Sequence[str], video: bool) -> list[Path]:
-    "The files and folders that hold clips; UserError if there are none."
-    if video:
-        return find_inputs(inputs, VIDEOS, whole=lambda folder: count_frames(folder) > 0)
-    tables = find_inputs(inputs, (".csv",))  # in a data set only the one of the tracks
-    return [p for p in tables if p.name == TRACKS or not (p.parent / TRACKS).is_file()]
-
-
 def read_files(
     weights: str | Path,  # a file, or a run
     inputs: Sequence[str],  # videos, folders of jpg, tables of hand tracks, globs
@@ -99,7 +91,10 @@ def read_files(
     task, model = trained_task(weights, SignsConfig(), **changed)
     folder, on = predictions_folder(weights, output_dir, "signs"), open_device(device, precision)
     side = 0 if task.config.network == "tracks" else task.config.frame_size
-    files = _find_files(inputs, side > 0)
+    kinds = VIDEOS if side else (".csv",)
+    files = find_inputs(inputs, kinds, whole=lambda p: side > 0 and count_frames(p) > 0)
+    if not side:  # in a data set only the table of the tracks
+        files = [p for p in files if p.name == TRACKS or not (p.parent / TRACKS).is_file()]
     task.load_vocabulary(model)
     rows, lines, read = [["clip", "gloss", "frame", "probability"]], list[str](), 0
     model = on.to_device(model)
@@ -109,7 +104,7 @@ def read_files(
         how = clips, lambda some: Clips("predict", "files", tuple(some), side), on, batch_size
         for clip, log_probs in predict_each(task, model, *how):
             name, number = clip.name, 2
-            while (file := folder / re.sub(r"[/\\]", "-", f"{name}.png")).exists():
+            while (file := folder / re.sub(r'[/\\:*?"<>|]', "-", f"{name}.png")).exists():
                 name, number = f"{clip.name}-{number}", number + 1
             values = log_probs[: -(-min(clip.frames, task.config.max_frames) // FRAMES)].numpy()
             figure = Figure(figsize=(8, 2.2), layout="constrained")

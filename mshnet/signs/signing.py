@@ -8,6 +8,7 @@ __all__ = ['LEFT', 'MORE', 'NUMBERS', 'LONGEST', 'SPLICED', 'Places', 'padded', 
 # %% ../../nbs/signs/05_signing.ipynb #c-import-math
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +24,7 @@ from .ctc import Bigram, beam_search, greedy, signing_loss
 from .glosses import Vocabulary, align, corpus_errors, corpus_scores, show_alignment
 from .networks import Frames, OneBranch, Reader, Tracks, TwoBranch, out_lengths
 from .signs_config import SignsConfig
-from ..task import Evaluation, Origin, RowTally, Task, Values
+from ..task import Origin, RowTally, Task, Values
 
 # %% ../../nbs/signs/05_signing.ipynb #padded
 LEFT, MORE = 6, 12  # copies of the first frame; frames that a collated clip is longer
@@ -162,7 +163,7 @@ def _make_network(c: SignsConfig, classes: int) -> Reader:
 
 
 class _SignScores(Values):
-    "Scores by name; `pairs` has the sentences by their row, in the end a list with their names."
+    "Scores by name; `pairs` has the sentences by their row."
 
     pairs: Any
     line = "WER {wer:.3f} (S {substitutions}, D {deletions}, I {insertions} of {words} glosses)"
@@ -190,16 +191,6 @@ class _SignTally(RowTally):
         scores = _SignScores(corpus_scores(self.values))
         scores.pairs = self.rows
         return scores
-
-
-class _SignEvaluation(Evaluation):
-    "Scores with every sentence."
-
-    def details(self) -> dict[str, Any]:
-        "The sentences, each with its alignment."
-        names = ("name", "truth", "read", "alignment")
-        rows = [(*row, show_alignment(align(*row[1:]))) for row in self.scores.pairs]
-        return {"sentences": [dict(zip(names, row, strict=True)) for row in rows]}
 
 
 class Signs(Task):
@@ -302,7 +293,7 @@ class Signs(Task):
     def model(self) -> nn.Module:
         "The network of the settings, with random weights by the seed; it stores its glosses."
         with torch.random.fork_rng(devices=[]), as_user_error():
-            torch.manual_seed(self.config.seed)
+            torch.default_generator.manual_seed(self.config.seed)
             network = _make_network(self.config, max(len(self.vocabulary) + 1, 2))
         if self.bigram:  # else its weights are loaded next
             network.store_vocabulary(self.vocabulary, self.bigram)
@@ -341,18 +332,23 @@ class Signs(Task):
         device.num_shapes = max(len(self.buckets), 1)
         whole = super().evaluate(model, data, device, phase, origin)
         scores: _SignScores = whole.scores
-        scores.pairs = [(data.names[row], *pair) for row, pair in scores.pairs.items()]
         for name, known in (("known", True), ("new", False)) if self.train_sentences else ():
-            pairs = [p for _, *p in scores.pairs if (p[0] in self.train_sentences) == known]
+            pairs = [p for p in scores.pairs.values() if (p[0] in self.train_sentences) == known]
             scores |= {f"{name}_wer": corpus_errors(pairs).wer, f"{name}_sentences": len(pairs)}
-        return _SignEvaluation(scores, whole.protocol, whole.settings)
+        sentences = [
+            {"name": data.names[row], "truth": truth, "read": read}
+            | {"alignment": show_alignment(align(truth, read))}
+            for row, (truth, read) in scores.pairs.items()
+        ]
+        return replace(whole, details={"sentences": sentences})
 
     def protocol(self, data: Any, scores: Any) -> dict[str, Any]:
         "The task, how many sentences and glosses, the vocabulary, and how it was read."
         c, words = self.config, self.vocabulary
         facts = {"vocabulary": len(words), "vocabulary_hash": words.digest[:12]}
         facts["outside_vocabulary"] = words.outside(data.sentences).total()
-        how = ("decoder", "beam_width", "bigram_weight")[: 3 if c.decoder == "beam" else 1]
+        how = ["max_frames", "decoder"]
+        how += ["beam_width", "bigram_weight"] if c.decoder == "beam" else []
         return super().protocol(data, scores) | facts | {name: getattr(c, name) for name in how}
 
     def describe_data(self) -> tuple[str, bool]:

@@ -276,7 +276,7 @@ axes[0].tripcolor(cols, rows, standard_tank()[0].mesh.triangles, x, cmap="RdBu_r
 axes[0].set(ylim=(1, -1), aspect="equal", title="conductivity: 0.05 (blue), 1, 3 (red)")
 shown = axes[1].imshow(tank_map(voltages)[0], cmap="PuOr", vmin=-0.015, vmax=0.015)
 axes[1].set(xlabel="sensed pair", ylabel="driven pair")
-figure.colorbar(shown);
+figure.colorbar(shown, label="voltage minus that of water");
 
 # %% [markdown]
 # ## Thirty-two orientations of a tank

@@ -17,7 +17,7 @@ plt.figure(figsize=(6, 2.4), layout="constrained")
 for gains, noise in ((0.07, 0), (0, 0.02)):
     found, _ = simulate(1, seed=0, gains=gains, noise=noise)
     plt.plot(clean[0], found[0] - clean[0], ".", label=f"gains {gains}, noise {noise}")
-plt.gca().set(xlabel="voltage without errors", ylabel="error")
+plt.gca().set(xlabel="voltage without errors (published unit)", ylabel="error")
 plt.legend();
 
 # %%

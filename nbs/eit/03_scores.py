@@ -40,7 +40,7 @@ def score_images(
     truth: Tensor,  # [N,S,S] -1 to 1
 ) -> dict[str, Tensor]:  # [N] float64 each; NaN where a score is not defined
     "The scores of each reconstruction."
-    images, truth = images.double().cpu(), truth.double().cpu()
+    images, truth = images.cpu().double(), truth.cpu().double()
     square = (images - truth).square().mean((1, 2))
     within, both = inside(images.shape[-1]), zip(images.numpy(), truth.numpy(), strict=True)
     maps = [structural_similarity(*pair, data_range=2, full=True)[1] for pair in both]  # 7x7 pixels
@@ -83,7 +83,7 @@ for i, (axis, (name, image)) in enumerate(zip(axes, shown.items(), strict=True))
 # %% [markdown]
 # ## Is the standard deviation right?
 #
-# For normal errors, 68% of the pixels lie within one standard deviation of the mean and 95% within two. We count how many do. Most of a tank is water, which is easy, so we also compute the correlation between standard deviation and error: a useful standard deviation is large *where the errors are*. Below, the true standard deviation grows from 0.2 at the left to 1.8 at the right. We compare four claims: half of it, the truth, 1 everywhere, and the truth from right to left. The third nearly passes the counts, but has no correlation; the last is large where the errors are small:
+# For normal errors, 68% of the pixels lie within one standard deviation of the mean and 95% within two. These are limits for many samples: the mean and the deviation of four samples are uncertain themselves, and contain 50% and 78%. We count how many do. Most of a tank is water, which is easy, so we also compute the correlation between standard deviation and error: a useful standard deviation is large *where the errors are*. Below, the true standard deviation grows from 0.2 at the left to 1.8 at the right. We compare four claims: half of it, the truth, 1 everywhere, and the truth from right to left. The third nearly passes the counts, but has no correlation; the last is large where the errors are small:
 
 # %%
 #| export
@@ -94,7 +94,7 @@ def calibration(
 ) -> dict[str, Tensor]:  # [N] float64 each
     "How often the truth is within one and two deviations; their correlation with the errors."
     within = inside(mean.shape[-1])
-    error, spread = ((x.double().cpu())[:, within] for x in ((mean - truth).abs(), spread))
+    error, spread = ((x.cpu().double())[:, within] for x in ((mean - truth).abs(), spread))
     found = {f"within_{k}": (error <= k * spread).double().mean(1) for k in (1, 2)}
     return found | {"spread_cc": correlation(spread, error)}
 

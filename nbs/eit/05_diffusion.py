@@ -3,7 +3,7 @@
 #
 # > Turn noise into images that fit a measurement: the noise of training, the few steps of sampling, and the standard deviation of the samples.
 #
-# 208 voltages do not determine an image: many tanks give the same measurement within its noise. A network trained to predict the image returns the mean of all these tanks. A diffusion model samples one of the tanks, and each new sample is a different one. The mean of the samples is a reconstruction. Their standard deviation shows where the measurement contains little information.
+# 208 voltages do not determine an image: many tanks give the same measurement within its noise. A network trained to predict the image returns the mean of all these tanks. A diffusion model samples one of the tanks, and each new sample is a different one. The mean of the samples is a reconstruction. Their standard deviation shows where the samples differ.
 
 # %%
 #| export

@@ -52,9 +52,9 @@ from mshnet.task import (
     predict_each,
     predictions_folder,
     read_each,
-    trained_model,
     trained_task,
 )
+from mshnet.weights import PRETRAINED, read_file, weights_file
 
 
 # %% [markdown]
@@ -166,7 +166,7 @@ class Eit(Task):
         "The network of the settings, with random weights by the seed, and the guesses."
         c = self.config
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(c.seed)
+            torch.default_generator.manual_seed(c.seed)
             network = self._network()
         if not c.hints:
             return network
@@ -232,7 +232,9 @@ class Eit(Task):
         resolve("mshnet.show:save_picture")(sheet, folder / "figures" / "gallery.png")
 
     def protocol(self, data: Any, scores: Any) -> dict[str, Any]:
-        return super().protocol(data, scores) | {"size": self.config.size}
+        c = self.config
+        how = {"size": c.size, "sampled_images": c.samples, "sampling_steps": c.sampling_steps}
+        return super().protocol(data, scores) | how
 
 
 # %% [markdown]
@@ -283,7 +285,7 @@ def _predict_tanks(
     files = find_inputs(inputs, (".npz", ".csv", ".txt"))
     configure({"task": "eit", **options})  # UserError for a value that is impossible
     task, model = trained_task(weights, EitConfig(), **options)
-    record = trained_model(weights or "pretrained", EitConfig()).record.get("data", {})
+    record = read_file(weights_file(weights or PRETRAINED, "eit")).get("data", {})
     known = record.get("statistics") or "published"
     read = list(read_each(files, lambda file: read_measurements(file, known)))
     folder = predictions_folder(weights, output_dir, "eit")
@@ -296,7 +298,7 @@ def _predict_tanks(
         how = part.names, lambda _, part=part: part, on, batch_size, len(part)
         for short, images in predict_each(task, model, *how):
             name, number = short, 2
-            while name in found:
+            while name in found or (folder / f"{name}.png").exists():  # in any case
                 name, number = f"{short}-{number}", number + 1
             found[name] = images
             resolve("mshnet.show:save_picture")(draw_tank(name, images), folder / f"{name}.png")

@@ -3,7 +3,7 @@
 #
 # > Which recordings, how wide the bins, which network: what you can choose, and named recipes.
 #
-# How wide is a bin, and how long does a neuron remember? These two times decide what a spiking network can see. We count the events of a recording in bins of width `dt`. A neuron forgets with the time constant `tau`: after a bin, the fraction beta = exp(-dt / tau) of its membrane potential is left. The published networks have beta = 0.97, which is 33 ms for bins of 1 ms (blue). Here `tau` is the setting, and beta is computed. So with wider bins there are fewer steps, but the neurons do not change: both kinds of points lie on one curve.
+# How wide is a bin, and how long does a neuron remember? These two times decide what a spiking network can see. We count the events of a recording in bins of width `dt`. A neuron forgets with the time constant `tau`: after a bin, the fraction beta = exp(-dt / tau) of its membrane potential is left. The published networks have beta = 0.97, which is 33 ms for bins of 1 ms (blue). Here `tau` is the setting, and beta is computed. So with wider bins there are fewer steps, but the neurons do not change: the points of both lie on one curve, that of 60 ms (not drawn).
 
 # %%
 import matplotlib.pyplot as plt
@@ -16,7 +16,7 @@ for given, mark in (({"preset": "paper"}, "-"), ({"dt": "20ms"}, "o"), ({"dt": "
     bins = range(c.steps + 1)
     name = f"tau {c.tau}, {c.steps} bins of {c.dt}: beta {c.beta:.3f}"
     plt.plot([c.bin_ms * i for i in bins], [c.beta**i for i in bins], mark, label=name)
-plt.gca().set(xlabel="ms", ylabel="fraction that is left")
+plt.gca().set(xlabel="time, ms", ylabel="fraction that is left")
 plt.legend();
 
 # %%
@@ -42,8 +42,8 @@ def milliseconds(text: str) -> float:
     return float(found[1]) * {"us": 0.001, "ms": 1.0, "s": 1000.0}[found[2]] if found else 0.0
 
 
-class _RecordingFields(BaseModel):
-    "Recipe settings of the recordings."
+class _EventFields(BaseModel):
+    "Recipe settings of the recordings and the network."
 
     dataset: Literal["nmnist", "dvsgesture", "cifar10dvs", "ntidigits"] = Field(
         default="nmnist", description="data set, which decides the sensor and the classes"
@@ -67,11 +67,6 @@ class _RecordingFields(BaseModel):
     warp: float = Field(default=0.16, ge=0, le=0.5, description="strength of the random warp")
     recordings: int = Field(default=1000, ge=20, le=100_000, description="simulated recordings")
     noise: float = Field(default=0.5, ge=0, le=1000, description="noise, events per pixel and s")
-
-
-class _NetworkFields(BaseModel):
-    "Recipe settings of the network."
-
     tau: str = Field(
         default="60ms",
         pattern=_NEEDED,
@@ -110,7 +105,7 @@ _PUBLISHED: dict[str, Any] = {
 _OF_GPUS = {"t4": 32, "v100": 64, "rtx-3090": 64, "rtx-4090": 96, "a100": 128}
 
 
-class EventsConfig(Settings, _NetworkFields, _RecordingFields):
+class EventsConfig(Settings, _EventFields):
     "The settings of event cameras; `configure` joins them from presets, files and flags."
 
     flags: ClassVar[dict[str, list[str]]] = {

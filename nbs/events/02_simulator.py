@@ -37,7 +37,7 @@ plt.plot(ms, light, color="0.6", label="logarithm of the brightness")
 plt.step(ms, stored, where="post", color="black", lw=1, label="stored value")
 plt.plot(ms[change > 0], light[change > 0], "^", color="C3", label="ON event")
 plt.plot(ms[change < 0], light[change < 0], "v", color="C0", label="OFF event")
-plt.gca().set(xlabel="ms", ylabel="logarithm")
+plt.gca().set(xlabel="time, ms", ylabel="logarithm")
 plt.legend(loc="upper left", bbox_to_anchor=(1, 1));
 
 # %% [markdown]

@@ -101,9 +101,9 @@ def spike(
 import matplotlib.pyplot as plt
 
 figure, axes = plt.subplots(1, 2, figsize=(9, 3), layout="constrained")
-for beta in (0.5, 0.9, 0.97):
+for beta, line in ((0.5, "-"), (0.9, "--"), (0.97, "-.")):
     spikes, u = spike(torch.full((60, 1, 1), 0.15), beta)
-    axes[0].plot(u.flatten(), label=f"beta {beta}: {int(spikes.sum())} spikes")
+    axes[0].plot(u.flatten(), line, label=f"beta {beta}: {int(spikes.sum())} spikes")
 axes[0].axhline(1, color="black", linestyle=":")
 axes[0].set(xlabel="step", ylabel="membrane")
 u = torch.linspace(0, 2, 201)

@@ -41,15 +41,16 @@ figure, (above, below) = plt.subplots(2, 1, sharex=True, figsize=(11, 4), height
 above.imshow(strip, extent=(0, 300, 20, 0), cmap="RdBu_r", vmin=-3, vmax=3)
 above.set(title="the bins of one recording", yticks=[])
 below.plot(range(20, 301, 20), logits[5].softmax(1), color="0.8")
-for k in (1, 5, 9):
-    below.plot(range(20, 301, 20), logits[5].softmax(1)[:, k], "o-", label=f"class {k}")
-below.set(xlabel="ms", ylabel="probability")
+for k, mark in zip((1, 5, 9), "osD", strict=True):
+    below.plot(range(20, 301, 20), logits[5].softmax(1)[:, k], f"{mark}-", label=f"class {k}")
+below.set(xlabel="time, ms", ylabel="probability")
 below.legend();
 
 # %%
 #| export
 #| default_exp events.recognition
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -151,7 +152,7 @@ class Events(Task):
     def model(self) -> nn.Module:
         "The network of the settings, with random weights by the seed."
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.config.seed)
+            torch.default_generator.manual_seed(self.config.seed)
             return self._network()
 
     def _network(self) -> nn.Module:
@@ -197,8 +198,11 @@ class Events(Task):
                 "with another network; leave out --dataset"
             )
         found = super().evaluate(model, data, device, phase, origin)
-        found.scores.names = self.config.sensor.classes
-        return EventEvaluation(found.scores, found.protocol, found.settings)
+        s, names = found.scores, self.config.sensor.classes
+        table = np.zeros((len(names), len(names)), int)  # rows: true classes
+        np.add.at(table, (s.labels, s.predicted), 1)
+        answers = {"labels": s.labels, "predicted": s.predicted}
+        return replace(found, details={"confusion": table.tolist(), "names": names, **answers})
 
     def protocol(self, data: Frames, scores: Any) -> dict[str, Any]:
         "The task, how many recordings, and how they were counted."
@@ -239,7 +243,6 @@ plt.title("a training recording, summed over time: as it is, and in epochs 0 to 
 class EventScores(Values):
     "Accuracy with its interval, loss, spikes; beside them the answers."
 
-    names: tuple[str, ...]  # of the classes, in a final evaluation
     labels: list[int]  # of the recordings, in order
     predicted: list[int]
 
@@ -248,17 +251,6 @@ class EventScores(Values):
             "accuracy {accuracy:.3f}  ({accuracy_low:.3f} to {accuracy_high:.3f} of {samples} "
             "recordings; {spikes:.0f} spikes each)"
         ).format(**self)
-
-
-class EventEvaluation(Evaluation):
-    "Scores of recordings, whose details are the confusion of classes."
-
-    def details(self) -> dict[str, Any]:
-        "The confusion matrix (rows: true classes), and all answers."
-        s, table = self.scores, np.zeros((len(self.scores.names),) * 2, int)
-        np.add.at(table, (s.labels, s.predicted), 1)
-        answers = {"labels": s.labels, "predicted": s.predicted}
-        return {"confusion": table.tolist(), "names": s.names, **answers}
 
 
 class EventTally(RowTally):
@@ -292,10 +284,10 @@ tally = EventTally()
 tally.add(task.predict(model, batch, "full"), batch)
 print(tally.scores())
 cpu = open_device("cpu", "fp32")
-evaluation: EventEvaluation = task.evaluate(model, splits["test"], cpu, "full", Origin("none"))
+evaluation = task.evaluate(model, splits["test"], cpu, "full", Origin("none"))
 scores: EventScores = evaluation.scores
 print(scores, *(f"{scores[f'spike_rate_{i}']:.3f}" for i in (1, 2, 3)))
-print(np.array(evaluation.details()["confusion"]))
+print(np.array(evaluation.details["confusion"]))
 
 
 # %% [markdown]

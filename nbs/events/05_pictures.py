@@ -72,7 +72,7 @@ def draw_raster(
         axis.set(ylabel=f"neurons of layer {i}")
         rate = f"spike rate of all {100 * rows.mean():.2f}%"
         axis.set_title(f"the busiest {len(busiest)} of {len(rows):,} neurons; {rate}", size=9)
-    axes[-1].set(xlabel="ms", xlim=(0, len(frames) * bin_ms))
+    axes[-1].set(xlabel="time, ms", xlim=(0, len(frames) * bin_ms))
     return figure
 
 
@@ -105,7 +105,7 @@ def draw_evidence(
         true = names[i] == truth
         label = f"{names[i]} (true)" if true else names[i]
         axis.plot(times, share[:, i], color=color, linewidth=2.5 if true else 1.5, label=label)
-    axis.set(xlabel="ms", ylabel="probability", ylim=(-0.02, 1.02), xlim=(0, times[-1]))
+    axis.set(xlabel="time, ms", ylabel="probability", ylim=(-0.02, 1.02), xlim=(0, times[-1]))
     axis.set_title(f"answer: {names[order[0]]} ({share[-1, order[0]]:.2f})", size=10)
     axis.legend(fontsize=8, frameon=False)
     return axis.figure
@@ -139,7 +139,7 @@ def draw_confusion(confusion: Sequence[Sequence[int]], names: Sequence[str]) -> 
 
 # %%
 result = task.evaluate(model, splits["test"], open_device("cpu", "fp32"), "full", Origin("none"))
-draw_confusion(result.details()["confusion"], task.config.sensor.classes)
+draw_confusion(result.details["confusion"], task.config.sensor.classes)
 
 
 # %% [markdown]

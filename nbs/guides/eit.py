@@ -5,7 +5,7 @@
 #
 # Sixteen electrodes sit around a tank of salt water. A small current flows between two neighbouring electrodes, and we measure the voltages between the other neighbours. Then the next pair drives the current, and so on. The result is 208 voltages, which depend on the objects in the tank. Electrical impedance tomography (EIT) computes an image of the conductivity from these voltages.
 #
-# Many images fit the same voltages. So the model, a conditional diffusion network ([CDEIT](https://arxiv.org/abs/2412.16979)), samples several images for one measurement. Their mean is the reconstruction. Their standard deviation shows where the reconstruction is uncertain.
+# Many images fit the same voltages. So the model, a conditional diffusion network ([CDEIT](https://arxiv.org/abs/2412.16979)), samples several images for one measurement. Their mean is the reconstruction. Their standard deviation shows where the samples differ.
 
 # %%
 import matplotlib.pyplot as plt
@@ -25,14 +25,15 @@ for row, name, images, truth in zip(axes, [1, 5], samples, batch.image, strict=T
     shown |= {"mean of four": images.mean(0), "standard deviation": images.std(0)}
     for axis, (title, image) in zip(row, shown.items(), strict=True):
         limit = float(image.abs().max()) if "voltages" in title else 1
-        colours, least = ("viridis", 0) if "deviation" in title else ("RdBu_r", -limit)
-        drawn = axis.imshow(image, cmap=colours, vmin=least, vmax=limit if least else 0.5)
+        colours = "PuOr" if "voltages" in title else "RdBu_r"
+        colours, least = ("viridis", 0) if "deviation" in title else (colours, -limit)
+        drawn = axis.imshow(image, cmap=colours, vmin=least, vmax=limit if least else 0.25)
         axis.set_title(title, size=9)
         axis.axis("off")
     figure.colorbar(drawn, ax=row[-1], shrink=0.8)  # of the standard deviation
 
 # %% [markdown]
-# The figure shows two simulated tanks. Red conducts better than water, blue hardly at all; the images have values from -1 to 1. In the map of voltages, a row is a driven pair and a column a sensed pair.
+# The figure shows two simulated tanks. Red conducts better than water, blue hardly at all; the images have values from -1 to 1. In the map of voltages, a row is a driven pair and a column a sensed pair; orange is lower than in plain water. The small inclusion of the first tank is missed, and the standard deviation does not show it: where all samples agree, all may be wrong.
 #
 # ## Try it in one minute
 #
@@ -113,7 +114,7 @@ for row, name, images, truth in zip(axes, [1, 5], samples, batch.image, strict=T
 # | this model, seed 2 | 0.819 | 0.137 | 0.786 | 0.171 |
 #
 # - The model was trained on simulations only. On KTC it is only slightly better than Gauss-Newton.
-# - Its standard deviation is too small. On simulated tanks, 32% of the true pixels are within one standard deviation and 54% within two (seed 0); with normal errors it would be 68% and 95%. So it shows where errors are, but not how large they are.
+# - Its standard deviation is too small. On simulated tanks, 32% of the true pixels are within one standard deviation and 54% within two (seed 0); if it were right, that of four samples would give 50% and 78% (that of very many 68% and 95%). So it shows where errors are, but not how large they are.
 # - SSIM is not in the table, because the image of plain water has the highest SSIM. [Scores](../eit/03_scores.ipynb) explains each number.
 #
 # Classical methods at 128x128 pixels ([folder](../../results/eit-yardsticks)); the published reconstructions come with the tanks:

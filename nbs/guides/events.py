@@ -18,6 +18,7 @@ cloud.set_box_aspect((3, 1.2, 1.2), zoom=0.9)
 colours = ["tab:red" if brighter else "tab:blue" for brighter in recording.p]
 cloud.scatter(recording.t / 1000, recording.x, -recording.y, c=colours, s=1)
 cloud.set(xlabel="t, ms", ylabel="x", zlabel="-y", title=f"{len(recording)} events")
+cloud.set(xticks=(0, 300), yticks=(0, 30), zticks=(-30, 0))
 frames = bin_events(recording, 20).astype(int)
 for i, step in enumerate((1, 7, 12)):
     axis = figure.add_subplot(1, 6, 4 + i)

@@ -52,7 +52,7 @@ for threshold in (0.1, 0.5, 0.9):
 # %% [markdown]
 # ## 16 bits and hot pixels
 #
-# Frames of 16 bits, or of floats such as degrees, are scaled to 8 bits. Single hot or dead pixels, a few bad lines or telemetry rows, and an empty border do not count for the range of values, so they do not hide a target ([frames](../23_frames.ipynb)). In the example below a hot pixel changes nothing, but in other frames it may be a detection itself. If you have a list of your camera's bad pixels, replace them before you predict.
+# Frames of 16 bits, or of floats such as degrees, are scaled to 8 bits. Single hot or dead pixels do not count for the range of values, so they hide no target ([frames](../23_frames.ipynb)). Nor do a few bad lines, telemetry rows or an empty border; but a bright line can hide a target all the same, because it disturbs the network: replace bad lines by the lines beside them. In the example below a hot pixel changes nothing, but in other frames it may be a detection itself. If you have a list of your camera's bad pixels, replace them before you predict.
 #
 # A JPEG of a FLIR camera also stores the temperatures. These are read instead of the colours, which needs `pip install flyr`; without it the file is skipped. To use the colours instead, save the image as PNG. **Not tried** with a real file, only with files made for the tests.
 

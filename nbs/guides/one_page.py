@@ -220,11 +220,12 @@ print(f"IoU {iou:.2f}  Pd {matched / targets:.2f}  Fa {1e6 * false / truth.numel
 figure, axes = plt.subplots(1, 4, figsize=(11, 3))
 for axis, image, f, t in zip(axes, test_images, found, truth, strict=False):
     axis.imshow(image[0], cmap="gray")
-    axis.contour(t[0], [0.5], colors="tab:green", linewidths=1)
-    axis.contour(f[0].float(), [0.5], colors="tab:red", linewidths=1)
+    axis.contour(t[0], [0.5], colors="cyan", linewidths=1)
+    axis.contour(f[0].float(), [0.5], colors="tab:orange", linewidths=1)
     axis.axis("off")
 axes[0].set_title(
-    "green: ground truth, red: detected; third image: a false alarm where streaks cross", loc="left"
+    "cyan: ground truth, orange: detected; third image: a false alarm where streaks cross",
+    loc="left",
 )
 assert matched / targets > 0.7
 

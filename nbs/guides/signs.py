@@ -14,9 +14,10 @@ import numpy as np
 from mshnet.signs.clips import simulated_clips
 
 videos, tracks = (simulated_clips("train", 4, 12, seed=0, video=kind) for kind in (True, False))
-clip, frames, hands = tracks.clips[0], videos.read(0), tracks.read(0)
+clip, frames, hands = tracks.clips[0], videos.read(0).copy(), tracks.read(0)
 figure, axes = plt.subplots(2, 1, figsize=(8, 2.8), height_ratios=(1, 2), layout="constrained")
-strip = np.concatenate(frames[np.linspace(0, len(frames) - 1, 20).astype(int)], 1)
+frames[:, :, -1] = 255  # a line between two frames
+strip = np.concatenate(frames[np.linspace(0, len(frames) - 1, 12).astype(int)], 1)
 axes[0].imshow(strip, extent=(0, len(frames), 0, 1), aspect="auto")
 axes[0].set(xticks=(), yticks=())
 edges = (0, *clip.cuts, len(frames))
@@ -24,9 +25,9 @@ for gloss, start, end in zip(clip.glosses, edges, edges[1:], strict=False):
     axes[0].text((start + end) / 2, 1.1, gloss, ha="center", size=8)
     axes[1].axvline(end, color="0.7")
 for name, column in (("left hand", 1), ("right hand", 3)):
-    axes[1].plot(-hands[:, column], label=name)
-axes[1].set(xlabel="frame", ylabel="height", xlim=(0, len(hands) - 1))
-axes[1].legend(fontsize=7)
+    axes[1].plot(24 - hands[:, column], label=name)
+axes[1].set(xlabel="frame", ylabel="height, pixels", xlim=(0, len(hands) - 1), ylim=(0, 24))
+axes[1].legend(fontsize=7, ncols=2, loc="upper right")
 plt.show()
 
 # %% [markdown]

@@ -75,7 +75,7 @@ status
 # |---|---|
 # | `device=cuda: torch finds no NVIDIA GPU...; use --device cpu` | the doctor's line `build` names the reason: PyTorch without CUDA, an old driver, or a hidden GPU |
 # | `device=cuda: ...; see mshnet doctor, or use --device cpu` | this build of PyTorch does not support this GPU (recent builds on a P100): the doctor's line `accelerator` names the build to install |
-# | `device=mps: this machine has no Apple GPU that torch can use; use --device cpu` | the Mac has an Intel processor, or Python runs under Rosetta: install Python for arm64 |
+# | `device=mps: this machine has no Apple GPU that torch can use; use --device cpu` | this machine is no Mac with an Apple chip, or its macOS is too old for this PyTorch: use `--device cpu` |
 # | `this machine has a TPU, but torch_xla is not installed` | use the service's own TPU image; see [TPU](tpu.ipynb) |
 # | `precision=...: not on ...; use ...` | leave it at `auto` |
 # | `this chip only emulates bf16; use --precision fp32 (or auto)` | leave out `--precision bf16`; a T4 uses fp16 |
@@ -106,7 +106,8 @@ status
 # | `...: cannot be written (...)` | the disk is full or read-only. Repair that, then run the same command again to resume |
 # | `...: ..., and previous.pt cannot replace it; begin again with another --output-dir` | both checkpoints are damaged: start a new run; the line names the flags |
 # | status 75 | the time limit was reached before the last epoch: run the same command again |
-# | `stopped  ...; nothing is lost. Run the same command again to resume` | no error: somebody stopped the run, or it reached its time limit |
+# | `stopped  ...; nothing is lost...` | no error: somebody stopped the run, or it reached its time limit |
+# | `stopped  ...; Colab deletes this disk: download the run...` | the run has no backup: run the cell `Download the run` before the session ends |
 #
 # ## Google Drive and backups
 #
@@ -115,6 +116,7 @@ status
 # | `Google Drive is mounted in Colab only: results stay in ...` | elsewhere use a folder: `--mirror-dir DIR` |
 # | `Google Drive is not mounted: results stay in ...`, `Google Drive is not mounted (...): no data or results there` | training continues without a backup. To get one, stop it, run `from mshnet.places import mount_drive; mount_drive()` in a cell, allow access, and run the training cell again |
 # | `mirror  ...: ...; tried again later, the run continues` | the Drive is full or cannot be reached. Free space; no restart is needed |
+# | `...: it holds ... epochs, and this run has ...; delete ... to resume the copy, or use another mirror_dir` | the run began anew before its backup was there: delete the named folder and run again, and the backup is restored |
 # | `mirror  ... of ... files are in ...; missing: ...` | the session ended before the backup was complete: copy the named files yourself, or run again |
 #
 # ## Weights

@@ -75,7 +75,7 @@ status
 # |---|---|
 # | `device=cuda: torch finds no NVIDIA GPU...; use --device cpu` | doctor 的 `build` 一行有原因：不带 CUDA 的 torch、旧驱动、被隐藏的 GPU |
 # | `device=cuda: ...; see mshnet doctor, or use --device cpu` | 这个 PyTorch 版本不支持这块 GPU（例如新版本与 P100）：doctor 的 `accelerator` 一行给出应安装的版本 |
-# | `device=mps: this machine has no Apple GPU that torch can use; use --device cpu` | 这台 Mac 使用 Intel 处理器，或 Python 由 Rosetta 转译：请安装 arm64 的 Python |
+# | `device=mps: this machine has no Apple GPU that torch can use; use --device cpu` | 这台机器不是 Apple 芯片的 Mac，或 macOS 对这个 PyTorch 来说太旧：用 `--device cpu` |
 # | `this machine has a TPU, but torch_xla is not installed` | 使用该服务自带的 TPU 镜像；见 [TPU](tpu.zh-CN.ipynb) |
 # | `precision=...: not on ...; use ...` | 保持 `auto` |
 # | `this chip only emulates bf16; use --precision fp32 (or auto)` | 去掉 `--precision bf16`；T4 使用 fp16 |
@@ -106,7 +106,8 @@ status
 # | `...: cannot be written (...)` | 磁盘已满或只读。解决后再执行同一条命令即可恢复 |
 # | `...: ..., and previous.pt cannot replace it; begin again with another --output-dir` | 两个检查点都已损坏：请开始一次新的训练；提示给出参数 |
 # | 状态 75 | 最后一个 epoch 之前达到了时间限制：再执行同一条命令 |
-# | `stopped  ...; nothing is lost. Run the same command again to resume` | 不是错误：有人停止了训练，或达到了时间限制 |
+# | `stopped  ...; nothing is lost...` | 不是错误：有人停止了训练，或达到了时间限制 |
+# | `stopped  ...; Colab deletes this disk: download the run...` | 这次训练没有备份：在会话结束之前运行 `Download the run` 单元格 |
 #
 # ## Google Drive 与备份
 #
@@ -115,6 +116,7 @@ status
 # | `Google Drive is mounted in Colab only: results stay in ...` | 在别处使用一个文件夹：`--mirror-dir DIR` |
 # | `Google Drive is not mounted: results stay in ...`, `Google Drive is not mounted (...): no data or results there` | 训练继续，但没有备份；要有备份，请停止它，在单元格中运行 `from mshnet.places import mount_drive; mount_drive()`，允许访问，再运行训练单元格 |
 # | `mirror  ...: ...; tried again later, the run continues` | Drive 已满或无法访问。腾出空间；不必重新启动任何东西 |
+# | `...: it holds ... epochs, and this run has ...; delete ... to resume the copy, or use another mirror_dir` | 备份可用之前训练已重新开始：删除提示的文件夹，再运行一次，就从备份恢复 |
 # | `mirror  ... of ... files are in ...; missing: ...` | 备份完成之前会话就结束了：手动复制列出的文件，或再运行一次 |
 #
 # ## 权重

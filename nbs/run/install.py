@@ -48,7 +48,7 @@ if not list(importlib.metadata.distributions(name="mshnet")):
     if _list.returncode or _done.returncode:
         raise ModuleNotFoundError(
             f"pip did not install mshnet from {_source[-1]} (on Kaggle: switch Internet on); it "
-            f"reported: {(_list.stderr + _done.stderr)[-500:]}"
+            f"reported: {(_list.stderr + _done.stdout + _done.stderr)[-1000:]}"
         )
     importlib.invalidate_caches()
     print(f"installed mshnet from {_source[-1]}")

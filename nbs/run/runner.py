@@ -62,8 +62,8 @@ from mshnet.places import ask_for_drive
 
 if preset not in ("", "quick") and not (dataset_dir or resume or epochs):
     epochs = 20  # a trial on synthetic scenes
-config = from_notebook(globals())
-ask_for_drive(config)  # in Colab, if the data or the backup are there
+ask_for_drive(from_notebook(globals()))  # in Colab, if the data, the run or its backup are there
+config = from_notebook(globals())  # a run to resume may lie there
 print(config)
 
 # %% [markdown]

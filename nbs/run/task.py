@@ -38,8 +38,8 @@ max_hours = None  # hours after which it saves and stops; None: by the session
 from mshnet.core import from_notebook
 from mshnet.places import ask_for_drive
 
-config = from_notebook(globals())
-ask_for_drive(config)  # in Colab, if the data or the backup are there
+ask_for_drive(from_notebook(globals()))  # in Colab, if the data, the run or its backup are there
+config = from_notebook(globals())  # a run to resume may lie there
 print(config)
 
 # %% [markdown]

@@ -10,6 +10,7 @@
 #| default_exp signs.signing
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,7 +26,7 @@ from mshnet.signs.ctc import Bigram, beam_search, greedy, signing_loss
 from mshnet.signs.glosses import Vocabulary, align, corpus_errors, corpus_scores, show_alignment
 from mshnet.signs.networks import Frames, OneBranch, Reader, Tracks, TwoBranch, out_lengths
 from mshnet.signs.signs_config import SignsConfig
-from mshnet.task import Evaluation, Origin, RowTally, Task, Values
+from mshnet.task import Origin, RowTally, Task, Values
 
 # %% [markdown]
 # ## From a clip to a batch
@@ -81,8 +82,8 @@ from mshnet.device import open_device
 task = Signs(configure({"task": "signs", "preset": "tracks", "sentences": 40, "batch_size": 8}))
 train, test = task.splits().values()
 axis = plt.subplots(figsize=(7, 2.2), layout="constrained")[1]
-for name, epoch in {"unchanged": None, "epoch 0": 0, "epoch 1": 1}.items():
-    axis.plot(-50 * task.batch(train, [0], epoch).clip[0, :, 3], label=name)
+for name, line, epoch in (("unchanged", "-", None), ("epoch 0", "--", 0), ("epoch 1", "-.", 1)):
+    axis.plot(-50 * task.batch(train, [0], epoch).clip[0, :, 3], line, label=name)
 axis.set(xlabel="frame", ylabel="height, pixels")
 axis.legend(loc="center left", bbox_to_anchor=(1, 0.5));
 
@@ -178,7 +179,7 @@ optimizer, cpu = task.optimizer(model), open_device("cpu", "fp32")
 for epoch in range(31):
     if epoch in (0, 30):
         found = task.evaluate(model.eval(), test, cpu, "full", Origin("none"))
-        print(f"WER {found.scores['wer']:.2f}:", found.details()["sentences"][0]["alignment"])
+        print(f"WER {found.scores['wer']:.2f}:", found.details["sentences"][0]["alignment"])
     for rows in task.plan(train, epoch):
         loss = task.loss(model.train(), task.batch(train, rows, epoch), "full")
         optimizer.zero_grad()
@@ -234,7 +235,7 @@ def _make_network(c: SignsConfig, classes: int) -> Reader:
 
 
 class _SignScores(Values):
-    "Scores by name; `pairs` has the sentences by their row, in the end a list with their names."
+    "Scores by name; `pairs` has the sentences by their row."
 
     pairs: Any
     line = "WER {wer:.3f} (S {substitutions}, D {deletions}, I {insertions} of {words} glosses)"
@@ -262,16 +263,6 @@ class _SignTally(RowTally):
         scores = _SignScores(corpus_scores(self.values))
         scores.pairs = self.rows
         return scores
-
-
-class _SignEvaluation(Evaluation):
-    "Scores with every sentence."
-
-    def details(self) -> dict[str, Any]:
-        "The sentences, each with its alignment."
-        names = ("name", "truth", "read", "alignment")
-        rows = [(*row, show_alignment(align(*row[1:]))) for row in self.scores.pairs]
-        return {"sentences": [dict(zip(names, row, strict=True)) for row in rows]}
 
 
 class Signs(Task):
@@ -374,7 +365,7 @@ class Signs(Task):
     def model(self) -> nn.Module:
         "The network of the settings, with random weights by the seed; it stores its glosses."
         with torch.random.fork_rng(devices=[]), as_user_error():
-            torch.manual_seed(self.config.seed)
+            torch.default_generator.manual_seed(self.config.seed)
             network = _make_network(self.config, max(len(self.vocabulary) + 1, 2))
         if self.bigram:  # else its weights are loaded next
             network.store_vocabulary(self.vocabulary, self.bigram)
@@ -413,18 +404,23 @@ class Signs(Task):
         device.num_shapes = max(len(self.buckets), 1)
         whole = super().evaluate(model, data, device, phase, origin)
         scores: _SignScores = whole.scores
-        scores.pairs = [(data.names[row], *pair) for row, pair in scores.pairs.items()]
         for name, known in (("known", True), ("new", False)) if self.train_sentences else ():
-            pairs = [p for _, *p in scores.pairs if (p[0] in self.train_sentences) == known]
+            pairs = [p for p in scores.pairs.values() if (p[0] in self.train_sentences) == known]
             scores |= {f"{name}_wer": corpus_errors(pairs).wer, f"{name}_sentences": len(pairs)}
-        return _SignEvaluation(scores, whole.protocol, whole.settings)
+        sentences = [
+            {"name": data.names[row], "truth": truth, "read": read}
+            | {"alignment": show_alignment(align(truth, read))}
+            for row, (truth, read) in scores.pairs.items()
+        ]
+        return replace(whole, details={"sentences": sentences})
 
     def protocol(self, data: Any, scores: Any) -> dict[str, Any]:
         "The task, how many sentences and glosses, the vocabulary, and how it was read."
         c, words = self.config, self.vocabulary
         facts = {"vocabulary": len(words), "vocabulary_hash": words.digest[:12]}
         facts["outside_vocabulary"] = words.outside(data.sentences).total()
-        how = ("decoder", "beam_width", "bigram_weight")[: 3 if c.decoder == "beam" else 1]
+        how = ["max_frames", "decoder"]
+        how += ["beam_width", "bigram_weight"] if c.decoder == "beam" else []
         return super().protocol(data, scores) | facts | {name: getattr(c, name) for name in how}
 
     def describe_data(self) -> tuple[str, bool]:

@@ -189,9 +189,9 @@ def check_scoring(config, test, folder):
     scores = plain.Scores()
     for file, ours in zip(files, logits, strict=True):
         scores.add(ours, plain.load(file, size)[1][0].numpy() > 0)
-    rows = evaluate_split(task, model, test, device, trained.phase, Origin("beside")).images
+    found = evaluate_split(task, model, test, device, trained.phase, Origin("beside"))
     counts = {"what": "counts of each image"}
-    counts["library"] = [[row[name] for name in COUNTS] for row in rows]
+    counts["library"] = [[row[name] for name in COUNTS] for row in found.details["images"]]
     counts["plain"] = scores.images
     counts["equal"] = counts["library"] == counts["plain"]
     return [check("logits", exact, logits.double().numpy(), others), counts]

@@ -79,6 +79,16 @@ def test_calibration_of_spreads():
     assert flat["spread_cc"].isnan().all()
 
 
+def test_spreads_of_four_samples_are_too_small():
+    "Even of a right sampler: the numbers that the card and the guide name."
+    drawn = torch.randn(5, 200, 32, 32, generator=torch.Generator().manual_seed(0))
+    truth, samples = drawn[0], drawn[1:]
+    found = means(calibration(samples.mean(0), samples.std(0, correction=0), truth))
+    assert [round(100 * found[f"within_{k}"]) for k in (1, 2)] == [50, 78]
+    for text in ("mshnet/pretrained-eit.md", "nbs/guides/eit.py"):
+        assert "50% and 78%" in (TOP / text).read_text(encoding="utf-8")
+
+
 def means(scores):
     "The mean of each score."
     return {name: float(values.mean()) for name, values in scores.items()}

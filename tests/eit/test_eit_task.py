@@ -130,6 +130,12 @@ def test_a_file_elsewhere_has_the_statistics_of_the_training(tmp_path):
     assert np.abs(inside - outside).max() < 0.005 < inside.max()
 
 
+def test_a_score_names_how_its_images_were_sampled(run):
+    "One image of one step is another score than the mean of four."
+    told = [make_task(EitConfig(samples=n)).protocol([], None) for n in (1, 4)]
+    assert told[0] != told[1] and told[1]["sampled_images"] == 4
+
+
 def test_equal_names_of_measurements_are_numbered(run, files, tmp_path):
     "None takes the place of another; no image at all can be drawn of none."
     paths = []

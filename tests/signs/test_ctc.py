@@ -30,18 +30,14 @@ def batch(seed, size=6, steps=30, classes=40, most=7, dtype=torch.float64):
     return logits.requires_grad_(), frames, labels, lengths
 
 
-def by_torch(logits, frames, labels, lengths):
-    "The loss of PyTorch."
-    log_probs = logits.log_softmax(2).transpose(0, 1)
-    return F.ctc_loss(log_probs, labels, frames, lengths, reduction="none")
-
-
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("sizes", [(6, 30, 40, 7), (2, 60, 3516, 9)])
 def test_values_and_gradients_are_those_of_torch(seed, sizes):
     "With repeats, padding and an empty sentence; a gradient is rounded as logarithms of up to 500."
     logits, *rest = batch(seed, *sizes, dtype=torch.float32)
-    own, wanted = ctc_loss(logits, *rest), by_torch(logits.double(), *rest)
+    own, (frames, labels, lengths) = ctc_loss(logits, *rest), rest
+    log_probs = logits.double().log_softmax(2).transpose(0, 1)
+    wanted = F.ctc_loss(log_probs, labels, frames, lengths, reduction="none")
     torch.testing.assert_close(own.double(), wanted, rtol=1e-6, atol=1e-5)
     gradients = [torch.autograd.grad(x.sum(), logits, retain_graph=True)[0] for x in (own, wanted)]
     room = 2 * torch.finfo(torch.float32).eps * wanted.max().item()
