@@ -13,10 +13,10 @@ from PIL import Image
 
 def thumbnails(folder: Path, names: list[str]) -> np.ndarray:
     "One row for each image."
-    rows = []
+    rows, [images] = [], [p for p in map(folder.joinpath, ("images", "IRSTD1k_Img")) if p.exists()]
     for name in names:
         image = (
-            Image.open(folder / "images" / f"{name}.png")
+            Image.open(images / f"{name}.png")
             .convert("L")
             .resize((32, 32), Image.Resampling.BILINEAR)
         )
