@@ -185,7 +185,7 @@ def train(config: Settings, task: Task | None = None) -> Run:
     """
     if not isinstance(config, Settings):
         raise UserError(f"settings of type {type(config).__name__} are not possible: use Config()")
-    if task and task.config != config:
+    if task and task.config != config.model_copy(update={"output_dir": task.config.output_dir}):
         raise UserError("train: the task has other settings; use train(config, MyTask(config))")
     if processes_to_start(config):
         return _launch(config, task)

@@ -203,10 +203,10 @@ def test_a_folder_of_somebody_else_cannot_be_written(machine, tmp_path):
 def test_a_disk_that_cannot_be_written(machine, monkeypatch):
     "Mounted for reading: run and copies."
 
-    def refuse(**_):
+    def refuse(*_):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
-    monkeypatch.setattr(doctor.tempfile, "TemporaryFile", refuse)
+    monkeypatch.setattr("pathlib.Path.write_bytes", refuse)
     for subject, name in (("disk", "another --output-dir"), ("session", "use another")):
         level, text = ask(subject, output_dir="run", mirror_dir="copies")
         assert (level, "(Read-only file system); " in text, name in text) == ("error", True, True)

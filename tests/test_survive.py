@@ -424,7 +424,7 @@ def test_a_run_resumes_in_its_own_folder(tmp_path, whole):
     for folder, source, line in (
         (tmp_path / "other", first, "a run resumes in its own folder, .*first; leave out"),
         ("", first / "best.pt", "use a run folder or its last.pt"),
-        ("", tmp_path / "none", "none.: no run to resume here; copy a run that is read-only"),
+        ("", tmp_path / "none", "none: no run to resume here; copy a run that is read-only"),
     ):
         with pytest.raises(UserError, match=line):
             run_it(tiny(folder, resume=str(source)))
@@ -630,7 +630,7 @@ def test_a_loss_that_is_no_number_names_its_batch_and_keeps_the_last_good_epoch(
         assert all(split.names[i] in reason for i in task.plan(split, 1)[2])
         assert result(folder) == result(before)
         assert status(folder)["state"] == "failed"
-        assert len(run_it(config).history) == 3  # mended, it goes on
+        assert len(run_it(config, type("Nan", (Small,), {})).history) == 3  # mended, it goes on
 
 
 def test_weights_that_are_no_numbers_are_one_line(tmp_path, capsys):
