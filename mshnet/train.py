@@ -502,7 +502,7 @@ def _begin_with_weights(job: Job, state: State) -> None:
 
 def identity(job: Job) -> dict[str, str]:
     "Facts that a resumed run must repeat besides its recipe: data, starting weights, precision."
-    same = job.task.identity(job.parts) | {"task": type(job.task).__qualname__}
+    same = job.task.identity(job.parts) | {"task": type(job.task).__name__}
     start = weights_file(job.config.weight_path, job.config.task)
     if job.config.weight_path and start.is_file():
         same["starting weights"] = digest(start)[:12]

@@ -128,6 +128,7 @@ def train_and_kill(config, step: int) -> None:
                 os.kill(os.getpid(), signal.SIGTERM)
             return super().loss(model, batch, phase)
 
+    Killed.__name__ = Killed.__base__.__name__  # by which a run knows its task
     with pytest.raises(KeyboardInterrupt):
         train(config, Killed(config))
 

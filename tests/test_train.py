@@ -215,9 +215,8 @@ def test_a_training_leaves_its_caller_as_it_was(tmp_path, monkeypatch):
 
 def test_what_load_returns_detects_as_its_file(tmp_path):
     "With the phase and the sizes of the file; and it has gradients of gradients."
-    config = tiny(tmp_path, epochs=1, warm_epoch=5, fusion_start="random")
     frame = np.random.default_rng(0).integers(0, 255, (64, 64), np.uint8)
-    for weights in (train(config), "pretrained"):
+    for weights in (train(tiny(tmp_path, warm_epoch=5, fusion_start="random")), "pretrained"):
         network = mshnet.load(weights)
         one, other = (mshnet.predict(x, frame, device="cpu") for x in (weights, network))
         assert np.array_equal(one, other)
