@@ -544,7 +544,6 @@ def read_record(path: Path) -> dict[str, Any]:
 
 # %% ../nbs/10_core.ipynb #c-retired
 RETIRED = {
-    "anyway": "is retired: score the runs alike, or compare one run after the other",
     "mode": "is retired: use `mshnet train` or `mshnet test`",
     "multi_gpus": "is retired: use --num-devices N",
     "if_checkpoint": "is retired: run the same command again to resume; --resume names another run",
@@ -553,9 +552,7 @@ RETIRED = {
     "analyze_temporal": "is retired: `mshnet predict` writes class probabilities over time",
     "lr_rule": "is retired: use --lr; with 4 times the batch twice the learning rate",
     "recursive": "is retired: name a pattern, such as 'DIR/**'",
-    "format": "is retired: `mshnet export` writes what --output ends in",
     "compile": "is retired: leave it out; it was not faster, and on an H200 its loss was NaN",
-    "on_out_of_memory": "is retired: a batch that is too large names the --micro-batch to use",
     "use_tpu": "is retired: use --device xla",
     "pack": "is retired: `tar -czf RUN.tar.gz RUN` makes one file of a run",
     "backbone_weights": "is retired: use --weight-path FILE; the guide on signs makes this file",

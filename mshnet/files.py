@@ -153,7 +153,7 @@ def make_folder(path: Path) -> None:
     with cannot_be_written(path):
         path.mkdir(parents=True, exist_ok=True)
         (probe := path / f".{os.getpid()}.tmp").write_bytes(b"")  # tempfile hangs on Windows
-        probe.unlink()
+        probe.unlink(missing_ok=True)
 
 
 def cannot_be_written(path: Path) -> contextlib.AbstractContextManager[None]:

@@ -130,7 +130,7 @@ def _each(file: Path) -> Iterator[Frame]:
         yield Frame(file, done, not done, np.zeros((0, 0), np.uint8), reason)
 
 
-def frames_of(file: Path) -> Iterator[Frame]:  # the last one may have an error
+def frames_of(file: Path) -> Iterator[Frame]:  # the last one, or a page, may have an error
     "The frames of a file, one after the other."
     for frame, after in itertools.pairwise(itertools.chain(_each(file), [None])):
         if frame:

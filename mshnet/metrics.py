@@ -277,7 +277,7 @@ class Histogram:
         self.background = np.zeros(BINS, np.int64)
 
     def add(self, prob: np.ndarray, mask: np.ndarray) -> None:
-        "Count pixels: probabilities 0..1 of any shape, and a mask of the same shape, bool."
+        "Count pixels: probabilities 0..1 of any shape, and a mask of this shape (not 0: target)."
         target = _in_bins(prob[mask > 0])
         self.target += target
         self.background += _in_bins(prob) - target

@@ -42,8 +42,9 @@ def _epochs_done(folder: Path) -> int:
 def _worth_more(target: Path, source: Path) -> str:
     "Why the source must not replace the copy in the target; empty: it may."
     ours, theirs = (read_record(folder / "config.json") for folder in (source, target))
-    free = {"epochs", "precision", "train_list", "test_list", *PlaceFields.model_fields}
-    recipe = ours.keys() & theirs.keys() - free
+    for of in (ours, theirs):  # lists may have moved
+        of |= {k: Path(str(v)).name for k, v in of.items() if k.endswith("_list")}
+    recipe = ours.keys() & theirs.keys() - PlaceFields.model_fields.keys() - {"epochs", "precision"}
     paths = [str(of.get("dataset_dir", "")) for of in (ours, theirs) if of]
     data = {Path(p[:-4] if p.lower().endswith(".zip") else p).name for p in paths}
     if any(ours[name] != theirs[name] for name in recipe) or len(data) > 1:
@@ -221,8 +222,9 @@ def bring_back(folder: Path, copies: list[Path]) -> Path | None:
     if has_checkpoint(folder):
         for copy in copies:
             with _skipped(copy):
-                if has_checkpoint(copy) and "epochs" in (why := _worth_more(copy, folder)):
-                    todo = f"delete {folder} to resume the copy, or use another mirror_dir"
+                why = _worth_more(copy, folder) if has_checkpoint(copy) else ""
+                if "epochs" in why and _epochs_done(copy) > 1 + _epochs_done(folder):
+                    todo = f"delete {folder} to resume the copy; or detach it, or its mirror_dir"
                     raise UserError(f"{copy}: {why}; {todo}")
         return None
     found: list[tuple[int, Path]] = []

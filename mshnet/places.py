@@ -136,8 +136,8 @@ def run_folder(config: Settings, place: Place | None = None) -> Path:
         return asked if config.output_dir else (place or where()).runs / run_name(config)
     folder = start if start.is_dir() else start.parent
     if not has_checkpoint(folder) or not os.access(folder, os.W_OK):
-        todo = "copy a run that is read-only; or leave it out: a run and its backup are looked for"
-        raise UserError(f"resume={shown(config.resume)}: no run to resume here; {todo}")
+        todo = "(copy a read-only one first); leave out --resume: the same settings find a run"
+        raise UserError(f"resume={shown(config.resume)}: no run to resume here {todo}")
     if start.name != "last.pt" and folder != start:
         raise UserError(f"resume={shown(config.resume)}: use a run folder or its last.pt")
     if config.output_dir and asked.resolve() != folder.resolve():

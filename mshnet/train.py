@@ -611,7 +611,8 @@ class _Processes(Stop):
             port = free.getsockname()[1]
         own = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // count)), **os.environ}
         own |= {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-        own |= {"MSHNET_STARTED_BY": str(os.getpid()), "PYTHONIOENCODING": "utf-8"}
+        own["PYTHONIOENCODING"] = "utf-8"
+        own |= {"MSHNET_STARTED_BY": str(os.getpid())} if os.name != "nt" else {}  # venv's starter
         words = [sys.executable, "-u", "-m", "mshnet", *command]
         how: Any = {"stdout": write, "stderr": subprocess.STDOUT}
         how["start_new_session"] = True  # a terminal's Ctrl-C comes from here, and once

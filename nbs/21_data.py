@@ -781,9 +781,9 @@ def grey_range(values: np.ndarray) -> tuple[float, float]:
     reach = 2 * (high - low) or np.inf  # a frame of nearly one value has no outliers
     ends = [values.min(), values.max()]
     if values.ndim == 2 and ends[0] < low - reach:  # bad pixels: take three that touch
-        ends[0] = rank_filter(values, 2, 3, mode="mirror").min()
+        ends[0] = min(low, rank_filter(values, 2, 3, mode="constant", cval=np.inf).min())
     if values.ndim == 2 and ends[1] > high + reach:
-        ends[1] = rank_filter(values, -3, 3, mode="mirror").max()
+        ends[1] = max(high, rank_filter(values, -3, 3, mode="constant", cval=-np.inf).max())
     low, high = float(max(ends[0], low - reach)), float(min(ends[1], high + reach))
     if 0 < 16 * (min(most, high) - max(least, low)) < high - low:
         todo = "if it has telemetry rows, bad lines or a border, cut them off"

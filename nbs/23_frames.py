@@ -61,7 +61,7 @@ for axes, (title, (black, white)) in zip(figure.subplots(1, 3), ranges.items(), 
     axes.set(xticks=[], yticks=[], title=f"{title}\ntarget {target:.0f}, warm spot {spot:.0f}")
 
 # %% [markdown]
-# The range of `grey_range` goes from minimum to maximum, but not far beyond the percentiles 2 and 99.5: at most twice the distance between these two, on either side. Beyond that, only three pixels that touch count, so a single bad pixel, or two together, do not count. A target within that reach keeps its contrast, and a brighter one becomes white, far above the background. Frames without such outliers are stretched from minimum to maximum.
+# The range of `grey_range` goes from minimum to maximum, but not far beyond the percentiles 2 and 99.5: at most twice the distance between these two, on either side. Beyond that, only three pixels that touch count, so a single bad pixel, or two together, do not count. A target of three pixels or more within that reach keeps its contrast, and a brighter one becomes white, far above the background. Frames without such outliers are stretched from minimum to maximum.
 #
 # Hot lines, a few telemetry rows or an empty border cover more than half a percent of a frame, so they move the percentiles. `grey_range` therefore also looks at the frame without its two extreme values, and without up to four rows or columns at an edge (eight elsewhere) that are far from those beside them. If most pixels remain, and their percentiles 2 and 99.5 are less than half as far apart, these decide the range. (In 1,065 real images without such lines, this distance changes by an eighth at most.) If most of a frame still gets fewer than 16 levels, a warning says so.
 #
@@ -198,7 +198,7 @@ def _each(file: Path) -> Iterator[Frame]:
         yield Frame(file, done, not done, np.zeros((0, 0), np.uint8), reason)
 
 
-def frames_of(file: Path) -> Iterator[Frame]:  # the last one may have an error
+def frames_of(file: Path) -> Iterator[Frame]:  # the last one, or a page, may have an error
     "The frames of a file, one after the other."
     for frame, after in itertools.pairwise(itertools.chain(_each(file), [None])):
         if frame:

@@ -420,10 +420,10 @@ def _without_fractions(values: np.ndarray) -> np.ndarray:
         return values
     low, high = values.min(), values.max()
     if 0 <= low <= high <= 1:
-        scaled = (values * 255).round()
-        few = values.ndim == 2 and np.ptp(np.percentile(values, (2, 99.5))) < 0.1
-        if not few or abs(values * 255 - scaled).max() < 0.1:  # else of 16 bits, divided
-            return scaled.astype(np.uint8)
+        wide = values.astype(float)
+        whole = [abs(wide * n - (wide * n).round()).max() < 0.1 for n in (255, 4095, 16383, 65535)]
+        if values.ndim == 3 or whole[0] or not any(whole):  # else 12 to 16 bits, divided
+            return (values * 255).round().astype(np.uint8)
     if 0 <= low <= high <= 255 and (values == values.round()).all():
         return values.astype(np.uint8)
     return values.astype(np.float32)
@@ -453,9 +453,9 @@ def detect(
     """Find small targets in one image of any size.
 
     An array holds 8 or 16 bits, floats from 0 to 1 (as of `image / 255`), or other numbers, such as
-    temperatures, which are stretched as 16 bits are. The box is top, left, bottom, right; the last
-    two are one past the last pixel. Raises UserError for a value that is not an image, and for a
-    threshold outside 0 to 1.
+    temperatures, which are stretched as 16 bits are, also `frame / 65535`. The box is top, left,
+    bottom, right; the last two are one past the last pixel. Raises UserError for a value that is
+    not an image, and for a threshold outside 0 to 1.
     """
     _expect_possible(threshold=threshold)
     pixels, file = _pixels_in(image), weights_file(weights)

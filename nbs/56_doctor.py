@@ -213,7 +213,7 @@ def _room(folder: Path, name: str, todo: str) -> float:
     refused = explain_failure(f"{name} cannot be written", todo)
     with refused:
         (probe := there / f".{os.getpid()}.tmp").write_bytes(b"written")
-        probe.unlink()
+        probe.unlink(missing_ok=True)
     return shutil.disk_usage(there).free / 2**30
 
 

@@ -212,8 +212,11 @@ def test_the_range_of_a_frame_without_outliers_is_its_own():
     assert low == noisy.min() and (top - low) / (high - low) < 0.7
     wide = scene(np.random.default_rng(1), 160)[0] * 4.0 + 7000
     low, high = grey_range(wide)
-    wide[20, 30], wide[99, 99] = 2**14 - 1, 0  # a hot and a dead pixel
+    wide[1, 1], wide[99, 99] = 2**14 - 1, 0  # a hot and a dead pixel
     assert 0.8 * (high - low) < np.ptp(grey_range(wide)) < 1.1 * (high - low)
+    flat = np.full((64, 64), 7000.0)
+    flat[::9, ::9], flat[5, 7] = 7200, 2**14 - 1  # many spots of one pixel
+    assert grey_range(flat)[1] == 7200
     assert pixels_of(Image.fromarray(np.full((4, 4), 300, np.uint16))).max() == 0
 
 

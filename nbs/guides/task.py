@@ -75,6 +75,8 @@ run = train(config, Weighted(config))
 # %% [markdown]
 # The loss falls, but the weight of 100 is too large. The log shows it: Fa is above 100,000, so more than a tenth of the pixels are false alarms. The score decides, not the loss.
 #
+# A run records the name of its class. Another class never continues it, so do not rename a class whose run you want to resume.
+#
 # ## A different problem
 #
 # For a different problem, write a subclass of [`Task`](../36_task.ipynb). The training loop calls only its methods. Six of them have no default:
