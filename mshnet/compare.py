@@ -12,6 +12,7 @@ import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ class Scored:
             known["resize"] = known.get("resize", UNKNOWN).replace("squashed", "resized")
         return first | known | {"choice": choice(known.get("chosen", ""))}
 
-    @property
+    @cached_property
     def recipe(self) -> dict[str, Any]:
         "The settings that change the result of the training; empty if they are not known."
         weights, named = self.folder / "best.pt", str(self.details.settings.get("weight_path", ""))

@@ -41,6 +41,7 @@ class Place:
 
 DRIVE = Path("/content/drive")  # Google Drive in Colab, once it is mounted
 MY_DRIVE = DRIVE / "MyDrive"
+_MOUNT = "run `from mshnet.places import mount_drive; mount_drive()` in a cell, and allow it"
 
 COLAB = Place(
     "colab",
@@ -200,8 +201,7 @@ def mount_drive(place: Place | None = None, timeout: float = 120.0) -> str:
             raise OSError(f"there is no {MY_DRIVE}")
     except Exception as error:  # it raises many kinds
         what = "no data or results there, and Colab deletes its disk after the session"
-        todo = "run `from mshnet.places import mount_drive; mount_drive()` in a cell, and allow it"
-        return f"Google Drive is not mounted ({reason(error)}): {what}; {todo}"
+        return f"Google Drive is not mounted ({reason(error)}): {what}; {_MOUNT}"
     return f"Google Drive is mounted: {MY_DRIVE}"
 
 # %% ../nbs/12_places.ipynb #Site
@@ -223,8 +223,7 @@ def site_of(config: Settings, place: Place | None = None, mount: bool = True) ->
     if mount:
         ask_for_drive(config)
     if place.name == "colab" and on_drive(Path(config.output_dir)) and not is_mounted():
-        todo = "run `from mshnet.places import mount_drive; mount_drive()` in a cell, and allow it"
-        raise UserError(f"{config.output_dir}: Google Drive is not mounted; {todo}")
+        raise UserError(f"{config.output_dir}: Google Drive is not mounted; {_MOUNT}")
     folder = run_folder(config, place)
     mirror, note = _backup_folder(config, place, Path(os.path.abspath(folder)))
     attached = _attached(place, Path(os.path.abspath(folder)))

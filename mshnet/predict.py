@@ -291,9 +291,9 @@ def _without_fractions(values: np.ndarray) -> np.ndarray:
         return values
     low, high = values.min(), values.max()
     if 0 <= low <= high <= 1:
-        wide = values.astype(float)
-        whole = [abs(wide * n - (wide * n).round()).max() < 0.1 for n in (255, 4095, 16383, 65535)]
-        if values.ndim == 3 or whole[0] or not any(whole):  # else 12 to 16 bits, divided
+        x = values.astype(float)
+        fits = (n for n in (255, 4095, 16383, 65535) if abs(x * n - (x * n).round()).max() < 0.1)
+        if values.ndim == 3 or next(fits, 255) == 255:  # else 12 to 16 bits, divided
             return (values * 255).round().astype(np.uint8)
     if 0 <= low <= high <= 255 and (values == values.round()).all():
         return values.astype(np.uint8)

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['Task', 'digits', 'content_of', 'make_task', 'predictions', 'count_predictions', 'score_split', 'RowTally', 'Values',
            'wilson', 'Origin', 'Evaluation', 'protocol', 'chosen_by', 'origin_of', 'count_seen', 'Trained', 'scales_of',
-           'trained_model', 'trained_task', 'Written', 'read_each', 'predict_each', 'predictions_folder']
+           'trained_model', 'trained_task', 'Written', 'read_each', 'predict_each', 'predictions_folder', 'new_png']
 
 # %% ../nbs/36_task.ipynb #c-import-contextlib
 import contextlib
@@ -14,6 +14,7 @@ import hashlib
 import itertools
 import math
 import os
+import re
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -558,3 +559,11 @@ def predictions_folder(
     name = file.resolve().parent.name if in_run else file.stem
     top = where().runs.with_name("predictions")
     return next(filter(fits, (top / f"{name}{end}" for end in ("", *range(-2, -1000, -1)))))
+
+
+def new_png(folder: Path, given: str) -> tuple[str, Path]:
+    "A name that no picture of the folder has yet, by a number if needed, and the picture's file."
+    name, number = given, 2
+    while (file := folder / re.sub(r'[/\\:*?"<>|]', "-", f"{name}.png")).exists():
+        name, number = f"{given}-{number}", number + 1
+    return name, file

@@ -214,15 +214,13 @@ def fit(job: Job, state: State) -> Stopped | None:  # the request that stopped i
     return None
 
 
-def _keep(
-    job: Job, state: State, background: Background, entry: dict[str, Any] | None = None
-) -> None:
+def _keep(job: Job, state: State, writer: Background, entry: dict[str, Any] | None = None) -> None:
     "Log an epoch that has ended, and begin to write the checkpoints."
     if entry:
         write_log(job.folder, entry)
     best = entry and state.best and state.best["epoch"] == state.epoch
     files = map(job.folder.file, ["best.pt", "last.pt"] if best else ["last.pt"])
-    background.submit(partial(write_checkpoint, snapshot(state, job.config, job.record), *files))
+    writer.submit(partial(write_checkpoint, snapshot(state, job.config, job.record), *files))
 
 
 def _all_done(config: Settings, state: State) -> bool:
@@ -560,10 +558,8 @@ def _end_session(job: Job, stopped: Stopped | None) -> None:
     "Finish the backup, and print how to resume."
     if stopped:
         kept = job.mirror.enabled or where().name != "colab"
-        what = "nothing is lost" if kept else "Colab deletes this disk: download the run"
-        print(
-            f"stopped  {stopped.reason}; {what}. Run the same command again to resume", flush=True
-        )
+        end = "nothing is lost" if kept else "Colab deletes this disk: download the run"
+        print(f"stopped  {stopped.reason}; {end}. Run the same command again to resume", flush=True)
     signalled = stopped is not None and stopped.number
     if copied := job.mirror.flush(60 if signalled else 600):
         print(copied, flush=True)

@@ -24,6 +24,7 @@ import hashlib
 import itertools
 import math
 import os
+import re
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -716,6 +717,14 @@ def predictions_folder(
     name = file.resolve().parent.name if in_run else file.stem
     top = where().runs.with_name("predictions")
     return next(filter(fits, (top / f"{name}{end}" for end in ("", *range(-2, -1000, -1)))))
+
+
+def new_png(folder: Path, given: str) -> tuple[str, Path]:
+    "A name that no picture of the folder has yet, by a number if needed, and the picture's file."
+    name, number = given, 2
+    while (file := folder / re.sub(r'[/\\:*?"<>|]', "-", f"{name}.png")).exists():
+        name, number = f"{given}-{number}", number + 1
+    return name, file
 
 
 # %%

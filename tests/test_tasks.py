@@ -238,9 +238,8 @@ def test_commands_read_the_task_from_the_run(ring, tmp_path, capsys):
     file = tmp_path / "weights.safetensors"
     words = ["--weight-path", str(ring.folder), "--output", str(file)]
     assert main(["export", *words]) == 0
-    assert same(
-        trained_model(file).model.state_dict(), read_checkpoint(ring.folder / "last.pt")["model"]
-    )
+    trained = read_checkpoint(ring.folder / "last.pt")["model"]
+    assert same(trained_model(file).model.state_dict(), trained)
     assert main(["export", *words[:3], str(tmp_path / "a.onnx")]) == 2
     assert "use FILE.safetensors" in capsys.readouterr().err
     Image.new("L", (64, 64)).save(tmp_path / "x.png")

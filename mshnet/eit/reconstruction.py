@@ -32,6 +32,7 @@ from mshnet.task import (
     Task,
     Values,
     Written,
+    new_png,
     predict_each,
     predictions_folder,
     read_each,
@@ -240,11 +241,9 @@ def _predict_tanks(
             warnings.warn(part.note, stacklevel=2)
         how = part.names, lambda _, part=part: part, on, batch_size, len(part)
         for short, images in predict_each(task, model, *how):
-            name, number = short, 2
-            while name in found or (folder / f"{name}.png").exists():  # in any case
-                name, number = f"{short}-{number}", number + 1
+            name, file = new_png(folder, short)
             found[name] = images
-            resolve("mshnet.show:save_picture")(draw_tank(name, images), folder / f"{name}.png")
+            resolve("mshnet.show:save_picture")(draw_tank(name, images), file)
     drawn = torch.stack(list(found.values()))
     arrays = {"mean": drawn.mean(1), "spread": drawn.std(1, correction=0)}
     write_arrays(folder / "tanks.npz", names=np.array(list(found)), **arrays)

@@ -7,7 +7,6 @@ __all__ = ['FRAMES', 'place_glosses', 'draw_clip', 'read_files', 'draw_sentences
 
 # %% ../../nbs/signs/06_reading.ipynb #c-import-itertools
 import itertools
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from .glosses import Vocabulary, corpus_errors
 from .networks import out_lengths
 from .signing import Signs
 from .signs_config import SignsConfig
-from ..task import Written, predict_each, predictions_folder, read_each, trained_task
+from ..task import Written, new_png, predict_each, predictions_folder, read_each, trained_task
 
 # %% ../../nbs/signs/06_reading.ipynb #place_glosses
 FRAMES = 4  # of a step
@@ -103,9 +102,7 @@ def read_files(
         make_folder(folder)
         how = clips, lambda some: Clips("predict", "files", tuple(some), side), on, batch_size
         for clip, log_probs in predict_each(task, model, *how):
-            name, number = clip.name, 2
-            while (file := folder / re.sub(r'[/\\:*?"<>|]', "-", f"{name}.png")).exists():
-                name, number = f"{clip.name}-{number}", number + 1
+            name, file = new_png(folder, clip.name)
             values = log_probs[: -(-min(clip.frames, task.config.max_frames) // FRAMES)].numpy()
             figure = Figure(figsize=(8, 2.2), layout="constrained")
             found = draw_clip(figure.subplots(), values, clip.frames, task, name)

@@ -9,7 +9,6 @@
 #| export
 #| default_exp signs.reading
 import itertools
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from mshnet.signs.glosses import Vocabulary, corpus_errors
 from mshnet.signs.networks import out_lengths
 from mshnet.signs.signing import Signs
 from mshnet.signs.signs_config import SignsConfig
-from mshnet.task import Written, predict_each, predictions_folder, read_each, trained_task
+from mshnet.task import Written, new_png, predict_each, predictions_folder, read_each, trained_task
 
 # %% [markdown]
 # ## When was it signed?
@@ -141,9 +140,7 @@ def read_files(
         make_folder(folder)
         how = clips, lambda some: Clips("predict", "files", tuple(some), side), on, batch_size
         for clip, log_probs in predict_each(task, model, *how):
-            name, number = clip.name, 2
-            while (file := folder / re.sub(r'[/\\:*?"<>|]', "-", f"{name}.png")).exists():
-                name, number = f"{clip.name}-{number}", number + 1
+            name, file = new_png(folder, clip.name)
             values = log_probs[: -(-min(clip.frames, task.config.max_frames) // FRAMES)].numpy()
             figure = Figure(figsize=(8, 2.2), layout="constrained")
             found = draw_clip(figure.subplots(), values, clip.frames, task, name)
