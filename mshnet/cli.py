@@ -179,7 +179,7 @@ def _text_of(name: str, settings: type[Settings], command: str) -> str:
             text = re.sub(r"\W+(or|default:) pretrained\)?", "", text)
         return text
     if name == "task":
-        return f"{', '.join(TASKS)} (default: that of the run or the weights, else detect)"
+        return f"{', '.join(TASKS)} (default: that of the run, else detect)"
     if name == "dataset_dir" and task != "detect":
         return f"folder of the data set (default: {settings.synthetic_name} data)"
     text = " ".join((field.description or "").split()).replace("%", "%%")

@@ -24,6 +24,9 @@ from mshnet.model import (
 )
 
 # %% ../nbs/40_cpu.ipynb #_on_cpu
+_FORWARD = ChannelAttention.forward, SpatialAttention.forward  # which `_AttendOnCpu` replaces
+
+
 def _on_cpu(x: Tensor) -> bool:
     "Whether torch computes this on a CPU, uncompiled, in a type whose sums do not overflow."
     return x.device.type == "cpu" and x.dtype != torch.float16 and not torch.compiler.is_compiling()
@@ -143,11 +146,12 @@ class _AttendOnCpu(torch.autograd.Function):
         of_weights = (torch.empty_like(w).copy_(g) for w, g in zip(ctx.weights, found, strict=True))
         return _image_of(of_y, size), _image_of(grad, size), *of_weights
 
-# %% ../nbs/40_cpu.ipynb #_has_hooks
-def _has_hooks(module: nn.Module) -> bool:
-    "Whether someone looks at what a module computes, or at its gradients."
+# %% ../nbs/40_cpu.ipynb #_is_changed
+def _is_changed(module: nn.Module) -> bool:
+    "Whether a module computes something of its own, or a hook looks at it or at its gradients."
     forward, backward = module._forward_hooks, module._backward_hooks
-    return bool(forward or module._forward_pre_hooks or backward or module._backward_pre_hooks)
+    hooks = forward or module._forward_pre_hooks or backward or module._backward_pre_hooks
+    return bool(hooks or "forward" in vars(module) or getattr(module, "bias", None) is not None)
 
 
 def attend_on_cpu(
@@ -156,8 +160,9 @@ def attend_on_cpu(
     ca: ChannelAttention,
     sa: SpatialAttention,
 ) -> Tensor:  # [B,C,H,W]
-    "`mshnet.model.attend`, on a CPU by `_AttendOnCpu` unless a hook looks at an attention."
-    if not _on_cpu(y) or any(map(_has_hooks, (*ca.modules(), *sa.modules()))):
+    "`mshnet.model.attend`, on a CPU by `_AttendOnCpu` unless an attention is changed or watched."
+    changed = (type(ca).forward, type(sa).forward) != _FORWARD
+    if changed or not _on_cpu(y) or any(map(_is_changed, (*ca.modules(), *sa.modules()))):
         return attend(y, shortcut, ca, sa)
     weights = ca.fc1.weight, ca.fc2.weight, sa.conv1.weight
     out: Tensor = _AttendOnCpu.apply(y, shortcut, *weights)

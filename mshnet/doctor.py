@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import psutil
 import torch
 
-from .core import Settings, UserError, counted, quoted, reason
+from .core import Settings, UserError, counted, one_line, quoted, reason
 from .device import USUAL_THREADS, Device, busy_cores, open_device, own_cores
 from .files import explain_failure, free_memory
 from .places import HERE, installed, run_folder, session_hours, site_of, where
@@ -170,6 +170,8 @@ def _disk(checkup: _Checkup) -> _Finding:
 def _data(checkup: _Checkup) -> _Finding:
     "Whether the data set can be trained on."
     config = checkup.config
+    with torch.device("meta"):  # whether these settings fit one another
+        make_task(config).model()
     if not config.dataset_dir:
         return "ok", f"{config.synthetic_name} (no dataset_dir)"
     if config.task != "detect":  # whether these settings read this data set
@@ -178,7 +180,8 @@ def _data(checkup: _Checkup) -> _Finding:
     lines = text.splitlines()
     wrong = [line for line in lines if line.startswith(("error", "skipped", "warning"))]
     if not usable:
-        return "error", f"{wrong[0]}; `mshnet data {quoted(config.dataset_dir)}` lists all"
+        todo = f"`mshnet data {quoted(config.dataset_dir)}` lists all"
+        return "error", f"{one_line(wrong[0], 200)}; {todo}"
     counts = [line for line in lines if line.startswith(("train", "val", "test"))]
     return "warning" if wrong else "ok", "; ".join([*counts, *wrong])
 

@@ -53,10 +53,10 @@ def location_loss(
 
 # %% ../nbs/01_loss.ipynb #_expect_equal_shapes
 def _expect_equal_shapes(name: str, logits: Tensor, mask: Tensor) -> None:
-    "ValueError where the shapes differ, which broadcasting would hide."
-    if logits.shape != mask.shape:
+    "ValueError for shapes that differ, which broadcasting would hide, or are not [B,1,H,W]."
+    if logits.shape != mask.shape or logits.ndim != 4:
         shapes = f"logits {tuple(logits.shape)} and mask {tuple(mask.shape)}"
-        raise ValueError(f"{name}: {shapes} differ")
+        raise ValueError(f"{name}: {shapes} differ, or are not [B,1,H,W]")
 
 
 def sls_loss(

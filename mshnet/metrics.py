@@ -243,17 +243,20 @@ def score(
     """The scores of a set of images in memory.
 
     Pd and Fa match objects less than 3 px apart, one to one. Pd is NaN without targets.
-    ValueError for probabilities, NaN, a mask with fractions, wrong shapes and an unknown rule.
+    ValueError for probabilities, grey levels, NaN, wrong shapes and an unknown rule.
     """
     logits, mask, tally = torch.as_tensor(logits), torch.as_tensor(mask), Tally(rule)
     if logits.ndim != 4 or logits.shape[1] != 1 or logits.isnan().any():
         raise ValueError(f"score: logits {tuple(logits.shape)} are NaN, or not [B,1,H,W]")
-    values = logits.float()
+    values, truth = logits.float(), mask.float()
     if values.equal(values.clamp(0, 1)) and not values.equal(values.round()):
         raise ValueError("score: these are probabilities, not logits; give torch.logit of them")
-    if not mask.float().equal(mask.float().round()):  # nor is NaN equal to itself
+    if not truth.equal(truth.round()):  # nor is NaN equal to itself
         raise ValueError("score: the mask has NaN or fractions; give 0 and 1, such as mask > 0.5")
-    tally.add(logits, mask)
+    for name, x in (("prediction", values), ("mask", truth)):
+        if (x >= 0).all() and x.equal(x.round()) and len(x.unique()) > 2:
+            raise ValueError(f"score: the {name} has grey levels; give 0 and 1, such as x > 127")
+    tally.add(values, truth)
     return tally.scores()
 
 # %% ../nbs/02_metrics.ipynb #_in_bins

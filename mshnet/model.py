@@ -158,7 +158,7 @@ class MSHNet(UNet):
 
     @classmethod
     def pretrained(cls) -> "MSHNet":
-        "The network with the weights that come with the library, in evaluation mode, on the CPU."
+        "The library's network in evaluation mode, on the CPU; `mshnet.load` keeps its two sizes."
         weights, model = importlib.import_module("mshnet.weights"), cls()
         weights.load_weights(model, weights.weights_file(weights.PRETRAINED))
         return model.eval()

@@ -285,7 +285,7 @@ def _without_fractions(values: np.ndarray) -> np.ndarray:
     kind = values.dtype.kind
     if kind == "u" and values.itemsize == 4:  # Pillow would read them as signed
         return (values.astype(np.int64) - 2**31).astype(np.int32)
-    if kind in "iu" and values.itemsize == 8:
+    if (kind == "i" and values.itemsize >= 4) or values.dtype == np.uint64:
         values = values.astype(float)
     elif kind != "f":
         return values
@@ -626,7 +626,7 @@ def predict_files(
         Tracker()  # its library is missed before the work, not after it
     files = find_inputs(inputs, READABLE)  # a mistyped input is reported first
     path = weights_file(weights or PRETRAINED)
-    detector = Detector(path, device, precision)
+    detector = Detector(path, device, precision, shared=True)
     record = _record(detector, path, inputs, {"precision": precision, "save": kinds, **options})
 
     def begin() -> _Results:

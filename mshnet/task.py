@@ -361,7 +361,8 @@ class Evaluation:
 
 def protocol(task: Task, data: Any, scores: Any, device: Device, weights: Origin) -> dict[str, Any]:
     "How scores came about: data, weights, device and versions."
-    return {
+    own, of_library = type(task).__name__, TASKS.get(task.config.task, ("", ""))[1]
+    return ({} if of_library.endswith(f":{own}") else {"class": own}) | {
         "data": data.source,
         "split": data.name,
         "split_hash": data.hash,
@@ -454,6 +455,11 @@ def trained_model(path: str | os.PathLike[str], config: Settings | None = None) 
         raise UserError(f"{path}: {error}") from None
     except (AttributeError, KeyError, TypeError, ValueError, RuntimeError):
         raise UserError(f"{path}: its record of training is damaged; use another file") from None
+    own = record["data"].get("task")
+    if made and own and not TASKS[task][1].endswith(f":{own}"):
+        warnings.warn(
+            f"{path}: trained by your class {own}; here its parent computes", stacklevel=2
+        )
     model = _fitted(made or settings_class(task)(), content, path)
     return Trained(model, str(record["phase"]), origin, task, record, threshold, multiscale)
 

@@ -174,8 +174,7 @@ class PlaceFields(Fields):
     """samples computed at once; their gradients add up to a batch, and batch norm averages over
     them; 0: the whole batch"""
     on_bad_image: Literal["stop", "skip"] = "stop"
-    """when an image or clip cannot be read: stop, or skip it (training takes the next one in its
-    place, evaluation leaves it out); eit and events always stop"""
+    "when an image or clip cannot be read: stop, or leave it out; eit and events always stop"
     preset: str = ""
     "named recipe to start from; empty: the defaults"
     dataset_dir: str = ""
@@ -515,12 +514,7 @@ def run_name(config: Settings) -> str:  # such as "nuaa-sirst-1f0c2a9b"
 #
 # `UserError` marks mistakes of the user. The command line prints the line and exits with status 2; a notebook shows the line instead of forty frames of our code. For an unknown name the error suggests the nearest known one.
 #
-# A value may come from a damaged file, with line breaks, with characters that move a terminal's cursor, or with a million letters. `shown` shortens a value, and `one_line` keeps every error one printable line: it escapes control characters and leaves out the middle of a long text:
-
-# %%
-print(one_line("a line\nbreak, and " + 500 * "very " + "long", 60))
-print(len(shown("x" * 999)), "of 999 letters")
-
+# A value may come from a damaged file, with line breaks, with characters that move a terminal's cursor, or with a million letters. `shown` shortens a value, and `one_line` keeps every error one printable line: it escapes control characters and leaves out the middle of a long text.
 
 # %%
 #| export

@@ -167,6 +167,10 @@ class Split:
         "Number of images."
         return len(self.names)
 
+    def __getstate__(self) -> dict[str, Any]:
+        "Without the digests, which another process finds again."
+        return {key: value for key, value in vars(self).items() if key != "digests"}
+
     def part(self, name: str, indices: Sequence[int]) -> "Split":
         "A new split of the images at these indices."
         names = tuple(self.names[i] for i in indices)
@@ -342,12 +346,12 @@ class Findings:
     warnings: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
     @staticmethod
-    def lines(kinds: dict[str, list[str]]) -> list[str]:
+    def lines(kinds: dict[str, list[str]], most: int = 3) -> list[str]:
         "One line per kind: number and first names."
         lines = []
         for kind, names in kinds.items():
-            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-            first = ", ".join(one_line(name, 200) for name in names[:3])
+            more = f" and {len(names) - most} more" if len(names) > most else ""
+            first = ", ".join(one_line(name, 200) for name in names[:most])
             lines.append(f"{kind}: {len(names)} ({first}{more})")
         return lines
 
@@ -473,7 +477,7 @@ class InFiles(Sequence[Pair]):
         try:
             return _read_pair(self.source, self.names[index])[0]
         except UserError as error:
-            todo = "repair the file and run the same command again, or use --on-bad-image skip"
+            todo = "repair the file and run the same command again"
             raise UserError(f"{self.names[index]}: {error}; {todo}") from None
 
 
@@ -711,7 +715,7 @@ def report(config: Config) -> tuple[str, bool]:
     lines += [line for split in parts.values() for line in _describe(split)]
     usable = not findings.errors or config.on_bad_image == "skip"
     bad = "skipped" if usable else "error"
-    lines += [f"{bad}: {line}" for line in Findings.lines(findings.errors)]
+    lines += [f"{bad}: {line}" for line in Findings.lines(findings.errors, 1000)]
     trained, tested = (parts[part].digests.images for part in ("train", "test"))
     twins = [f"{name} as {trained[key]}" for key, name in tested.items() if key in trained]
     more = {"test image that is in the training list under another name": twins} if twins else {}

@@ -463,12 +463,13 @@ def open_device(
     name: str = "auto",  # auto, cpu, cuda, cuda:N, mps or xla
     precision: str = "auto",  # auto, bf16, fp16 or fp32
     num_devices: int = 0,  # of xla: chips that share a batch; 0: all
+    shared: bool = True,  # with the other processes of torchrun
 ) -> Device:
     "The device of a run; UserError with the remedy if this machine has none."
     kind, _, index = (best_device() if name == "auto" else str(name)).partition(":")
     if kind not in DEVICES or not (index or "0").isdigit():
         raise UserError(f"device={name}: use auto, cpu, cuda, cuda:N, mps or xla")
-    several = started_processes()
+    several = started_processes() if shared else 0
     if kind == "xla" and several > 1:
         raise UserError("device=xla: one process drives all chips; start it without torchrun")
     if kind == "xla":

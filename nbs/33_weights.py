@@ -115,7 +115,7 @@ def read_file(path: str | Path) -> Any:  # what it holds, tensors on the CPU
         raise UserError(f"{path}: you may not read this file") from None
     except IsADirectoryError:
         found = [f for at in ("*", "*/*") for f in Path(path).glob(at) if f.suffix in _SUFFIXES]
-        name = min(found, default="FILE.pt (a run has one after its first scored epoch)")
+        name = min(found, default="FILE.pt (a run has one after its first epoch)")
         todo = f"name a file of weights, such as {name}"
         raise UserError(f"{path}: is a folder without best.pt; {todo}") from None
     except ModuleNotFoundError as error:
@@ -159,7 +159,7 @@ def _looks_like(path: str | Path, error: str) -> str:
 
 def has_record(content: Any) -> bool:
     "Whether the content of a file has the record of a run."
-    return isinstance(content, dict) and bool(content.get("best")) and "config" in content
+    return isinstance(content, dict) and bool(content.get("best")) and "phase" in content
 
 
 def find_weights(content: Any) -> dict[str, Tensor]:

@@ -258,6 +258,7 @@ def snapshot(state: State, config: Settings, data: dict[str, str]) -> dict[str, 
         "optimizer": state.optimizer.state_dict(),
         "scaler": state.scaler.state_dict() if state.scaler else {},
     } | {name: getattr(state, name) for name in PROGRESS}
+    _Content.model_validate(content)  # now, not when the run is over and it is read
     at_once = ("xla", "mps")  # XLA has only recorded it; MPS is not for two threads
     return each_tensor(content, lambda t: t.cpu() if t.device.type in at_once else t.clone())
 
@@ -280,7 +281,7 @@ class _Content(BaseModel):
     model_config = ConfigDict(strict=True, arbitrary_types_allowed=True)
 
     format: int
-    config: dict[str, str | int | float | bool | None]
+    config: dict[str, Any]
     data: dict[str, str]
     epoch: int = Field(ge=-1)
     phase: str
@@ -319,7 +320,8 @@ def restore(state: State, content: dict[str, Any]) -> None:
         saved = [g | mine for g, mine in zip(old, own, strict=True)]  # of this device
         state.optimizer.load_state_dict({**content["optimizer"], "param_groups": saved})
         for weight, values in state.optimizer.state.items():
-            if any(v.dim() and v.shape != weight.shape for v in values.values()):
+            whole = [v for k, v in values.items() if v.dim() and k not in ("row_var", "col_var")]
+            if any(v.shape != weight.shape for v in whole):  # those two: of Adafactor
                 raise ValueError("the optimizer's sums have other shapes")
         if state.scaler and content["scaler"]:
             state.scaler.load_state_dict(content["scaler"])
@@ -415,10 +417,10 @@ def find_checkpoint(
     if bool(began) != bool(begins) and (begins or not config.resume):
         changed.append(f"weight_path {shown(began)} -> {shown(begins)}")
     both = sorted((old["data"].keys() & data.keys()) - free)
-    changed += [f"{k} {old['data'][k]} -> {data[k]}" for k in both if old["data"][k] != data[k]]
-    if changed:
-        takes = "" if config.resume else f" (--resume {quoted(folder.path)} takes them)"
-        what = f"{config.resume or folder.path} holds another run ({'; '.join(changed)})"
+    moved = [f"{k} {old['data'][k]} -> {data[k]}" for k in both if old["data"][k] != data[k]]
+    if changed or moved:
+        takes = "" if config.resume or moved else f" (--resume {quoted(folder.path)} takes them)"
+        what = f"{config.resume or folder.path} holds another run ({'; '.join(changed + moved)})"
         raise UserError(f"{what}; use its settings{takes} or another --output-dir")
     if config.epochs < (done := old["epoch"] + 1):
         raise UserError(f"epochs={config.epochs}: the run has {done} already; use {done} or more")

@@ -58,13 +58,7 @@ with tempfile.TemporaryDirectory() as tmp:
     print("train.log:", folder.file("train.log").read_text())
 
 # %% [markdown]
-# A terminal or a notebook gets a bar with the rate and the time left. In a log file a bar would be megabytes of carriage returns. So any long loop prints a line every five seconds there, except the training, which has lines of its own. Work that cannot be counted shows how long it has taken. Here a loop prints a line for each step:
-
-# %%
-session._EVERY = 0.0
-with contextlib.redirect_stderr(sys.stdout):
-    list(session.bar(range(3), 3, "score test", "batches"))
-session._EVERY = 5.0
+# A terminal or a notebook gets a bar with the rate and the time left. In a log file a bar would be megabytes of carriage returns. So any long loop prints a line every five seconds there, except the training, which has lines of its own. Work that cannot be counted shows how long it has taken.
 
 # %% [markdown]
 # ## Download the run

@@ -493,7 +493,8 @@ class Evaluation:
 
 def protocol(task: Task, data: Any, scores: Any, device: Device, weights: Origin) -> dict[str, Any]:
     "How scores came about: data, weights, device and versions."
-    return {
+    own, of_library = type(task).__name__, TASKS.get(task.config.task, ("", ""))[1]
+    return ({} if of_library.endswith(f":{own}") else {"class": own}) | {
         "data": data.source,
         "split": data.name,
         "split_hash": data.hash,
@@ -605,6 +606,11 @@ def trained_model(path: str | os.PathLike[str], config: Settings | None = None) 
         raise UserError(f"{path}: {error}") from None
     except (AttributeError, KeyError, TypeError, ValueError, RuntimeError):
         raise UserError(f"{path}: its record of training is damaged; use another file") from None
+    own = record["data"].get("task")
+    if made and own and not TASKS[task][1].endswith(f":{own}"):
+        warnings.warn(
+            f"{path}: trained by your class {own}; here its parent computes", stacklevel=2
+        )
     model = _fitted(made or settings_class(task)(), content, path)
     return Trained(model, str(record["phase"]), origin, task, record, threshold, multiscale)
 
@@ -725,10 +731,6 @@ def new_png(folder: Path, given: str) -> tuple[str, Path]:
     while (file := folder / re.sub(r'[/\\:*?"<>|]', "-", f"{name}.png")).exists():
         name, number = f"{given}-{number}", number + 1
     return name, file
-
-
-# %%
-print(Written(predictions_folder("mine.pt", "", "eit"), "3 tanks of 2 files", skipped=1))
 
 # %% [markdown]
 # ## Questions

@@ -439,7 +439,7 @@ def train_step(job: Job, state: State, compute: Compute, batch: Any, losses: Los
     for part in (*others, last):
         with device.autocast():
             loss = compute(part)
-            if not isinstance(loss, torch.Tensor):
+            if not isinstance(loss, torch.Tensor) or loss.ndim:
                 name = type(job.task).__name__
                 raise UserError(f"{name}.loss: return one number, the sum of the parts of the loss")
             if others:
@@ -856,11 +856,6 @@ def _launch(config: Settings, task: Task | None) -> Run:
     if last["state"] == "stopped" and not run.file("scores.json").exists():
         raise Stopped(last["reason"])
     return Run(run.path, config)
-
-
-# %%
-configs = [Config(device="cpu", num_devices=count) for count in (1, 2)]
-print("starts processes:", [processes_to_start(all_gpus(config)) for config in configs])
 
 # %% [markdown]
 # ## Questions

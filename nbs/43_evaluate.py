@@ -27,7 +27,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mshnet.core import Settings, UserError, as_user_error, configure
+from mshnet.core import Settings, UserError, as_user_error, configure, resolve
 from mshnet.cpu import use_cpu_passes, use_plain_passes
 from mshnet.detection import fused_for, normalise
 from mshnet.device import infer, open_device, share_cores
@@ -120,8 +120,9 @@ class Detector:
         weights: str | os.PathLike[str] | nn.Module,  # a file, or a model
         device: str = "auto",
         precision: str = "auto",
+        shared: bool = False,  # with the other processes of torchrun: each image on one of them
     ) -> None:
-        self.device = open_device(device, precision)
+        self.device = open_device(device, precision, shared=shared)
         if isinstance(weights, nn.Module):
             try:
                 inspect.signature(weights.forward).bind(None, deep=True)
@@ -159,6 +160,11 @@ class Detector:
         sent = self.device.transfer(torch.cat([rows, rows[:1].expand(more, -1, -1, -1)]))
         logits = infer(self.device, partial(logits_of, self.model, sent, self.deep))
         return torch.sigmoid(logits)[: len(rows)]
+
+
+def predict(*args: Any, **how: Any) -> Any:
+    "The same as `mshnet.predict.predict`."
+    return resolve("mshnet.predict:predict")(*args, **how)
 
 
 def expect_bytes(images: Tensor) -> None:

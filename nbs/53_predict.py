@@ -414,7 +414,7 @@ def _without_fractions(values: np.ndarray) -> np.ndarray:
     kind = values.dtype.kind
     if kind == "u" and values.itemsize == 4:  # Pillow would read them as signed
         return (values.astype(np.int64) - 2**31).astype(np.int32)
-    if kind in "iu" and values.itemsize == 8:
+    if (kind == "i" and values.itemsize >= 4) or values.dtype == np.uint64:
         values = values.astype(float)
     elif kind != "f":
         return values
@@ -537,10 +537,6 @@ def _names(files: Sequence[Path]) -> dict[Path, str]:
         taken |= {names[file].casefold(), re.sub(r"_\d{5,}$", "", names[file]).casefold()}
     return {file: names[file] for file in files}
 
-
-# %%
-files = [Path(name) for name in ("a/0.png", "b/0.png", "clip.mp4", "clip_00001.png")]
-print(*_names(files).values())
 
 # %% [markdown]
 # ### Finished files
@@ -792,7 +788,7 @@ def predict_files(
         Tracker()  # its library is missed before the work, not after it
     files = find_inputs(inputs, READABLE)  # a mistyped input is reported first
     path = weights_file(weights or PRETRAINED)
-    detector = Detector(path, device, precision)
+    detector = Detector(path, device, precision, shared=True)
     record = _record(detector, path, inputs, {"precision": precision, "save": kinds, **options})
 
     def begin() -> _Results:

@@ -120,7 +120,7 @@ def choice(chosen: str) -> str:
 
 
 def read_scored(
-    folder: str | Path,  # a run, or what `mshnet test --output-dir` wrote
+    folder: str | os.PathLike[str],  # a run, or what `mshnet test --output-dir` wrote
 ) -> Scored:
     "Read a folder with scores; UserError for any other folder."
     place = Path(os.path.expanduser(folder))
@@ -152,7 +152,7 @@ print("of another run:", choice("epoch 21, by iou on the TEST list itself"))
 # %%
 #| export
 MAY: tuple[str, ...] = ("data", "split", "chosen", "seed", "trained_on", "trained_on_scored_images")
-MAY += ("precision", "device", "mshnet", "torch")
+MAY += ("precision", "device", "mshnet", "torch", "class")
 MAY += ("vocabulary", "vocabulary_hash", "outside_vocabulary")  # of held-out sentences: by seed
 
 
@@ -185,9 +185,9 @@ class Comparison:
     _repr_markdown_ = __str__
 
 
-def compare(folders: str | Path | Sequence[str | Path]) -> Comparison:
+def compare(folders: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> Comparison:
     "Read runs and compare them; UserError if they are not comparable."
-    folders = [folders] if isinstance(folders, str | Path) else folders
+    folders = [folders] if isinstance(folders, str | os.PathLike) else folders
     if not folders:
         raise UserError("compare: name one run or more, such as runs/NAME")
     runs = [read_scored(folder) for folder in folders]
@@ -238,7 +238,7 @@ def seed_groups(runs: Sequence[Scored]) -> list[list[Scored]]:  # each of two ru
     groups, must = defaultdict(list), _must(runs)
     for run in runs:
         how, recipe = run.how, run.recipe
-        same = [how.get(k) for k in (*must, "trained_on", "precision", "mshnet", "torch")]
+        same = [how.get(k) for k in (*must, "trained_on", "precision", "mshnet", "torch", "class")]
         ended = recipe.get("choose") == "last" and how.get("chosen")  # perhaps stopped early
         if recipe and {"seed", "trained_on"} <= set(how):
             named = ("seed", "train_list", "test_list")  # the protocol has the lists' content

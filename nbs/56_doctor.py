@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import psutil
 import torch
 
-from mshnet.core import Settings, UserError, counted, quoted, reason
+from mshnet.core import Settings, UserError, counted, one_line, quoted, reason
 from mshnet.device import USUAL_THREADS, Device, busy_cores, open_device, own_cores
 from mshnet.files import explain_failure, free_memory
 from mshnet.places import HERE, installed, run_folder, session_hours, site_of, where
@@ -230,6 +230,8 @@ def _disk(checkup: _Checkup) -> _Finding:
 def _data(checkup: _Checkup) -> _Finding:
     "Whether the data set can be trained on."
     config = checkup.config
+    with torch.device("meta"):  # whether these settings fit one another
+        make_task(config).model()
     if not config.dataset_dir:
         return "ok", f"{config.synthetic_name} (no dataset_dir)"
     if config.task != "detect":  # whether these settings read this data set
@@ -238,7 +240,8 @@ def _data(checkup: _Checkup) -> _Finding:
     lines = text.splitlines()
     wrong = [line for line in lines if line.startswith(("error", "skipped", "warning"))]
     if not usable:
-        return "error", f"{wrong[0]}; `mshnet data {quoted(config.dataset_dir)}` lists all"
+        todo = f"`mshnet data {quoted(config.dataset_dir)}` lists all"
+        return "error", f"{one_line(wrong[0], 200)}; {todo}"
     counts = [line for line in lines if line.startswith(("train", "val", "test"))]
     return "warning" if wrong else "ok", "; ".join([*counts, *wrong])
 

@@ -229,7 +229,7 @@ def _text_of(name: str, settings: type[Settings], command: str) -> str:
             text = re.sub(r"\W+(or|default:) pretrained\)?", "", text)
         return text
     if name == "task":
-        return f"{', '.join(TASKS)} (default: that of the run or the weights, else detect)"
+        return f"{', '.join(TASKS)} (default: that of the run, else detect)"
     if name == "dataset_dir" and task != "detect":
         return f"folder of the data set (default: {settings.synthetic_name} data)"
     text = " ".join((field.description or "").split()).replace("%", "%%")
@@ -319,7 +319,7 @@ def _presets(settings: type[Settings]) -> str:
 # %% [markdown]
 # The flags depend on the task. We look for the task first: in the flags, in the file of settings, in the run that is resumed, in the weights that are evaluated or used to predict.
 #
-# Names of several words have dashes or, as in a notebook, underscores. For an unknown flag the error names the most similar one, for a flag with one dash the one with two, and for a retired flag its replacement. A flag of a different command has an error of its own. Here is one mistake of each kind; after the code, a name of older guides, which is accepted and not listed:
+# Names of several words have dashes or, as in a notebook, underscores. For an unknown flag the error names the most similar one, for a flag with one dash the one with two, and for a retired flag its replacement. A flag of a different command has an error of its own. Names of older guides, such as `--data-path`, are accepted and not listed. Here is one mistake of each kind:
 
 # %%
 for words in ("train --epoch 3", "train -epochs 3", "compare a --output b", "data --epochs 3"):
@@ -418,10 +418,6 @@ def _data_folder(command: str, folder: str, written: dict[str, Any]) -> str:
         todo = f"use --resume {folder}, or --weight-path {folder} to start from its weights"
         raise UserError(f"{folder} is not a data set; {todo}")
     return folder
-
-
-# %%
-print(*parse(["train", "--data-path=sirst"])[:2])
 
 
 # %% [markdown]

@@ -373,6 +373,7 @@ WHOLE = """import pkgutil, mshnet
         (["--help"], {"torch", "matplotlib"}),
         (["train", "--help"], {"torch", "matplotlib"}),
         (["train", "--epochz", "3"], {"torch", "matplotlib"}),
+        (["train", "--task", "events", "--epochz", "3"], {"torch", "matplotlib"}),
         ([], OPTIONAL),  # all modules
     ],
 )

@@ -3,6 +3,7 @@
 import importlib.util
 import io
 import os
+import pickle
 import shlex
 import shutil
 import struct
@@ -128,6 +129,7 @@ def test_every_layout_in_use_gives_the_same_splits(folder, layout):
     for old, new in zip(LAYOUTS["sirst"], LAYOUTS[layout], strict=True):
         (folder / old).rename(folder / new)
     assert {name: split.hash for name, split in splits(config(folder)).items()} == want
+    assert pickle.loads(pickle.dumps(splits(config(folder))["test"])).hash == want["test"]
 
 
 def test_lists_of_one_kind_too_many_are_decided_by_a_setting(folder):
@@ -327,7 +329,8 @@ def test_names_without_files_are_counted_and_the_first_shown(folder):
         (folder / "images" / f"train_{i}.png").unlink()
     (folder / "masks" / "test_2.png").unlink()
     assert "name without an image: 5 (train_0, train_1, train_2 and 2 more)" in refusal(folder)
-    assert "name without a mask: 1 (test_2)" in report(config(folder))[0]
+    told = report(config(folder))[0]
+    assert "name without a mask: 1 (test_2)" in told and "train_3, train_4)" in told
 
 
 def test_a_name_listed_twice_is_kept_once_and_one_in_both_lists_refused(folder):

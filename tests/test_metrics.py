@@ -325,11 +325,14 @@ BATCH = torch.ones(1, 1, 8, 8)
         ((BATCH * np.nan, BATCH), "NaN"),
         ((BATCH, BATCH * np.nan), "mask has NaN or fractions"),
         ((BATCH, BATCH / 5), "mask has NaN or fractions"),
+        ((BATCH, BATCH.cumsum(3)), "mask has grey levels"),
+        ((BATCH.cumsum(3).byte(), BATCH), "prediction has grey levels"),
         ((BATCH, BATCH, "nearest"), "rule='nearest': use exact or reference"),
     ],
 )
 def test_what_cannot_be_scored_is_refused(asked, said):
     assert score(BATCH.numpy(), BATCH.bool()).iou == score(BATCH, 255 * BATCH).iou == 1  # can be
+    assert score(np.uint16(BATCH), np.uint16(BATCH)).iou == 1
     assert score(0 * BATCH, BATCH).pd == 0  # an untrained head may output exactly 0
     with pytest.raises(ValueError, match=said):
         score(*asked)

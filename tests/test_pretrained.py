@@ -415,7 +415,7 @@ def test_a_folder_that_is_called_like_a_file_is_refused_in_one_line(tmp_path, ca
     assert main(["test", "--weight-path", str(tmp_path / "d.safetensors"), "--device", "cpu"]) == 2
     assert "a folder without best.pt; name a file of weights, such as " in capsys.readouterr().err
     (tmp_path / "run").mkdir()
-    with pytest.raises(UserError, match=r"FILE.pt \(a run has one after its first scored epoch\)"):
+    with pytest.raises(UserError, match=r"FILE.pt \(a run has one after its first epoch\)"):
         mshnet.load(tmp_path / "run")
 
 

@@ -16,6 +16,7 @@ from warm import Python, in_two_processes, run
 
 from mshnet.cli import main
 from mshnet.core import STOPPED, UserError
+from mshnet.evaluate import Detector
 from mshnet.ranks import Ranks
 from mshnet.recipe import Config
 from mshnet.run import Folder, Interrupted, read_checkpoint
@@ -269,6 +270,9 @@ def test_only_some_of_torchruns_variables_are_a_mistake(tmp_path, monkeypatch, c
     monkeypatch.setenv("RANK", "0")
     assert main(["train", "--device", "cpu", "--output-dir", str(tmp_path / "run")]) == 2
     assert "start by torchrun, or unset RANK" in capsys.readouterr().err
+    for name, value in {"WORLD_SIZE": "2", "LOCAL_RANK": "0"}.items():
+        monkeypatch.setenv(name, value)
+    assert Detector("pretrained", "cpu").device.ranks.count == 1  # of a script that is not ours
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")

@@ -406,6 +406,8 @@ def test_settings_of_the_start_warn_with_given_weights_and_other_networks(monkey
     monkeypatch.setitem(NETWORKS, "thin", torch.nn.Identity)
     with pytest.warns(UserWarning, match="join_rate is not used with network=thin, unless"):
         configure({"network": "thin", "join_rate": 0.1})
+    with pytest.warns(UserWarning, match=r"base_size=64: the rest is black"):
+        configure({"base_size": 64})
 
 
 def test_an_automatic_warm_up_does_not_change_with_the_length_of_a_constant_run():

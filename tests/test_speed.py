@@ -193,6 +193,18 @@ def test_equal_maxima_share_their_gradient():
     torch.testing.assert_close(*results)
 
 
+@pytest.mark.parametrize("change", ["method", "class", "bias"])
+def test_an_attention_of_ones_own_is_computed(change, monkeypatch):
+    "Not ours by hand, which reads the weights alone."
+    ca, sa, y = ChannelAttention(16), SpatialAttention(), torch.randn(1, 16, 6, 5)
+    if change == "bias":
+        ca.fc1 = nn.Conv2d(16, 1, 1)
+    else:
+        own = ca if change == "method" else ChannelAttention
+        monkeypatch.setattr(own, "forward", lambda *x: torch.ones(1, 16, 1, 1))
+    assert attend_on_cpu(y, y, ca, sa).equal(attend(y, y, ca, sa))
+
+
 def test_bf16_by_hand_is_as_near_to_float32_as_plain_bf16():
     "Sixteen bits are not made worse: errors of the gradients beside those of torch's operations."
     torch.manual_seed(0)

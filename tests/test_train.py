@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from warm import Python
 
 import mshnet
+from mshnet.compare import compare
 from mshnet.core import UserError, configure
 from mshnet.detection import Detection
 from mshnet.device import open_device
@@ -194,11 +195,17 @@ class Other(Detection):
 def test_a_task_of_ones_own_is_another_run(tmp_path):
     "It neither gets the scores of the baseline nor continues it."
     config = tiny(tmp_path, epochs=1)
-    train(config)
+    run = train(config)
     with pytest.raises(UserError, match="task Detection -> Other"):
         train(config, Other(config))
     with pytest.raises(UserError, match="the task has other settings"):
         train(tiny(tmp_path, epochs=9), Other(config))
+    own = config.model_copy(update={"seed": 1, "output_dir": str(tmp_path / "own")})
+    other = train(own, Other(own))
+    with pytest.warns(UserWarning, match="trained by your class Other"):
+        mshnet.evaluate(other)
+    told = str(compare([run, other]))
+    assert "mean of" not in told and "class" in told and "class" not in str(compare(run))
 
 
 def test_a_training_leaves_its_caller_as_it_was(tmp_path, monkeypatch):

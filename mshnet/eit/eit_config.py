@@ -81,6 +81,6 @@ class EitConfig(Settings, _EitFields):
         whole = self.dataset_dir and self.data == "simulated"  # real tanks are for the test only
         names = [n for n in ("tanks", "noise", "gains") if n in written and whole]
         lines = super().unused(written) + [f"{n} is not used with a dataset_dir" for n in names]
-        if "on_bad_image" in written:
-            lines.append("on_bad_image is not used by task eit: a damaged file ends the run")
-        return lines
+        never = {"on_bad_image": "a damaged file ends the run", "val_fraction": "it has valid/"}
+        never |= {"ema": "ema_law=paper has its own"} if self.ema_law == "paper" else {}
+        return lines + [f"{n} is not used by task eit: {never[n]}" for n in never if n in written]

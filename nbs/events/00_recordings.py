@@ -38,9 +38,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mshnet.core import UserError, counted, reason
+from mshnet.core import UserError, counted, reason, resolve
 from mshnet.files import cannot_be_written, make_folder, replacing, stamp
-from mshnet.task import content_of
 
 
 # %% [markdown]
@@ -480,7 +479,7 @@ def read_frames(
     counts = np.memmap(file, np.uint8, "r", shape=(len(entries), how.steps, *how.shape))
     labels, names = [entry.label for entry in entries], [entry.name for entry in entries]
     mark, rows = _mark(*(f"{e.name} {size}" for e, (size, *_) in stamps)), np.arange(len(entries))
-    held = content_of([entry.path for entry in entries])
+    held = resolve("mshnet.task:content_of")([entry.path for entry in entries])
     return Frames(name, source, counts, rows, labels, names, mark, held)
 
 

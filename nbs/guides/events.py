@@ -48,7 +48,7 @@ for i, step in enumerate((1, 7, 12)):
 # | `cifar10dvs` | CIFAR10-DVS | ten objects | a folder for each class, with `*.aedat` |
 # | `ntidigits` | N-TIDIGITS | eleven spoken digits | `train/3/*.npz`, [converted](#Convert-recordings) |
 #
-# [Data sets](datasets.ipynb) has the addresses and terms. Download the data yourself, because addresses change and some require a form. The library also reads the folders of the Python package tonic.
+# [Data sets](datasets.ipynb) has the addresses and terms. Download the data yourself, because addresses change and some require a form. It also reads the folders that the Python package tonic makes of N-MNIST and DVS Gesture.
 #
 # Your own recordings must have the classes and the sensor of one of these four data sets; folders with other names are ignored. Save them as `.npz` files with `x`, `y`, `t` (whole microseconds) and `p` (1 brighter, 0 or -1 darker). For other classes or a different sensor, [write a task](task.ipynb).
 #

@@ -26,7 +26,7 @@
 #
 # - **Crops:** three seeds of `steady` and `tpu` used `--crop native`, the default at that time. Today's default cuts crops from the image at the size at which it is evaluated. On NUAA-SIRST the two means differ less than the three seeds of today's default, so this does not decide between them. At native size today's default has IoU 0.730, 0.769, 0.740 and Pd 0.935, 0.970, 0.954.
 # - **The last epoch is not the best.** In the curve below, of seed 2, the IoU is 0.736 in epoch 159 and falls to 0.708 at the end, while the training loss stays low. We report the last epoch all the same: who takes the best epoch on the test list chooses by the answers.
-# - **How the recipe was chosen:** on held-out parts of the training lists. But three earlier versions were also evaluated on this test list ([log](../../experiments/steady.md)), so its score may be slightly too high.
+# - **How the recipe was chosen:** on held-out parts of the training lists. But three earlier versions were also evaluated on this test list ([log](../../experiments/occluders.md)), so its score may be slightly too high.
 # - **A bug, and a higher score.** An earlier version pasted copies of targets into the crops without labels (now fixed). The means with and without it differ less than the seeds without it, so this does not show that the bug helps.
 # - **The preset `tpu`** took ten minutes for these 60 epochs on one CPU thread. The preset `a100` has the same recipe.
 # - **Which split?** `--dataset-dir NUAA-SIRST` uses the same 213/214 lists. The data set's authors published other splits, 341/86 and 224/96 ([data sets](datasets.ipynb)). Never compare scores of two splits.

@@ -16,9 +16,9 @@
 # | the machine is gone with its disk | what was not yet in the backup. `--mirror-dir DIR` (`drive` in Colab) copies in the background and verifies each copy | run the same again on the new machine; on Kaggle, first attach the output of the saved version as input |
 # | `last.pt` is damaged | one epoch: `previous.pt` is used, with a warning | nothing |
 # | `last.pt` and `previous.pt` are damaged | the optimizer's state: the run cannot resume | start a new run from `best.pt`; the error names the flags |
-# | the disk is full, or the folder is read-only | nothing; one line reports it | free space or permit writing, then run the same again |
+# | the disk is full, or the folder is read-only | up to two epochs; one line reports it | free space or permit writing, then run the same again |
 # | the backup folder cannot be reached | nothing: the run continues and tries again later | make the folder available again |
-# | a NaN or infinite loss, an image that cannot be read, a batch that does not fit into memory | the epoch in progress; one line reports the cause | NaN: a smaller `--lr`, and `--clip-grad 1` if you changed it; image: `--on-bad-image skip`; memory: `--micro-batch` |
+# | a NaN or infinite loss, an image that cannot be read, a batch that does not fit into memory | the epoch in progress; one line reports the cause | NaN: a smaller `--lr`, and `--clip-grad 1` if you changed it; image: repair the file; memory: `--micro-batch` |
 #
 # On a CPU, a resumed run ends with the same weights as an uninterrupted run, to the last bit, if torch and the number of threads are the same. While other programs use the CPU, a run uses fewer threads, so it may then differ in the last bits. To fix the number of threads, use `--deterministic` or the variable `OMP_NUM_THREADS`. With three or more processes a resumed run differs in the last bits, because PyTorch adds up the gradients of its first step in another order.
 #
@@ -41,7 +41,7 @@
 #
 # So a script that joins its commands by `&&` stops after an interrupted run.
 #
-# At its time limit a notebook ends without an error, because Kaggle may drop the output of a failed notebook. `status.json` then has `stopped`, and after the last epoch `finished`.
+# Once an epoch is done, a notebook ends at its time limit without an error, because Kaggle may drop the output of a failed notebook. `status.json` then has `stopped`, and after the last epoch `finished`.
 #
 # If you start torchrun yourself, its exit status is 1, not 75. It also kills the workers 30 seconds after a stop request. If your steps are long, set the variable `TORCH_ELASTIC_SHUTDOWN_TIMEOUT` (in seconds; recent PyTorch).
 #

@@ -66,7 +66,7 @@ plt.show()
 # | `startframe and endframe of its glosses are not within its ... frames` | times in seconds, or of a different video | write frames, counted from the first one of the video |
 # | `..., row ...: ...; look for a stray quotation mark` | a quotation mark that is not closed swallows the rows after it | remove it, or double it within quotes |
 # | `an empty gloss` | a label of slashes or notes only | repair the label |
-# | `... of ... cannot be used: ...; repair them, or use --on-bad-image skip` | the line names the first such clip and its reason, from the rows above | repair the data; with `skip` these clips are counted and left out |
+# | `... of ... cannot be used: ...; repair them, or use --on-bad-image skip` | the line names the first three of them with their reasons, from the rows above | repair the data; with `skip` these clips are counted and left out |
 # | `... holds ..., network=... does not: use ...` | hand tracks and videos need different networks | pass the flag that the line names |
 # | `glosses are separated by ...` | labels with spaces, commas or a full-width slash | put `/` between the glosses |
 # | `... (it is not UTF-8; save a text of another encoding, such as GBK, as UTF-8)` | a table that was saved in a different encoding | save it as UTF-8 |
@@ -129,7 +129,7 @@ plt.show()
 # | `--decoder greedy`, `--bigram-weight 0` | no beam search; no frequencies of gloss pairs from the training list |
 # | `--micro-batch 1` | compute a batch clip by clip, so only one clip has to fit into memory |
 # | `--distil published` | gradients also flow into the teacher, which can give a NaN loss; the default of `paper` stops them |
-# | `--buckets 2` | on a TPU: batches have one of two lengths (default: four), so fewer programs are compiled, with more padding |
+# | `--buckets 2` | on a TPU: batches have one of two lengths (default: four), so fewer programs are compiled, with more padding. Batch norm also counts the padding, so this changes what is learned |
 #
 # For a GPU we suggest `--preset paper --micro-batch 1 --warmup-steps -1 --clip-grad 1 --choose val --patience 10`, and the flags of the table instead of the published batch of 2. The learning rate grows with the square root of the batch size. We have not trained this.
 #

@@ -214,7 +214,7 @@ print(train(config))
 # - **The batch.** The first dimension of all its tensors is the batch dimension, which is split across devices. Pad sequences to one length, or to a few.
 # - **Special values.** A prediction may contain -inf (a log-probability). NaN and +inf end the run, because they mean that the weights are unusable.
 # - **Figures.** Define `report(folder)` to save your own figures in the run folder.
-# - **Several GPUs.** Start your script with `torchrun`; `--num-devices` works only for the commands of the library.
+# - **Several GPUs.** Start your script with `torchrun`; `num_devices` works only for the library's own tasks.
 
 # %%
 #| hide

@@ -15,7 +15,7 @@
 # mshnet doctor --device xla
 # ```
 #
-# In the notebook, the cell "The machine" does the same. The line `accelerator` reports the number of chips, their generation and memory. The line `build` is an error if torch_xla is missing or does not fit your version of torch.
+# In the notebook, the cell "The machine" does the same. The line `accelerator` reports the number of chips, their generation and memory. The line `accelerator` or `build` is an error if torch_xla is missing or does not fit your version of torch.
 #
 # ## It does not start
 #
@@ -77,7 +77,7 @@ print("a chip has:", ", ".join(f"{name} {gb} GB" for name, gb in TPU_CHIPS.value
 #
 # ## Follow the progress
 #
-# Each epoch prints one line. `log.jsonl` has the same numbers, and the number of compilations under `xla`. TensorBoard files are written if TensorBoard is installed. A script can read `status.json`. Results are copied from the device only at log lines and evaluations, so a smaller `log_every` slows training down.
+# Each epoch prints one line. `log.jsonl` has the same numbers, and the number of compilations under `xla`. A script can read `status.json`. Results are copied from the device only at log lines, evaluations and checkpoints, so a smaller `log_every` slows training down.
 #
 # For experts: with `XLA_FLAGS=--xla_dump_to=DIR` in the environment, XLA writes every compiled program to DIR.
 #

@@ -15,7 +15,7 @@
 # mshnet doctor --device xla
 # ```
 #
-# notebook 的“机器”单元格做同样的事。`accelerator` 一行说明有几块芯片、是哪一代、各有多少内存。如果缺少 torch_xla，或它与你的 torch 版本不匹配，`build` 一行就是错误。
+# notebook 的“机器”单元格做同样的事。`accelerator` 一行说明有几块芯片、是哪一代、各有多少内存。如果缺少 torch_xla，或它与你的 torch 版本不匹配，`accelerator` 或 `build` 一行就是错误。
 #
 # ## 无法启动
 #
@@ -77,7 +77,7 @@ print("a chip has:", ", ".join(f"{name} {gb} GB" for name, gb in TPU_CHIPS.value
 #
 # ## 查看进度
 #
-# 每个 epoch 打印一行。`log.jsonl` 中有同样的数字，编译次数在 `xla` 之下。安装了 TensorBoard 时也写它的文件。脚本可以读取 `status.json`。只有在日志行和评测时才从设备复制结果，所以较小的 `log_every` 会使训练变慢。
+# 每个 epoch 打印一行。`log.jsonl` 中有同样的数字，编译次数在 `xla` 之下。脚本可以读取 `status.json`。只有在日志行、评测和检查点时才从设备复制结果，所以较小的 `log_every` 会使训练变慢。
 #
 # 供专家使用：环境变量 `XLA_FLAGS=--xla_dump_to=DIR` 让 XLA 把每个编译好的程序写入 DIR。
 #

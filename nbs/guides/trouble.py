@@ -49,7 +49,7 @@ status
 # | `split=...: there is a list, ...; leave out --split` | lists are never overwritten: delete them first if you want others |
 # | `...: damaged, or not an archive ...; copy or download it again` | often a web page saved as `.zip`, or an incomplete upload |
 # | `...: cannot be downloaded ...` | no network, or the address has changed. On Kaggle switch Internet on; elsewhere download the data manually ([data sets](datasets.ipynb)) |
-# | `...: cannot be downloaded: ... files are missing or have other pixels (...)` | the archive at that address has changed or is damaged: the line names the first files. Download the data manually |
+# | `...: cannot be downloaded: ... files are missing or have other pixels (...)` | the archive at that address has changed or is damaged: the line names one of them. Download the data manually |
 # | `..._list=...: there is no such file in ..., and no list of the library has this name: ...` | pass one of the names in the line, or the path of a file in the data set |
 # | `...: cannot be unpacked to ... (...); free space, permit it, or mount the disk again` | the disk is full or read-only |
 #
@@ -66,7 +66,7 @@ status
 # | `most of a frame gets few of the 256 grey levels; ...` | cut off telemetry rows, bad lines and borders, if the frame has some. Else a small part is far brighter or darker than the rest: nothing to do |
 # | `image of more than ... pixels at its own size (use --base-size 256): ...` | use `--base-size 256`, or crop these images |
 # | `no target in any mask of a list, so Pd is undefined: ...` | look at the masks: are they black, or do they belong to other images? |
-# | `... of ... targets vanish or merge at ...` | the targets are too small for that size: use a larger `--base-size` |
+# | `targets vanish or merge at ...: ...` | the targets are too small for that size: use a larger `--base-size` |
 # | no message, but the marks are offset from the targets | the masks have a different size, or belong to other images: check the output of `mshnet data`, and draw the figure `samples` ([how](own_images.ipynb)) |
 #
 # ## The device
@@ -127,7 +127,7 @@ status
 # | message | what to do |
 # |---|---|
 # | `weight_path is empty: name the weights to export, such as runs/NAME/best.pt, or pretrained` | `mshnet export --weight-path runs/NAME` |
-# | `...: there is no such file` | is it the right folder? In PowerShell a pattern such as `runs/NUAA-SIRST-*` is not expanded: write the full name. Each run has its own folder, and `best.pt` appears after the first evaluated epoch |
+# | `...: there is no such file` | is it the right folder? In PowerShell a pattern such as `runs/NUAA-SIRST-*` is not expanded: write the full name. Each run has its own folder, and `best.pt` appears after the first epoch |
 # | `...: weights of another model: ...` | the weights of a different network, or of a different version; the line names the first differences |
 # | `...: not a torch file of weights, or a damaged one` | often an incomplete download, or a web page |
 # | `...; it comes with mshnet: install it again (...), or name other weights` | the file of the pretrained weights is missing or damaged: run the command that installed mshnet again, with `--force-reinstall --no-deps` |
@@ -137,7 +137,7 @@ status
 #
 # | message | what to do |
 # |---|---|
-# | `...: name files that end in ..., or their folders` | no input has one of these types. A folder means the files directly in it; `"DIR/**"` also means those in its subfolders. Results of an earlier prediction are left out, unless you name their folder itself |
+# | `...: name files that end in ..., or their folders` | no input has one of these types. A folder means the files directly in it (events: also those below it); `"DIR/**"` also means those in its subfolders. Results of an earlier prediction are left out, unless you name their folder itself |
 # | `output_dir=...: holds something else than this prediction; use another --output-dir` | the folder has files of yours, or the images, weights or settings differ (of eit, events and signs: it has any earlier prediction). Use another folder, or leave out `--output-dir`: the results then go to `predictions/NAME-2` |
 # | `no memory for a piece of ...: use a smaller --tile` | `--tile 512` needs a quarter of the memory of the default, 1024 |
 # | `explore` shows a still figure | widgets need a running notebook and `pip install ipywidgets`; then restart the kernel |

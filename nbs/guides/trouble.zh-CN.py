@@ -49,7 +49,7 @@ status
 # | `split=...: there is a list, ...; leave out --split` | 列表从不被覆盖：想要别的列表，请先删除它们 |
 # | `...: damaged, or not an archive ...; copy or download it again` | 往往是把网页存成了 `.zip`，或上传不完整 |
 # | `...: cannot be downloaded ...` | 没有网络，或网址已改变。在 Kaggle 上打开 Internet；在别处手动下载数据（[数据集](datasets.zh-CN.ipynb)） |
-# | `...: cannot be downloaded: ... files are missing or have other pixels (...)` | 该网址的压缩包已改变或损坏：提示列出前几个文件。请手动下载数据 |
+# | `...: cannot be downloaded: ... files are missing or have other pixels (...)` | 该网址的压缩包已改变或损坏：提示列出其中一个。请手动下载数据 |
 # | `..._list=...: there is no such file in ..., and no list of the library has this name: ...` | 写出提示中的一个名称，或数据集中一个文件的路径 |
 # | `...: cannot be unpacked to ... (...); free space, permit it, or mount the disk again` | 磁盘已满或只读 |
 #
@@ -66,7 +66,7 @@ status
 # | `most of a frame gets few of the 256 grey levels; ...` | 如果帧中有遥测行、坏行或空边框，请裁掉。否则只是一小部分比其余部分亮得多或暗得多，什么都不用做 |
 # | `image of more than ... pixels at its own size (use --base-size 256): ...` | 用 `--base-size 256`，或裁剪这些图像 |
 # | `no target in any mask of a list, so Pd is undefined: ...` | 请看掩膜：是全黑的，还是属于别的图像？ |
-# | `... of ... targets vanish or merge at ...` | 在这个尺寸下它们太小：用更大的 `--base-size` |
+# | `targets vanish or merge at ...: ...` | 在这个尺寸下它们太小：用更大的 `--base-size` |
 # | 没有提示，但标记偏离目标 | 掩膜大小不同，或属于别的图像：请看 `mshnet data` 的输出，并画出图 `samples`（[方法](own_images.ipynb)） |
 #
 # ## 设备
@@ -127,7 +127,7 @@ status
 # | 提示 | 怎么办 |
 # |---|---|
 # | `weight_path is empty: name the weights to export, such as runs/NAME/best.pt, or pretrained` | `mshnet export --weight-path runs/NAME` |
-# | `...: there is no such file` | 文件夹对吗？PowerShell 不展开 `runs/NUAA-SIRST-*` 这样的模式：请写出完整名称。每次训练有自己的文件夹，`best.pt` 在第一次评测之后出现 |
+# | `...: there is no such file` | 文件夹对吗？PowerShell 不展开 `runs/NUAA-SIRST-*` 这样的模式：请写出完整名称。每次训练有自己的文件夹，`best.pt` 在第一个 epoch 之后出现 |
 # | `...: weights of another model: ...` | 不是 MSHNet 的权重，或是另一个版本；提示列出最初的几处差异 |
 # | `...: not a torch file of weights, or a damaged one` | 往往是下载不完整，或是一个网页 |
 # | `...; it comes with mshnet: install it again (...), or name other weights` | 预训练权重的文件缺失或损坏：再执行一次安装 mshnet 的命令，加上 `--force-reinstall --no-deps` |
@@ -137,7 +137,7 @@ status
 #
 # | 提示 | 怎么办 |
 # |---|---|
-# | `...: name files that end in ..., or their folders` | 没有这些类型的输入。文件夹只表示直接在其中的文件；`"DIR/**"` 还包括下级文件夹中的文件。以前的预测结果会被略过，除非直接写出它们的文件夹 |
+# | `...: name files that end in ..., or their folders` | 没有这些类型的输入。文件夹只表示直接在其中的文件（events：也包括下级的文件）；`"DIR/**"` 还包括下级文件夹中的文件。以前的预测结果会被略过，除非直接写出它们的文件夹 |
 # | `output_dir=...: holds something else than this prediction; use another --output-dir` | 图像、权重或设置不同，或有你自己的文件（eit、events 和 signs：已有以前的预测）：换一个文件夹，或去掉 `--output-dir`，结果就写到 `predictions/NAME-2` |
 # | `no memory for a piece of ...: use a smaller --tile` | `--tile 512` 只需要四分之一的内存 |
 # | `explore` 只显示静止的图 | 交互控件需要实时运行的 notebook 和 `pip install ipywidgets`；然后重启内核 |

@@ -36,7 +36,7 @@ from mshnet.signs.glosses import Vocabulary
 # %% [markdown]
 # ## A track
 #
-# Where the positions of the hands are known, no image is needed. `Tracks` gets numbers for each frame (positions of both hands, velocities ...) and mixes five neighbouring frames. It is small enough to train on real sentences on a CPU. It pads a clip with copies of its first and last frame, as batches do (see below), so padding does not change its output.
+# Where the positions of the hands are known, no image is needed. `Tracks` gets numbers for each frame (positions of both hands, velocities ...) and mixes five neighbouring frames. It is small enough to train on real sentences on a CPU. It pads a clip with copies of its first and last frame, as batches do (see below), so padding does not change its predictions. (In training, batch norm counts the padding, too.)
 
 # %%
 #| export
