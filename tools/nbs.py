@@ -7,7 +7,6 @@ thing that no text makes: `execute` stores them, and they stay until their code 
 """
 
 import argparse
-import ast
 import configparser
 import contextlib
 import hashlib
@@ -28,6 +27,7 @@ from typing import Any
 
 import jupytext
 import nbformat
+from nbformat import v4
 
 ROOT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
@@ -37,18 +37,21 @@ FILLED = re.compile(r"nbs/(index|guides/)[^/]*\.ipynb")  # whose prose names the
 RUNNER = "nbs/run/runner.py"
 VARIANTS = "nbs/run/variants.toml"
 MODULE = re.compile(r"nbs/(?!run/)(\w+/)?\d\d_\w+\.ipynb")  # of the library, or of a workload
+DEFINED = re.compile(r"(?m)^(?:async )?(?:def|class) (\w+)")
 DEFAULT_EXP = re.compile(r"(?m)^#\|\s*default_exp\s+(\S+)")
 TOKEN = re.compile(r"\{\{(\w+)\}\}")
 INCLUDED = re.compile(r"# \{\{(\w+\.py)\}\}")  # a runner's cell, written in this file
 LINK = re.compile(r"(\]\(|\bsrc=\"|\bhref=\")([^)\s\"]+)")
 PLACEHOLDER = "your-username"  # the user in settings.ini until an owner writes another
 BADGE = r"\[!\[[^]]*\]\([^)]*\)\]\([^)]*\{\{repo\}\}[^)]*\)"
+NEEDS_ADDRESS = r"\{\{published: (.+?)\}\}"  # prose that needs a published address
+PUBLISHED = {NEEDS_ADDRESS: r"\1"}
 UNPUBLISHED = {  # prose that would lead to a stranger's page as long as the placeholder stands
     rf" ?{BADGE}( {BADGE})*": "",
     r"git clone https://github\.com/\{\{repo\}\}\ncd mshnet": "# in the folder of setup.py:",
     r'"mshnet @ git\+https://github\.com/\{\{repo\}\}"': ".",
+    NEEDS_ADDRESS: "",
 }
-PUBLISHED = re.compile(r"\{\{published: (.+?)\}\}")  # prose that needs a published address
 KERNEL = {"display_name": "python3", "language": "python", "name": "python3"}
 PERCENT = {"extension": ".py", "format_name": "percent", "notebook_metadata_filter": "-all"}
 OUTPUTS_OF = "outputs_of"  # metadata of a page: the digest of the cells that made its outputs
@@ -101,18 +104,8 @@ def label(cell: Notebook) -> str:
     if cell.cell_type != "code":
         heading = next((ln for ln in lines if re.match(r"#+ ", ln)), None)
         return f"h-{slug(heading)}" if heading else f"p-{words}"
-    return defined(cell.source) or f"c-{words}"
-
-
-def defined(source: str) -> str:
-    "The first function or class that a code cell defines, if any."
-    try:
-        body = ast.parse(source).body
-    except SyntaxError:  # magics
-        return ""
-    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    names = [node.name for node in body if isinstance(node, kinds)]
-    return re.sub(r"[^A-Za-z0-9_]", "-", names[0])[:50] if names else ""
+    found = DEFINED.search(cell.source)
+    return re.sub(r"[^A-Za-z0-9_]", "-", found[1])[:50] if found else f"c-{words}"
 
 
 def ids(cells: Iterable[Notebook]) -> list[str]:
@@ -126,20 +119,11 @@ def ids(cells: Iterable[Notebook]) -> list[str]:
 
 def finish(nb: Notebook, metadata: dict[str, Any] | None = None) -> Notebook:
     "A notebook of stable ids, without outputs, and without metadata but tags and what is given."
-    cells = []
+    made = v4.new_notebook(metadata={"kernelspec": KERNEL, **(metadata or {})})
     for cell, name in zip(nb.cells, ids(nb.cells), strict=True):
+        new = getattr(v4, f"new_{cell.cell_type}_cell")
         kept = {"tags": tags(cell)} if tags(cell) else {}
-        clean = {"id": name, "cell_type": cell.cell_type, "metadata": kept, "source": cell.source}
-        if cell.cell_type == "code":
-            clean |= {"outputs": [], "execution_count": None}
-        cells.append(clean)
-    whole = {
-        "cells": cells,
-        "metadata": {"kernelspec": KERNEL, **(metadata or {})},
-        "nbformat": 4,
-        "nbformat_minor": 5,
-    }
-    made = nbformat.from_dict(whole)
+        made.cells.append(new(cell.source, id=name, metadata=kept))
     nbformat.validate(made)
     return made
 
@@ -171,25 +155,19 @@ def settings(root: Path) -> dict[str, str]:
 
 def fill(text: str, values: dict[str, str], where: str) -> str:
     "The text with every {{name}} replaced by its value."
-
-    def value(match: re.Match[str]) -> str:
-        "The value of one token."
-        if match[1] not in values:
-            known = ", ".join(sorted(values))
-            raise Mistake(f"{where}: unknown token {match[0]}; known here: {known}")
-        return str(values[match[1]])
-
-    return TOKEN.sub(value, text)
+    if unknown := set(TOKEN.findall(text)) - set(values):
+        token, known = "{{" + min(unknown) + "}}", ", ".join(sorted(values))
+        raise Mistake(f"{where}: unknown token {token}; known here: {known}")
+    return TOKEN.sub(lambda match: str(values[match[1]]), text)
 
 
 def fill_cells(nb: Notebook, values: dict[str, str], where: str) -> None:
     "Replace tokens in prose and in cells tagged `install`; other code keeps its braces."
-    unpublished = UNPUBLISHED if values["repo"].startswith(f"{PLACEHOLDER}/") else {}
+    published = not values["repo"].startswith(f"{PLACEHOLDER}/")
     for cell in nb.cells:
-        for pattern, text in unpublished.items() if cell.cell_type == "markdown" else ():
-            cell.source = re.sub(pattern, text, cell.source)
         if cell.cell_type == "markdown":
-            cell.source = PUBLISHED.sub("" if unpublished else r"\1", cell.source)
+            for pattern, text in (PUBLISHED if published else UNPUBLISHED).items():
+                cell.source = re.sub(pattern, text, cell.source)
         if cell.cell_type == "markdown" or "install" in tags(cell):
             cell.source = fill(cell.source, values, where)
 
@@ -261,16 +239,16 @@ def places(cell: Notebook) -> set[str]:
 
 def literal(value: Any) -> str:
     "A value as ruff would write it in Python."
-    if isinstance(value, list):
-        return "[" + ", ".join(literal(v) for v in value) + "]"
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
 
 
 def set_default(cell: Notebook, name: str, value: Any) -> bool:
     "Give a parameter another default, leaving its comment; False where the cell has no such line."
-    line = re.compile(rf"(?m)^({name}(?:: \w+)? = ).+?(  # .*)?$")
-    cell.source, count = line.subn(
-        lambda match: match[1] + literal(value) + (match[2] or ""), cell.source, count=1
+    cell.source, count = re.subn(
+        rf"(?m)^({name}(?:: \w+)? = ).+?(  # .*)?$",
+        lambda match: match[1] + literal(value) + (match[2] or ""),
+        cell.source,
+        count=1,
     )
     return count == 1
 
@@ -278,22 +256,20 @@ def set_default(cell: Notebook, name: str, value: Any) -> bool:
 # From notebooks to library and README
 
 
-def library(root: Path, texts: dict[str, str]) -> dict[str, str]:
+def library(root: Path, made: dict[str, Notebook]) -> dict[str, str]:
     "The library that nbdev exports from the numbered notebooks, made in a temporary folder."
-    modules = {name: text for name, text in texts.items() if MODULE.fullmatch(name)}
-    if not modules:
-        return {}
+    modules = {name: nb for name, nb in made.items() if MODULE.fullmatch(name)}
     refuse_homeless(modules)
     with tempfile.TemporaryDirectory() as folder:
         there = Path(folder).resolve()
         shutil.copy(root / "settings.ini", there)
-        write(there, modules)
+        write(there, {name: dump(nb) for name, nb in modules.items()})
+        (there / LIBRARY).mkdir()
         if (init := root / LIBRARY / "__init__.py").exists():  # nbdev sets the version in it
-            (there / LIBRARY).mkdir()
             shutil.copy(init, there / LIBRARY)
         export(there)
-        found = (there / LIBRARY).rglob("*.py")
-        return {relative(p, there): p.read_text(encoding="utf-8") for p in sorted(found)}
+        found = sorted((there / LIBRARY).rglob("*.py"))
+        return {relative(p, there): p.read_text(encoding="utf-8") for p in found}
 
 
 def export(there: Path) -> None:
@@ -311,12 +287,11 @@ def export(there: Path) -> None:
         raise Mistake(f"nbdev_export: {type(error).__name__}: {error}".splitlines()[0]) from error
 
 
-def refuse_homeless(modules: dict[str, str]) -> None:
+def refuse_homeless(modules: dict[str, Notebook]) -> None:
     "Every numbered notebook names the module it exports, and no two the same."
     homes: dict[str, str] = {}
-    for name, text in modules.items():
-        cells = nbformat.reads(text, as_version=4).cells
-        code = "\n".join(cell.source for cell in cells if cell.cell_type == "code")
+    for name, nb in modules.items():
+        code = "\n".join(cell.source for cell in nb.cells if cell.cell_type == "code")
         named = DEFAULT_EXP.findall(code)
         if len(named) != 1:
             raise Mistake(f"{name}: has {len(named)} lines `#| default_exp NAME`, needs one")
@@ -350,15 +325,14 @@ def rebase(match: re.Match[str]) -> str:
 def products(root: Path) -> dict[str, str]:
     "Every generated file and its text; nothing in the checkout is touched."
     made = notebooks(root)
-    modules = library(root, {name: dump(nb) for name, nb in made.items()})
+    modules = library(root, made)
     texts = {name: dump(with_outputs(root, name, nb)) for name, nb in made.items()} | modules
-    texts |= {to: readme(made[name], name) for name, to in READMES.items() if name in made}
-    return texts
+    return texts | {to: readme(made[name], name) for name, to in READMES.items() if name in made}
 
 
 def write(root: Path, texts: dict[str, str]) -> list[str]:
     "Write the files whose text changed, and name them."
-    changed = [name for name, text in texts.items() if current(root / name) != text]
+    changed = differing(root, texts)
     for name in changed:
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -366,9 +340,10 @@ def write(root: Path, texts: dict[str, str]) -> list[str]:
     return changed
 
 
-def current(path: Path) -> str | None:
-    "What a file holds, byte for byte."
-    return path.read_bytes().decode() if path.exists() else None
+def differing(root: Path, texts: dict[str, str]) -> list[str]:
+    "The files that do not hold these texts, byte for byte."
+    paths = {name: root / name for name in texts}
+    return [n for n, p in paths.items() if not p.exists() or p.read_bytes() != texts[n].encode()]
 
 
 # Outputs: `execute` makes them; a cell keeps its own for as long as its code stays the same
@@ -451,22 +426,20 @@ def complaints(tool: str, *words: str, cwd: Path) -> list[str]:
 def unformatted(root: Path) -> list[str]:
     "Texts that ruff would write otherwise, and what it cannot mend."
     texts, problems = tidied(root)
-    wrong = [name for name, text in texts.items() if current(root / name) != text]
+    wrong = differing(root, texts)
     return [f"{name}: not formatted: run `make build`" for name in wrong] + problems
 
 
 def stale(root: Path, made: dict[str, str]) -> list[str]:
     "Files that a rebuild would change."
-    names = [name for name, text in made.items() if current(root / name) != text]
-    return [f"{name}: stale: run `make build`" for name in names]
+    return [f"{name}: stale: run `make build`" for name in differing(root, made)]
 
 
 def orphans(root: Path, made: dict[str, str]) -> list[str]:
     "Notebooks and modules that no text makes."
     found = [*(root / "nbs").rglob("*.ipynb"), *(root / LIBRARY).rglob("*.py*")]
-    names = {relative(p, root) for p in found if p.is_file()}
-    own = {n for n in names if "__pycache__" not in n and ".ipynb_checkpoints" not in n}
-    lost = sorted(own - set(made))
+    names = {relative(p, root) for p in found if p.is_file()} - set(made)
+    lost = [n for n in sorted(names) if not re.search(r"__pycache__|\.ipynb_checkpoints", n)]
     return [f"{name}: orphan, no text makes it: delete it" for name in lost]
 
 
@@ -483,8 +456,6 @@ def hand_written(root: Path, mend: bool = False) -> list[str]:
 
 def types(root: Path) -> list[str]:
     "What mypy finds in the library."
-    if not (root / LIBRARY).exists():
-        return []
     return complaints("mypy", "--no-error-summary", LIBRARY, cwd=root)
 
 
@@ -514,9 +485,8 @@ def check(root: Path) -> int:
         wait = [pool.submit(find, root) for find in (unformatted, hand_written, types)]
         found = [line for each in wait for line in each.result()]
     found += [*stale(root, made), *orphans(root, made)]
-    found += [
-        f"{name}: no outputs of its present cells: run `make outputs`" for name in older(root)
-    ]
+    old = older(root)
+    found += [f"{name}: no outputs of its present cells: run `make outputs`" for name in old]
     print_lines(found)
     if not found:
         print(f"nbs check: {len(made)} generated files are as a rebuild makes them")
@@ -568,24 +538,22 @@ def print_lines(lines: list[str]) -> None:
         print(line)
 
 
-def parser() -> argparse.ArgumentParser:
-    "The command line; `do` is what to call with the root and the arguments."
-    top = argparse.ArgumentParser(prog="nbs.py", description=__doc__, allow_abbrev=False)
-    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, do in {"build": build, "format": tidy, "check": check, "docs": site}.items():
-        commands.add_parser(name, help=do.__doc__).set_defaults(do=lambda root, _, do=do: do(root))
-    for name, do, word in (("test", test, "NAME"), ("execute", execute, "PAGE")):
-        command = commands.add_parser(name, help=do.__doc__)
-        command.add_argument("names", nargs="*", metavar=word)
-        command.set_defaults(do=lambda root, args, do=do: do(root, args.names))
-    return top
+COMMANDS = {"build": build, "format": tidy, "check": check, "docs": site}
+COMMANDS_OF_PAGES = {"test": test, "execute": execute}
 
 
 def main(argv: list[str] | None = None, root: Path = ROOT) -> int:
     "Run one command; a mistake is one line on stderr and status 2."
+    parser = argparse.ArgumentParser(prog="nbs.py", description=__doc__, allow_abbrev=False)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for name, do in {**COMMANDS, **COMMANDS_OF_PAGES}.items():
+        command = commands.add_parser(name, help=do.__doc__)
+        command.set_defaults(do=do)
+        if name in COMMANDS_OF_PAGES:
+            command.add_argument("names", nargs="*", metavar="NAME")
+    given = vars(parser.parse_args(argv))
     try:
-        args = parser().parse_args(argv)
-        return int(args.do(root, args))
+        return int(given.pop("do")(root, **given))
     except Mistake as mistake:
         print(f"nbs.py: {mistake}", file=sys.stderr)
         return 2
