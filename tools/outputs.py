@@ -13,13 +13,14 @@ import re
 import shutil
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import nbformat
 import numpy as np
-from PIL import Image, ImageChops
+from PIL import Image
 
 import nbs
 
@@ -40,19 +41,18 @@ PICTURE = re.compile(r"(?<=data:image/png;base64,)[A-Za-z0-9+/=\s]+")
 
 def store(root: Path, names: list[str]) -> int:
     "Execute built pages, two at a time, and write their outputs into the repository's notebooks."
-    failed = []
-    texts = {name: nbs.read((root / name).with_suffix(".py")) for name in names}
+    texts, failed = {name: nbs.read((root / name).with_suffix(".py")) for name in names}, []
     with tempfile.TemporaryDirectory(prefix="mshnet-") as folder, ThreadPoolExecutor(2) as pool:
         there = Path(folder).resolve()
         for part in ("nbs", nbs.LIBRARY, "results"):
             if (root / part).is_dir():
                 shutil.copytree(root / part, there / part)
-        problems = pool.map(lambda name: execute(there, name), names)
-        for name, problem in zip(names, problems, strict=True):
-            failed += [problem] if problem else []
-            if not problem:
-                keep(root, there, name, nbs.digest(texts[name]))
-                print(f"executed {name}", flush=True)
+        for name, problem in zip(names, pool.map(partial(execute, there), names), strict=True):
+            if problem:
+                failed.append(problem)
+                continue
+            keep(root, there, name, nbs.digest(texts[name]))
+            print(f"executed {name}", flush=True)
     nbs.print_lines(failed)
     return bool(failed)
 
@@ -69,11 +69,11 @@ def execute(there: Path, name: str) -> str:
             cell.metadata.tags = [*nbs.tags(cell), "skip-execution"]
     env = {k: v for k, v in os.environ.items() if k != "MPLBACKEND"}  # pictures go into the page
     env = {"OMP_NUM_THREADS": "1"} | env | {"PYTHONPATH": str(there)}
+    how = {"coalesce_streams": True, "record_timing": False, "timeout": 1800}
     where = {"metadata": {"path": str(path.parent)}}
+    client = NotebookClient(nb, kernel_name="python3", resources=where, **how)
+    client.extra_arguments = ["--log-level=ERROR"]
     try:
-        client = NotebookClient(nb, timeout=1800, kernel_name="python3", resources=where)
-        client.coalesce_streams, client.record_timing = True, False
-        client.extra_arguments = ["--log-level=ERROR"]
         client.execute(env=env)
     except CellExecutionError as error:
         return f"{name}: {error.ename}: {error.evalue}".splitlines()[0]
@@ -101,15 +101,15 @@ def cleaned(outputs: list[Any], there: Path) -> list[Any]:
         if output.output_type == "stream":
             if output.name == "stdout":
                 kept.append(nbformat.v4.new_output("stream", text=scrubbed(output.text, there)))
-        elif data := {k: mended(k, v, there) for k, v in wanted(output.data).items()}:
+        elif data := {k: mended(k, output.data[k], there) for k in wanted(output.data)}:
             kept.append(nbformat.v4.new_output(output.output_type, data))
     return kept
 
 
-def wanted(data: dict[str, Any]) -> dict[str, Any]:
+def wanted(data: dict[str, Any]) -> list[str]:
     "The forms of an output that are kept: no widget; of a figure or a table only that."
     rich = [k for k in ("image/png", "text/html", "text/markdown") if k in data]
-    return {k: v for k, v in data.items() if k in (rich or data) and "widget" not in k}
+    return [k for k in rich or data if "widget" not in k]
 
 
 def mended(kind: str, value: Any, there: Path) -> Any:
@@ -129,11 +129,16 @@ def scrubbed(text: str, there: Path) -> str:
     return PICTURE.sub(lambda match: small(match[0]), text)
 
 
+def picture(encoded: str) -> Image.Image:
+    "The image of a figure, base64."
+    return Image.open(BytesIO(base64.b64decode(encoded)))
+
+
 def small(encoded: str) -> str:
     "A figure, base64, with a palette; with fewer colours, then fewer pixels, until it is small."
-    image = Image.open(BytesIO(base64.b64decode(encoded)))
-    image, scale = image if image.mode == "L" else image.convert("RGB"), 1.0
-    for colours in (256, 64, *[64] * 8):
+    image = picture(encoded)
+    image = image if image.mode == "L" else image.convert("RGB")
+    for colours, scale in ((256, 1.0), *((64, 0.8**i) for i in range(9))):
         file, made = BytesIO(), image.resize([round(scale * side) for side in image.size])
         if made.mode != "L" or colours < 256:
             palette = greys_and_colours(made) if colours < 256 else None
@@ -141,7 +146,6 @@ def small(encoded: str) -> str:
         made.save(file, "PNG", optimize=True)
         if file.tell() <= MOST:
             break
-        scale *= 1.0 if colours == 256 else 0.8
     return base64.b64encode(file.getvalue()).decode()
 
 
@@ -149,7 +153,7 @@ def greys_and_colours(image: Image.Image) -> Image.Image:
     "A palette of 48 greys and of up to 16 colours: thin coloured lines stay in a picture."
     pixels = np.asarray(image.convert("RGB"))
     coloured = pixels[np.ptp(pixels, axis=2) > 12]
-    colours = [grey for i in range(48) for grey in [round(255 * i / 47)] * 3]
+    colours = np.linspace(0, 255, 48).round().astype(int).repeat(3).tolist()
     if len(coloured):
         few = Image.fromarray(coloured[None]).quantize(16, Image.Quantize.MAXCOVERAGE)
         colours += few.getpalette() or []
@@ -160,18 +164,13 @@ def greys_and_colours(image: Image.Image) -> Image.Image:
 
 def alike(old: list[Any], new: list[Any]) -> bool:
     "Whether outputs differ by rounding only: decimals by a thousandth, figures by a grey level."
-    if len(old) != len(new):
-        return False
-    return all(
-        one.output_type == other.output_type and same(one, other)
-        for one, other in zip(old, new, strict=True)
-    )
+    return len(old) == len(new) and all(map(same, old, new))
 
 
 def same(one: Any, other: Any) -> bool:
-    "Whether two outputs of a kind differ by rounding only."
+    "Whether two outputs are of a kind and differ by rounding only."
     first, second = (x.get("data", {"text/plain": x.get("text")}) for x in (one, other))
-    if first.keys() != second.keys():
+    if one.output_type != other.output_type or first.keys() != second.keys():
         return False
     rules = {"image/png": same_figure}
     return all(rules.get(kind, same_text)(first[kind], second[kind]) for kind in first)
@@ -187,7 +186,5 @@ def same_text(one: Any, other: Any) -> bool:
 
 def same_figure(one: str, other: str) -> bool:
     "Whether two figures of a size differ by less than a grey level in the mean."
-    pair = [Image.open(BytesIO(base64.b64decode(x))).convert("RGB") for x in (one, other)]
-    if pair[0].size != pair[1].size:
-        return False
-    return float(np.asarray(ImageChops.difference(*pair)).mean()) < 1
+    first, second = (np.array(picture(x).convert("RGB"), float) for x in (one, other))
+    return first.shape == second.shape and float(np.abs(first - second).mean()) < 1

@@ -5,11 +5,10 @@
 Cuts a part out of the first figure of a page and writes it to nbs/images/NAME.jpg.
 """
 
-import base64
-import io
 import json
 from pathlib import Path
 
+from outputs import picture
 from PIL import Image
 
 NBS = Path(__file__).resolve().parent.parent / "nbs"
@@ -26,7 +25,7 @@ def first_figure(page: str) -> Image.Image:
     cells = json.loads((NBS / f"{page}.ipynb").read_text(encoding="utf-8"))["cells"]
     outputs = (output.get("data", {}) for cell in cells for output in cell.get("outputs", []))
     png = next(data["image/png"] for data in outputs if "image/png" in data)
-    return Image.open(io.BytesIO(base64.b64decode(png))).convert("RGB")
+    return picture(png).convert("RGB")
 
 
 def main() -> None:
