@@ -9,6 +9,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatch
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -21,8 +22,9 @@ import nbs
 QUARTO = "_quarto.yml"
 PICTURE = (".png", ".jpg", ".jpeg", ".gif", ".svg")
 TEXTS = ("README*.md", "CHANGELOG.md", "CONTRIBUTING.md", "experiments/**/*.md", "results/**/*.md")
-TARGET = re.compile(r"(\]\(|\bsrc=\"|\bhref=\")<?([^)\s\">]+)")
-CODE = re.compile(r"(?ms)^ *(```|~~~).*?^ *\1|``.+?``|`[^`\n]+`")
+CODE_OR_LINK = re.compile(  # the last two groups: what begins a link, and where it leads
+    r"(?ms)^ *(```|~~~).*?^ *\1|``.+?``|`[^`\n]+`|(\]\(|\bsrc=\"|\bhref=\")<?([^)\s\">]+)"
+)
 DIRECTIVE = re.compile(r"(?m)^#\|.*\n?")
 
 
@@ -31,7 +33,17 @@ DIRECTIVE = re.compile(r"(?m)^#\|.*\n?")
 
 def targets(text: str) -> list[str]:
     "Where the links and pictures of a Markdown text lead; code is left out."
-    return [match[2] for match in TARGET.finditer(CODE.sub("", text))]
+    return [match[3] for match in CODE_OR_LINK.finditer(text) if match[3]]
+
+
+def relink(text: str, moved: Callable[[str], str]) -> str:
+    "A Markdown text with other links; its code stays."
+    return CODE_OR_LINK.sub(lambda m: m[2] + moved(m[3]) if m[3] else m[0], text)
+
+
+def path_of(page: str, target: str) -> str:
+    "The file of the repository that a relative link of a page names."
+    return posixpath.normpath(posixpath.join(posixpath.dirname(page), unquote(target)))
 
 
 def own(root: Path, target: str) -> str | None:
@@ -65,7 +77,7 @@ def wrong(root: Path, page: str, target: str) -> str:
     elif parts.scheme or target.startswith("/"):
         return "is neither a web address nor a path from here"
     else:
-        path = posixpath.normpath(posixpath.join(posixpath.dirname(page), unquote(parts.path)))
+        path = path_of(page, parts.path)
     there = root / path
     return "" if not path.startswith("..") and there.exists() else f"there is no {path}"
 
@@ -100,9 +112,7 @@ def prepare(root: Path, out: Path, made: dict[str, nbs.Notebook]) -> None:
             if cell.cell_type == "code":
                 cell.source = DIRECTIVE.sub("", cell.source).strip()
             else:
-                cell.source = relink(
-                    cell.source, lambda target, page=name: moved(root, out, set(made), page, target)
-                )
+                cell.source = relink(cell.source, partial(moved, root, out, set(made), name))
         nb.cells = [cell for cell in nb.cells if cell.source]
 
 
@@ -111,28 +121,15 @@ def moved(root: Path, out: Path, names: set[str], page: str, target: str) -> str
     parts = urlsplit(target)
     if parts.scheme or not parts.path or wrong(root, page, target):
         return target
-    path = posixpath.normpath(posixpath.join(posixpath.dirname(page), unquote(parts.path)))
+    path = path_of(page, parts.path)
     if path in names:
-        mark = f"#{parts.fragment}" if parts.fragment else ""
-        return parts.path.removesuffix(".ipynb") + ".html" + mark
+        return parts._replace(path=parts.path.removesuffix(".ipynb") + ".html").geturl()
     if path.endswith(PICTURE):
         (out / "pictures" / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(root / path, out / "pictures" / path)
         return posixpath.relpath(f"nbs/pictures/{path}", posixpath.dirname(page))
     kind, place = "tree" if (root / path).is_dir() else "blob", nbs.settings(root)
     return f"https://github.com/{place['repo']}/{kind}/{place['branch']}/{path}"
-
-
-def relink(text: str, moved: Callable[[str], str]) -> str:
-    "A Markdown text with other links; its code stays."
-    parts, last = [], 0
-    for code in [*CODE.finditer(text), None]:
-        end = code.start() if code else len(text)
-        parts.append(TARGET.sub(lambda m: m[1] + moved(m[2]), text[last:end]))
-        if code:
-            parts.append(code[0])
-            last = code.end()
-    return "".join(parts)
 
 
 def menu(made: dict[str, nbs.Notebook], entries: Any, indent: str = "") -> Iterator[str]:
@@ -157,7 +154,7 @@ def title(nb: nbs.Notebook) -> str:
 
 
 def write_pages(
-    out: Path, made: dict[str, nbs.Notebook], listed: str, links: list[dict[str, str]]
+    out: Path, made: dict[str, nbs.Notebook], listed: str, links: dict[str, str]
 ) -> None:
     "Write the HTML of every notebook, with these links at its end; the first page lists all."
     from nbconvert import HTMLExporter
@@ -166,9 +163,7 @@ def write_pages(
     for name, nb in made.items():
         page = posixpath.relpath(name, "nbs")
         top = posixpath.dirname(page) or "."
-        places = [posixpath.relpath(link["href"].replace(".ipynb", ".html"), top) for link in links]
-        named = zip(links, places, strict=True)
-        home = " · ".join(f"[{link['text']}]({place})" for link, place in named)
+        home = " · ".join(f"[{k}]({posixpath.relpath(v, top)})" for k, v in links.items())
         nb.cells.append(nbformat.v4.new_markdown_cell(listed if page == "index.ipynb" else home))
         exporter.language_code = "zh-CN" if "zh-CN" in page else "en"
         html, _ = exporter.from_notebook_node(nb, {"metadata": {"name": title(nb)}})
@@ -189,11 +184,9 @@ def docs(root: Path) -> int:
     out = root / "_docs"
     shutil.rmtree(out, ignore_errors=True)
     prepare(root, out, made)
-    links = [
-        {"text": "All pages", "href": "index.ipynb"},
-        *website.get("navbar", {}).get("left", []),
-    ]
-    write_pages(out, made, listed, links)
+    bar = website.get("navbar", {}).get("left", [])
+    links = {link["text"]: link["href"].replace(".ipynb", ".html") for link in bar}
+    write_pages(out, made, listed, {"All pages": "index.html"} | links)
     nbs.print_lines(bad)
     print(f"{out / 'index.html'}: {len(made)} pages, {len(bad) or 'no'} broken links")
     return bool(bad)
