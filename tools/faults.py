@@ -23,6 +23,7 @@ import errno
 import importlib
 import io
 import json
+import math
 import multiprocessing
 import random
 import re
@@ -35,6 +36,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -90,18 +92,23 @@ class Ended:
     points: Counter[str]
 
 
-def start(
-    box: Path,  # a folder for this run alone
-    words: list[str],
-    arm: Callable[["Watch"], object] = lambda watch: None,  # prepares the fault
-    kill_after: float = LIMIT,  # seconds
-) -> Ended:
-    "Run a command and wait for its end."
+@dataclass
+class Fault:
+    "How a run is disturbed; nothing is by default."
+
+    spot: tuple[str, int] = ("", 0)  # it is killed at this point, at which of its times
+    share: float = 1.0  # of what was not flushed then, this much is on the disk
+    room: float = math.inf  # bytes that fit on the disk
+    seconds: float = LIMIT  # until it is killed
+
+
+def start(box: Path, words: list[str], fault: Fault) -> Ended:
+    "Run a command in a folder for it alone, and wait for its end."
     (box / "points.txt").write_text("")
-    process = FORK.Process(target=forked, args=(box, words, arm))
+    process = FORK.Process(target=forked, args=(box, words, fault))
     process.start()
-    process.join(kill_after)
-    hung = process.is_alive() and kill_after == LIMIT
+    process.join(fault.seconds)
+    hung = process.is_alive() and fault.seconds == LIMIT
     process.kill()
     process.join()
     assert not hung, f"it hung for {LIMIT} s"
@@ -110,20 +117,20 @@ def start(
     return Ended(process.exitcode or 0, output, points)
 
 
-def forked(box: Path, words: list[str], arm: Callable[["Watch"], object]) -> None:
+def forked(box: Path, words: list[str], fault: Fault) -> None:
     "What the process does."
     os.setpgid(0, 0)  # Ctrl-C is for the tool
     signal.signal(signal.SIGINT, signal.default_int_handler)
     output = os.open(box / "output.txt", os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
-    for number, name in ((1, "stdout"), (2, "stderr")):
-        os.dup2(output, number)
-        setattr(sys, name, open(number, "w", buffering=1, closefd=False))  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        os.dup2(output, stream.fileno())
+        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     os.chdir(box)
     for figure in ("learning_curves", "trade_offs", "gallery"):  # three seconds, no bit of a run
         setattr(show, figure, lambda folder, config=None: None)
     wait = threading.Event.wait  # shorter: a mirror copies within a run of a few seconds
     threading.Event.wait = lambda self, most=None: wait(self, most and min(most, 0.02))  # type: ignore
-    arm(Watch(box))
+    Watch(box, fault)
     sys.exit(cli.main(words))
 
 
@@ -131,14 +138,12 @@ def forked(box: Path, words: list[str], arm: Callable[["Watch"], object]) -> Non
 
 
 class Watch:
-    "Names what a run does with its files, from within its process, and acts at such a point."
+    "Names what a run does with its files, from within its process, and makes the fault."
 
-    def __init__(self, box: Path) -> None:
-        self.folder = box / "run"
+    def __init__(self, box: Path, fault: Fault) -> None:
+        self.folder, self.fault, self.room = box / "run", fault, fault.room
         self.counts: Counter[str] = Counter()
-        self.at: dict[tuple[str, int], Callable[[], object]] = {}
         self.safe_sizes: dict[str, int] = {}  # of files that are not flushed: what is safe
-        self.room = float("inf")  # bytes that fit on the disk
         self.notes = os.open(box / "points.txt", os.O_WRONLY | os.O_APPEND)
         self.open = builtins.open
         builtins.open = io.open = self.opened  # type: ignore[assignment]
@@ -147,11 +152,19 @@ class Watch:
         optimizers.register_optimizer_step_post_hook(lambda *_: self.reach("step: after"))
 
     def reach(self, name: str) -> None:
-        "Note a point, and do what is asked for there."
+        "Note a point, and end there if that is the fault."
         os.write(self.notes, f"{name}\n".encode())
         self.counts[name] += 1
-        if act := self.at.get((name, self.counts[name])):
-            act()
+        if (name, self.counts[name]) == self.fault.spot:
+            self.end()
+
+    def end(self) -> None:
+        "End as kill -9 does, or as a power cut: what was not flushed is not all on the disk."
+        for path, safe in self.safe_sizes.items() if self.fault.share < 1 else ():
+            with contextlib.suppress(OSError):
+                os.truncate(path, safe + int(self.fault.share * (os.path.getsize(path) - safe)))
+        os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(LIMIT)
 
     def around(self, what: str, path: Any, work: Callable[[], object]) -> None:
         "Do something with a file between two points."
@@ -188,51 +201,23 @@ class Watch:
         if not isinstance(file, str | Path) or not set(mode) & set("wax+"):
             return opened
         path = Path(file).absolute()
-        if not path.is_relative_to(self.folder):
-            return opened
-        self.safe_sizes.setdefault(str(path), os.path.getsize(path))
-        return Watched(opened, lambda content: self.write(opened, plain(path), content))
+        if path.is_relative_to(self.folder):
+            self.safe_sizes.setdefault(str(path), os.path.getsize(path))
+            opened.write = partial(self.write, opened.write, opened.flush, plain(path))
+        return opened
 
-    def write(self, file: Any, name: str, content: Any) -> int:
+    def write(self, write: Any, flush: Any, name: str, content: Any) -> int:
         "Write in two halves, or as much as there is room for."
         half = len(content) // 2
         for part, stage in ((content[:half], "half"), (content[half:], "all")):
             fits = int(min(len(part), max(self.room, 0)))
-            file.write(part[:fits])
-            file.flush()
+            write(part[:fits])
+            flush()
             self.room -= len(part)
             if fits < len(part):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             self.reach(f"write {name}: {stage}")
         return len(content)
-
-    def kill(self) -> None:
-        "End as kill -9 does."
-        os.kill(os.getpid(), signal.SIGKILL)
-        time.sleep(LIMIT)
-
-    def cut_power(self, share: float) -> None:
-        "End, and of what was not flushed only a share is on the disk."
-        for path, safe in list(self.safe_sizes.items()):
-            with contextlib.suppress(OSError):
-                os.truncate(path, safe + int(share * (os.path.getsize(path) - safe)))
-        self.kill()
-
-
-class Watched:
-    "An open file whose writes are made by a function."
-
-    def __init__(self, file: Any, write: Callable[[Any], int]) -> None:
-        self.file, self.write = file, write
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.file, name)
-
-    def __enter__(self) -> "Watched":
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self.file.close()
 
 
 def plain(path: Path) -> str:
@@ -302,9 +287,9 @@ class Round:
         self.what += f"{name} "
         return name, self.rng.randint(1, self.points[name])
 
-    def run(self, *statuses: int, **how: Any) -> Ended:
+    def run(self, fault: Fault, *statuses: int) -> Ended:
         "Run the command; it ends with one of these statuses, and without a traceback."
-        end = start(self.box, self.words, **how)
+        end = start(self.box, self.words, fault)
         assert end.status in statuses, f"status {end.status}, not {statuses}: {end.output[-700:]}"
         bad = "Traceback" in end.output or "Exception ignored" in end.output
         assert not bad, f"a traceback: {end.output[-700:]}"
@@ -326,13 +311,15 @@ class Round:
         if (self.folder / "scores.json").exists() and not found["scores"]:
             raise Lost("scores.json cannot be read")
 
-    def disturb(self, *statuses: int, **how: Any) -> None:
-        "A run that ends by its fault, and what it leaves."
-        self.check_left(self.run(*statuses, **how))
+    def disturb(self, fault: Fault, *statuses: int) -> Ended:
+        "A run that ends by its fault with one of these statuses, and what it leaves."
+        end = self.run(fault, *statuses)
+        self.check_left(end)
+        return end
 
     def finish(self) -> Ended:
         "Resume until the run is done; it is the undisturbed run, to the last bit."
-        end, found = self.run(0), look(self.folder)
+        end, found = self.run(Fault(), 0), look(self.folder)
         for name in found:
             if found[name] != self.reference.get(name):
                 raise Lost(f"{name} is not as in the undisturbed run")
@@ -346,13 +333,12 @@ def point(this: Round) -> None:
     "kill -9 before, in the middle of and after each write, flush, rename and step."
     names = sorted(this.points)
     name = names[this.seed % len(names)]  # one after the other
-    spots = [(name, this.rng.randint(1, this.points[name]))]
-    this.what = f"{name} ({spots[0][1]}) "
+    spot = name, this.rng.randint(1, this.points[name])
+    this.what = f"{name} ({spot[1]}) "
+    this.disturb(Fault(spot), -9)
     if this.seed % 4 == 0:  # and the resumed run is killed too, if it reaches the second point
-        spots.append(this.draw_point("best.pt", "last.pt", "replace previous.pt", "log.jsonl"))
-    for spot in spots:
-        statuses = (-9,) if spot == spots[0] else (-9, 0)
-        this.disturb(*statuses, arm=lambda watch, spot=spot: watch.at.update({spot: watch.kill}))
+        spot = this.draw_point("best.pt", "last.pt", "replace previous.pt", "log.jsonl")
+        this.disturb(Fault(spot), -9, 0)
     this.finish()
 
 
@@ -360,14 +346,14 @@ def moment(this: Round) -> None:
     "kill -9 after a random time."
     seconds = this.rng.uniform(0, this.seconds)
     this.what = f"after {seconds:.2f} s"
-    this.disturb(-9, 0, kill_after=seconds)
+    this.disturb(Fault(seconds=seconds), -9, 0)
     this.finish()
 
 
 def power_cut(this: Round) -> None:
     "As if the power went: of what was not flushed, none, half or nearly all is on the disk."
     spot, share = this.draw_point(), this.rng.choice([0.0, 0.5, 0.99])
-    this.disturb(-9, arm=lambda watch: watch.at.update({spot: lambda: watch.cut_power(share)}))
+    this.disturb(Fault(spot, share), -9)
     this.finish()
 
 
@@ -375,9 +361,8 @@ def disk_full(this: Round) -> None:
     "So many bytes fit, and no more."
     room = int(10 ** this.rng.uniform(2, 5.5))  # the run writes some 200 kB
     this.what = f"after {room} bytes"
-    end = this.run(0, 2, arm=lambda watch: setattr(watch, "room", room))
+    end = this.disturb(Fault(room=room), 0, 2)
     assert not end.status or "No space left on device" in end.output, end.output[-300:]
-    this.check_left(end)
     this.finish()
 
 
@@ -387,7 +372,7 @@ def new_machine(this: Round) -> None:
     drive = this.box / "drive"
     drive.mkdir()
     this.words += ["--mirror-dir", str(drive)]
-    this.disturb(-9, arm=lambda watch: watch.at.update({spot: watch.kill}))
+    this.disturb(Fault(spot), -9)
     copied = steps_done(look(drive / "run"))
     shutil.rmtree(this.folder)
     steps = this.finish().points["step: after"]
@@ -403,7 +388,7 @@ KINDS = {point: 0.45, moment: 0.15, power_cut: 0.15, disk_full: 0.1, new_machine
 def prepare(top: Path) -> tuple[dict[str, Any], Counter[str], float]:
     "The undisturbed run: what it leaves, the points it reaches, its seconds."
     begun = time.monotonic()
-    end = start(top, COMMAND.split())
+    end = start(top, COMMAND.split(), Fault())
     if end.status:
         raise SystemExit(f"the undisturbed run failed:\n{end.output}")
     return look(top / "run"), end.points, time.monotonic() - begun
