@@ -79,8 +79,8 @@ def listed(data: Path, sets: Sequence[str]) -> Iterator[Picture]:
         parts, findings = load_data(Config(dataset_dir=str(data / name)), ["train"])
         findings.raise_or_warn()
         split = parts["train"]
-        for i, key in enumerate(split.names):
-            yield f"{name}_{key}", *split.pairs[i]
+        for key, pair in zip(split.names, split.pairs, strict=True):
+            yield f"{name}_{key}", *pair
 
 
 def without_target(data: Path) -> Iterator[Picture]:
@@ -158,17 +158,14 @@ def write_hard(detector: Detector, folder: Path, hard: Path) -> None:
     shutil.copytree(folder, hard, ignore=shutil.ignore_patterns("test.txt"))
     split = splits(Config(dataset_dir=str(folder)))["train"]
     names: list[str] = []
-    for i in range(len(split)):
-        image, mask = split.pairs[i]
+    for image, mask in split.pairs:
         near = ndimage.binary_dilation(mask > 0, iterations=3)
         for row in detections(predict_frame(detector, image)).rows():
             top, left, bottom, right = row["box"]
             if near[top:bottom, left:right].any():
                 continue
-            starts = (
-                max(0, min(round(at) - PATCH // 2, n - PATCH))
-                for at, n in zip(row["centroid"], mask.shape, strict=True)
-            )
+            starts = np.round(row["centroid"]) - PATCH // 2
+            starts = np.maximum(np.minimum(starts, np.array(mask.shape) - PATCH), 0).astype(int)
             cut = tuple(slice(start, start + PATCH) for start in starts)
             names.append(f"hard_{len(names):04d}")
             save_pair(hard, names[-1], image[cut], mask[cut])
@@ -207,14 +204,13 @@ def held_out(detector: Detector, folder: Path) -> dict[str, Any]:
     total, histogram = [Found(0, 0, 0)] * len(thresholds), Histogram()
     alarms = {kind: np.zeros(len(thresholds)) for kind in (ALARMS, REAL)}
     pixels, empty = 0, Counter[str]()
-    for i in range(len(split)):
-        image, mask = split.pairs[i]
+    for name, (image, mask) in zip(split.names, split.pairs, strict=True):
         prob = predict_frame(detector, image).astype(np.float64)
         found = pd_fa(prob[None], [objects(mask > 0)], thresholds, "exact")
         total = [a + b for a, b in zip(total, found, strict=True)]
         pixels += prob.size
         if not mask.any():
-            for kind in [ALARMS] if split.names[i].startswith("scene") else [ALARMS, REAL]:
+            for kind in [ALARMS] if name.startswith("scene") else [ALARMS, REAL]:
                 alarms[kind] += [len(objects(prob > t)) for t in thresholds]
                 empty[kind] += 1
         histogram.add(prob, mask > 0)
@@ -256,8 +252,7 @@ def half_precision(model: torch.nn.Module) -> None:
 def card(found: list[dict[str, Any]]) -> str:
     "The model card of the first of several trainings, with the scores of all of them."
     first = found[0]
-    config, kept = first["config"], first["threshold"]
-    row = next(r for r in first["thresholds"] if r["threshold"] == kept)
+    kept = next(r for r in first["thresholds"] if r["threshold"] == first["threshold"])
     scores = [
         [str(f["config"]["seed"]), name, *cells(f["scores"][name]["scores"])]
         for f in found
@@ -269,42 +264,37 @@ def card(found: list[dict[str, Any]]) -> str:
     thresholds = [
         [f"{r['threshold']:.2f}", f"{r['pd']:.3f}", f"{r['fa']:.1f}"]
         for r in first["thresholds"]
-        if round(r["threshold"] * 100) % 10 == 0 or r["threshold"] == kept
+        if round(r["threshold"] * 100) % 10 == 0 or r is kept
     ]
-    template = (TOP / "tools" / "pretrained.md").read_text()
     unseen = json.loads((TOP / "results" / "pretrained" / "two-sizes" / "unseen.json").read_text())
     (one, masked), boxed = unseen["irstd-1k"].values(), unseen["drone-ir"]["two"]
-    half = masked["thresholds"].index(0.5)
     curve = [
         [f"{t:g}", *(f"{sensor[k][i]:.2f}" for sensor in (masked, boxed) for k in CURVE)]
         for i, t in enumerate(masked["thresholds"])
         if t in (0.05, 0.1, 0.2, 0.5, 0.8, 0.9, 0.95, 0.99)
     ]
-    return template.format(
-        epochs=RECIPE["epochs"],
-        again=config["epochs"],
-        threshold=kept,
-        most=MOST_ALARMS,
-        iou=row["iou"],
-        pd=row["pd"],
-        fa=row["fa"],
-        alarms=row[ALARMS],
-        real=row[REAL],
-        unseen=markdown_table(
-            ["threshold", "IRSTD-1k: Pd", "alarms", "drone-ir: Pd", "alarms"], curve
-        ),
-        unseen_iou=masked["iou"],
-        unseen_fa=masked["fa"],
-        one_pd=one["pd"][half],
-        one_iou=one["iou"],
-        one_fa=one["fa"],
-        scores=markdown_table(["seed", "test list", *HEADINGS], scores),
-        seeds=len(found),
-        calibration=markdown_table(
-            ["predicted probability", "fraction that is target", "pixels"], calibration
-        ),
-        thresholds=markdown_table(["threshold", "Pd", "Fa"], thresholds),
-        **first["counts"],
+    return (
+        (TOP / "tools" / "pretrained.md")
+        .read_text()
+        .format(
+            recipe=RECIPE,
+            config=first["config"],
+            counts=first["counts"],
+            kept=kept,
+            most=MOST_ALARMS,
+            one=one,
+            one_pd=one["pd"][one["thresholds"].index(0.5)],
+            two=masked,
+            seeds=len(found),
+            unseen=markdown_table(
+                ["threshold", "IRSTD-1k: Pd", "alarms", "drone-ir: Pd", "alarms"], curve
+            ),
+            scores=markdown_table(["seed", "test list", *HEADINGS], scores),
+            calibration=markdown_table(
+                ["predicted probability", "fraction that is target", "pixels"], calibration
+            ),
+            thresholds=markdown_table(["threshold", "Pd", "Fa"], thresholds),
+        )
     )
 
 
