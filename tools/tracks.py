@@ -10,7 +10,6 @@ tracks): alarms a minute, which are detections beside all boxes; Pd by frame, at
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from judge import PARTS, Box, boxes_of, in_boxes
@@ -29,10 +28,9 @@ Clip = tuple[list[list[Box]], dict[float, list[np.ndarray]]]  # boxes; centroids
 
 def read(data: Path, detector: Detector, rest: int) -> list[Clip]:
     "The clips of a part."
-    boxes, clips = boxes_of(data / "drone-ir"), []
-    for i, file in enumerate(sorted((data / "drone-ir").glob("*.mp4"))):
-        if i % PARTS != rest:
-            continue
+    folder, clips = data / "drone-ir", []
+    boxes = boxes_of(folder)
+    for file in sorted(folder.glob("*.mp4"))[rest::PARTS]:
         found: dict[float, list[np.ndarray]] = {t: [] for t in THRESHOLDS}
         for frame in frames_of(file):
             prob = predict_frame(detector, frame.pixels)
@@ -43,46 +41,44 @@ def read(data: Path, detector: Detector, rest: int) -> list[Clip]:
     return clips
 
 
-def rates(clips: list[Clip], threshold: float, **how: Any) -> dict[str, float]:
+def rates(clips: list[Clip], threshold: float) -> dict[str, float]:
     "Alarms a minute, and Pd, before and after."
-    words = "alarms", "alarms with tracks", "pd", "pd at once", "pd at the end"
-    total, frames, targets = dict.fromkeys(words, 0), 0, 0
-    seen = {"pd by clip": 0, "pd by clip with tracks": 0}
+    alarms, held, clips_held = np.zeros(3), np.zeros(3), np.zeros(3)  # before, at once, at the end
     for boxes, found in clips:
-        tracker = Tracker(**how)
-        frames += len(boxes)
-        rows, any_found = [], np.zeros(2, bool)
-        for here, places in zip(boxes, found[threshold], strict=True):
+        tracker, rows, held_before = Tracker(), [], held.copy()
+        for places in found[threshold]:
             numbers = tracker.update(places)
-            rows.append((here, places, numbers, [n in tracker.confirmed for n in numbers]))
-        for here, places, numbers, at_once in rows:
-            kept = [n in tracker.confirmed for n in numbers]
-            sets = {"": places, "at once": places[at_once], "at the end": places[kept]}
-            hits = {word: in_boxes(here, where) for word, where in sets.items()}
-            targets += len(here)
-            for word, (held, _) in hits.items():
-                total[f"pd {word}".strip()] += len(held)
-            total["alarms"] += sum(hits[""][1])
-            total["alarms with tracks"] += sum(hits["at once"][1])
-            any_found |= [bool(hits[""][0]), bool(hits["at once"][0])]
-        for word, value in zip(seen, any_found, strict=True):
-            seen[word] += int(value)
-    shares = {k: n / (targets if k.startswith("pd") else frames / RATE) for k, n in total.items()}
-    return {
-        k: round(v, 4)
-        for k, v in {**shares, **{k: n / len(clips) for k, n in seen.items()}}.items()
+            rows.append((places, numbers, [n in tracker.confirmed for n in numbers]))
+        for here, (places, numbers, at_once) in zip(boxes, rows, strict=True):
+            at_the_end = [n in tracker.confirmed for n in numbers]
+            for i, kept in enumerate((places, places[at_once], places[at_the_end])):
+                hit, beside = in_boxes(here, kept)
+                held[i] += len(hit)
+                alarms[i] += sum(beside)
+        clips_held += held > held_before
+    targets = sum(len(here) for boxes, _ in clips for here in boxes)
+    minutes = sum(len(boxes) for boxes, _ in clips) / RATE
+    values = {
+        "alarms": alarms[0] / minutes,
+        "alarms with tracks": alarms[1] / minutes,
+        "pd": held[0] / targets,
+        "pd at once": held[1] / targets,
+        "pd at the end": held[2] / targets,
+        "pd by clip": clips_held[0] / len(clips),
+        "pd by clip with tracks": clips_held[1] / len(clips),
     }
+    return {name: round(float(value), 4) for name, value in values.items()}
 
 
 def main(words: list[str]) -> int:
     "Measure both parts."
     if len(words) != 3:
         sys.exit("tracks.py DATA WEIGHTS OUTPUT.json")
-    detector, result = Detector(words[1]), {"weights": words[1]}
+    detector, result = Detector(words[1]), dict[str, object](weights=words[1])
     for part, rest in CLIPS.items():
         clips = read(Path(words[0]), detector, rest)
-        result[part] = {str(t): rates(clips, t) for t in THRESHOLDS}
-        for threshold, row in result[part].items():
+        result[part] = found = {str(t): rates(clips, t) for t in THRESHOLDS}
+        for threshold, row in found.items():
             print(part, threshold, row)
         Path(words[2]).write_text(json.dumps(result, indent=1) + "\n")
     return 0
