@@ -14,22 +14,28 @@ import time
 from pathlib import Path
 from typing import Any
 
+import papermill
+from papermill.exceptions import PapermillExecutionError
+
+from mshnet import find_targets
+from mshnet.core import configure
+from mshnet.device import device_for
+from mshnet.task import make_task
+
 TOP = Path(__file__).resolve().parent.parent
 SECONDS, FEWEST = 170, 3  # of the training; epochs that are trained on any machine
 
 
 def main(words: list[str]) -> int:
     "Run the demo; its last line is the score line."
-    import papermill
-    from papermill.exceptions import PapermillExecutionError
-
     folders = [word for word in words if "=" not in word]
     folder = Path(folders[0] if folders else "demo")
     settings: dict[str, Any] = dict(word.split("=", 1) for word in words if "=" in word)
     run, notebook = folder / "run", folder / "local.ipynb"
     folder.mkdir(parents=True, exist_ok=True)
     start = time.perf_counter()
-    look_first(folder / "first_look.png")
+    find_targets(device="cpu").save(folder / "first_look.png")
+    print(f"marked in {folder / 'first_look.png'}\n", flush=True)
     if "epochs" not in settings:
         settings["epochs"] = epochs_for(run, settings)
     try:
@@ -50,21 +56,10 @@ def main(words: list[str]) -> int:
     return 0
 
 
-def look_first(picture: Path) -> None:
-    "Mark the target of a real frame by the weights that come with mshnet."
-    from mshnet import find_targets
-
-    find_targets(device="cpu").save(picture)
-    print(f"marked in {picture}\n", flush=True)
-
-
 def epochs_for(run: Path, settings: dict[str, Any]) -> int:
     "The epochs of a run that is there; else as many as this CPU trains in time, or the preset's."
     if (run / "config.json").exists():
         return int(json.loads((run / "config.json").read_text())["epochs"])
-    from mshnet.core import configure
-    from mshnet.task import make_task
-
     config = configure({"preset": "quick", "device": "cpu", **settings})
     seconds = seconds_of_epoch(make_task(config))
     epochs = max(FEWEST, min(config.epochs, int(SECONDS / seconds)))
@@ -76,8 +71,6 @@ def epochs_for(run: Path, settings: dict[str, Any]) -> int:
 
 def seconds_of_epoch(task: Any) -> float:
     "The time of an epoch and its scoring, by the shorter of two steps after a first one."
-    from mshnet.device import device_for
-
     device, data = device_for(task.config), task.splits()
     model = device.to_device(task.model()).train()
     rows = task.plan(data["train"], 0)

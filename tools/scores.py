@@ -8,8 +8,8 @@ of one NAME differ in their seed alone, so a mean over them means something.
 
 import json
 import math
-import sys
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -42,9 +42,8 @@ def cells(scores: dict[str, Any]) -> list[str]:
     return [f"{scores[key]:.{digits}f}" for key, digits in COLUMNS]
 
 
-def read_run(folder: Path) -> dict[str, Any] | None:  # None: stopped before its end
+def read_run(folder: Path, config: dict[str, Any]) -> dict[str, Any] | None:  # None: it stopped
     "The last epoch's scores of a run, and its mean IoU over the last third of its epochs."
-    config = json.loads((folder / "config.json").read_text())
     log = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
     last = max(entry["epoch"] for entry in log)
     if last + 1 < config["epochs"] and not config.get("patience"):
@@ -58,22 +57,19 @@ def read_run(folder: Path) -> dict[str, Any] | None:  # None: stopped before its
     return {"epochs": last + 1, "seed": config["seed"], "late": late_mean, **scores[last]}
 
 
-def task_of(config: Path) -> str:
-    "The task of a run."
-    return str(json.loads(config.read_text()).get("task", "detect"))
-
-
-def name_of(config: Path, results: Path) -> str:
-    "The name that the seeds of a recipe share."
-    return config.parent.parent.relative_to(results).as_posix()
+def all_runs(results: Path) -> Iterator[tuple[str, Path, dict[str, Any]]]:
+    "Each run: the name that the seeds of its recipe share, its folder, its settings."
+    for file in sorted(results.glob("**/seed*/config.json")):
+        name = file.parent.parent.relative_to(results).as_posix()
+        yield name, file.parent, {"task": "detect", **json.loads(file.read_text())}
 
 
 def groups(results: Path) -> dict[str, list[dict[str, Any]]]:
     "Finished runs by the name that they share, in the order of their seeds."
     found = defaultdict(list)
-    for config in sorted(results.glob("**/seed*/config.json")):
-        if task_of(config) == "detect" and (run := read_run(config.parent)):
-            found[name_of(config, results)].append(run)
+    for name, folder, config in all_runs(results):
+        if config["task"] == "detect" and (run := read_run(folder, config)):
+            found[name].append(run)
     return {name: sorted(runs, key=lambda run: run["seed"]) for name, runs in found.items()}
 
 
@@ -95,20 +91,15 @@ def others(results: Path) -> list[str]:
     Its scores seed by seed, their means, and baselines (a folder *-yardsticks has NAME.json).
     """
     found = defaultdict(list)
-    for config in sorted(results.glob("**/seed*/config.json")):
-        if task_of(config) == "detect":
-            continue
-        name = name_of(config, results)
-        seed = json.loads(config.read_text())["seed"]
-        for file in sorted(config.parent.glob("scores*.json")):
+    for name, folder, config in all_runs(results):
+        for file in sorted(folder.glob("scores*.json")) if config["task"] != "detect" else ():
             title = f"{name}{file.stem.removeprefix('scores').replace('-', ': ', 1)}"
-            found[title].append((seed, json.loads(file.read_text())["scores"]))
+            found[title].append((config["seed"], json.loads(file.read_text())["scores"]))
     parts = []
     for name, runs in found.items():
         names = [name for name in runs[0][1] if name != "latency_ms"]  # no score: of a machine
         rows = [[str(seed), *(f"{each[k]:.4g}" for k in names)] for seed, each in sorted(runs)]
-        means = [f"{mean(each[k] for _, each in runs):.4g}" for k in names]
-        rows.append(["mean", *means])
+        rows.append(["mean", *(f"{mean(each[k] for _, each in runs):.4g}" for k in names)])
         for file in sorted(results.glob(f"*-yardsticks/{name}.json")):
             for method, each in json.loads(file.read_text()).items():
                 rows.append([method, *(f"{each[k]:.4g}" if k in each else "" for k in names)])
@@ -127,11 +118,5 @@ def page(results: Path) -> str:
     return "\n\n".join(part.strip() for part in [*parts, *others(results)]) + "\n"
 
 
-def main() -> int:
-    "Write the page."
-    (TOP / "results" / "SCORES.md").write_text(page(TOP / "results"), encoding="utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    (TOP / "results" / "SCORES.md").write_text(page(TOP / "results"), encoding="utf-8")
