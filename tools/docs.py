@@ -49,17 +49,16 @@ def path_of(page: str, target: str) -> str:
 def own(root: Path, target: str) -> str | None:
     "The file of this repository that an address names; None: it leads elsewhere."
     place = nbs.settings(root)
-    repo, branch = re.escape(place["repo"]), re.escape(place["branch"])
-    hosts = [
-        rf"https://github\.com/{repo}/(?:blob|tree|raw|edit)/{branch}/",
-        rf"https://raw\.githubusercontent\.com/{repo}/{branch}/",
-        rf"https://colab\.research\.google\.com/github/{repo}/blob/{branch}/",
-        rf"https://kaggle\.com/kernels/welcome\?src=https://github\.com/{repo}/blob/{branch}/",
-    ]
-    match = re.match(rf"(?:{'|'.join(hosts)})([^#?]*)", target)
-    if match:
-        return unquote(match[1])
-    return "" if re.fullmatch(rf"https://github\.com/{repo}/?", target) else None
+    repo, branch = place["repo"], place["branch"]
+    home = f"https://github.com/{repo}"
+    hosts = [f"{home}/{kind}/{branch}/" for kind in ("blob", "tree", "raw", "edit")]
+    hosts += [f"https://raw.githubusercontent.com/{repo}/{branch}/"]
+    hosts += [f"https://colab.research.google.com/github/{repo}/blob/{branch}/"]
+    hosts += [f"https://kaggle.com/kernels/welcome?src={home}/blob/{branch}/"]
+    for host in hosts:
+        if target.startswith(host):
+            return unquote(re.split("[#?]", target.removeprefix(host))[0])
+    return "" if target.removesuffix("/") == home else None
 
 
 def wrong(root: Path, page: str, target: str) -> str:

@@ -131,15 +131,15 @@ def finish(nb: Notebook, metadata: dict[str, Any] | None = None) -> Notebook:
 # From text to notebooks
 
 
-def sources(root: Path) -> list[Path]:
-    "Every text that becomes notebooks, the runner among them."
-    found = sorted((root / "nbs").rglob("*.py"))
-    return [p for p in found if not re.search(r"(^|/)[._]", relative(p, root))]
-
-
 def relative(path: Path, root: Path) -> str:
     "The path as it is written in messages and as a key."
     return path.relative_to(root).as_posix()
+
+
+def texts(root: Path) -> dict[str, Notebook]:
+    "Every text that becomes notebooks, the runner among them, by its path."
+    paths = {relative(path, root): path for path in sorted((root / "nbs").rglob("*.py"))}
+    return {n: read(path) for n, path in paths.items() if not re.search(r"(^|/)[._]", n)}
 
 
 def settings(root: Path) -> dict[str, str]:
@@ -175,12 +175,10 @@ def fill_cells(nb: Notebook, values: dict[str, str], where: str) -> None:
 def notebooks(root: Path) -> dict[str, Notebook]:
     "Every notebook that the texts make, by its path."
     made = {}
-    for path in sources(root):
-        name = relative(path, root)
+    for name, nb in texts(root).items():
         if re.fullmatch(r"nbs/run/\w+\.py", name):  # a runner, made by the variants
             continue
-        nb = read(path)
-        target = relative(path.with_suffix(".ipynb"), root)
+        target = name.replace(".py", ".ipynb")
         if FILLED.fullmatch(target):
             fill_cells(nb, settings(root), name)
         made[target] = finish(nb)
@@ -379,8 +377,8 @@ def with_outputs(root: Path, name: str, nb: Notebook) -> Notebook:
 def older(root: Path) -> list[str]:
     "The lessons and guides whose cells are not those that made their outputs."
     found = []
-    for path in sources(root):
-        nb, name = read(path), relative(path.with_suffix(".ipynb"), root)
+    for text, nb in texts(root).items():
+        name = text.replace(".py", ".ipynb")
         if not name.startswith("nbs/run/") and any(c.cell_type == "code" for c in nb.cells):
             old = committed(root / name)
             if not old or old.metadata[OUTPUTS_OF] != digest(nb):
@@ -393,17 +391,17 @@ def older(root: Path) -> list[str]:
 
 def tidied(root: Path) -> tuple[dict[str, str], list[str]]:
     "Each text as ruff would have it, and what ruff finds but cannot mend."
-    texts = {relative(p, root): read(p) for p in sources(root)}
+    found = texts(root)
+    books = {name: name.replace(".py", ".ipynb") for name in found}
     with tempfile.TemporaryDirectory() as folder:
         there = Path(folder).resolve()
         if (root / "pyproject.toml").exists():
             shutil.copy(root / "pyproject.toml", there)
-        books = {name: there / Path(name).with_suffix(".ipynb") for name in texts}
-        write(there, {relative(books[name], there): dump(finish(nb)) for name, nb in texts.items()})
+        write(there, {books[name]: dump(finish(nb)) for name, nb in found.items()})
         ruff(there, "check", "--fix", ".")
         ruff(there, "format", ".")
         problems = ruff(there, "check", ".")
-        return {name: percent(finish(read(book))) for name, book in books.items()}, problems
+        return {name: percent(finish(read(there / book))) for name, book in books.items()}, problems
 
 
 def ruff(cwd: Path, command: str, *options: str) -> list[str]:

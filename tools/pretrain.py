@@ -34,7 +34,7 @@ import numpy as np
 import torch
 from PIL import Image
 from scipy import ndimage
-from scores import HEADINGS, cells, markdown_table
+from scores import cells
 
 from mshnet.core import Settings, UserError, configure
 from mshnet.data import load_data, splits
@@ -254,62 +254,51 @@ def card(found: list[dict[str, Any]]) -> str:
     first = found[0]
     kept = next(r for r in first["thresholds"] if r["threshold"] == first["threshold"])
     scores = [
-        [str(f["config"]["seed"]), name, *cells(f["scores"][name]["scores"])]
+        f"| {f['config']['seed']} | {name} | {' | '.join(cells(f['scores'][name]['scores']))} |"
         for f in found
         for name in SETS
     ]
     calibration = [
-        [f"{c['said']:.2f}", f"{c['true']:.2f}", f"{c['pixels']:,}"] for c in first["calibration"]
+        f"| {c['said']:.2f} | {c['true']:.2f} | {c['pixels']:,} |" for c in first["calibration"]
     ]
     thresholds = [
-        [f"{r['threshold']:.2f}", f"{r['pd']:.3f}", f"{r['fa']:.1f}"]
+        f"| {r['threshold']:.2f} | {r['pd']:.3f} | {r['fa']:.1f} |"
         for r in first["thresholds"]
         if round(r["threshold"] * 100) % 10 == 0 or r is kept
     ]
     unseen = json.loads((TOP / "results" / "pretrained" / "two-sizes" / "unseen.json").read_text())
-    (one, masked), boxed = unseen["irstd-1k"].values(), unseen["drone-ir"]["two"]
+    (one, two), boxed = unseen["irstd-1k"].values(), unseen["drone-ir"]["two"]
+    columns = [sensor[k] for sensor in (two, boxed) for k in CURVE]
     curve = [
-        [f"{t:g}", *(f"{sensor[k][i]:.2f}" for sensor in (masked, boxed) for k in CURVE)]
-        for i, t in enumerate(masked["thresholds"])
+        f"| {t:g} | {' | '.join(f'{column[i]:.2f}' for column in columns)} |"
+        for i, t in enumerate(two["thresholds"])
         if t in (0.05, 0.1, 0.2, 0.5, 0.8, 0.9, 0.95, 0.99)
     ]
-    return (
-        (TOP / "tools" / "pretrained.md")
-        .read_text()
-        .format(
-            recipe=RECIPE,
-            config=first["config"],
-            counts=first["counts"],
-            kept=kept,
-            most=MOST_ALARMS,
-            one=one,
-            one_pd=one["pd"][one["thresholds"].index(0.5)],
-            two=masked,
-            seeds=len(found),
-            unseen=markdown_table(
-                ["threshold", "IRSTD-1k: Pd", "alarms", "drone-ir: Pd", "alarms"], curve
-            ),
-            scores=markdown_table(["seed", "test list", *HEADINGS], scores),
-            calibration=markdown_table(
-                ["predicted probability", "fraction that is target", "pixels"], calibration
-            ),
-            thresholds=markdown_table(["threshold", "Pd", "Fa"], thresholds),
-        )
+    template = (TOP / "tools" / "pretrained.md").read_text()
+    return template.format(
+        recipe=RECIPE,
+        config=first["config"],
+        counts=first["counts"],
+        seeds=len(found),
+        kept=kept,
+        most=MOST_ALARMS,
+        one=one,
+        one_pd=one["pd"][one["thresholds"].index(0.5)],
+        two=two,
+        unseen="\n".join(curve),
+        scores="\n".join(scores),
+        calibration="\n".join(calibration),
+        thresholds="\n".join(thresholds),
     )
-
-
-def write_card() -> int:
-    "Write the card from the results of all seeds."
-    files = sorted((TOP / "results").glob("pretrained/seed*/pretrained.json"))
-    text = card([json.loads(file.read_text()) for file in files])
-    (TOP / "mshnet" / "pretrained.md").write_text(text)
-    return 0
 
 
 def main(words: list[str]) -> int:
     "Train, choose the threshold, score the test lists, write the file and what the card needs."
     if words == ["card"]:
-        return write_card()
+        files = sorted((TOP / "results").glob("pretrained/seed*/pretrained.json"))
+        text = card([json.loads(file.read_text()) for file in files])
+        (TOP / "mshnet" / "pretrained.md").write_text(text)
+        return 0
     places = [Path(word) for word in words if "=" not in word]
     if not places:
         raise UserError("write python tools/pretrain.py DATA [FOLDER] [SETTING=VALUE ...]")
@@ -362,8 +351,7 @@ def finish(
         scores[name]["protocol"] = result.protocol
         print(f"{name:12}{result.scores}")
     found |= {"threshold": threshold, "scores": scores, "config": config.recipe()}
-    found["counts"] = numbers
-    found["sha256"] = hashlib.sha256(file.read_bytes()).hexdigest()
+    found |= {"counts": numbers, "sha256": hashlib.sha256(file.read_bytes()).hexdigest()}
     write_atomic(folder / "pretrained.json", json.dumps(found, indent=1) + "\n")
     print(f"threshold {threshold}\nfile      {file}")
 
