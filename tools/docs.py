@@ -7,7 +7,7 @@ are checked in the Markdown of notebooks and documents.
 import posixpath
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path
@@ -22,9 +22,6 @@ import nbs
 QUARTO = "_quarto.yml"
 PICTURE = (".png", ".jpg", ".jpeg", ".gif", ".svg")
 TEXTS = ("README*.md", "CHANGELOG.md", "CONTRIBUTING.md", "experiments/**/*.md", "results/**/*.md")
-CODE_OR_LINK = re.compile(  # the last two groups: what begins a link, and where it leads
-    r"(?ms)^ *(```|~~~).*?^ *\1|``.+?``|`[^`\n]+`|(\]\(|\bsrc=\"|\bhref=\")<?([^)\s\">]+)"
-)
 DIRECTIVE = re.compile(r"(?m)^#\|.*\n?")
 
 
@@ -33,12 +30,7 @@ DIRECTIVE = re.compile(r"(?m)^#\|.*\n?")
 
 def targets(text: str) -> list[str]:
     "Where the links and pictures of a Markdown text lead; code is left out."
-    return [match[3] for match in CODE_OR_LINK.finditer(text) if match[3]]
-
-
-def relink(text: str, moved: Callable[[str], str]) -> str:
-    "A Markdown text with other links; its code stays."
-    return CODE_OR_LINK.sub(lambda m: m[2] + moved(m[3]) if m[3] else m[0], text)
+    return [match[3] for match in nbs.CODE_OR_LINK.finditer(text) if match[3]]
 
 
 def path_of(page: str, target: str) -> str:
@@ -111,7 +103,7 @@ def prepare(root: Path, out: Path, made: dict[str, nbs.Notebook]) -> None:
             if cell.cell_type == "code":
                 cell.source = DIRECTIVE.sub("", cell.source).strip()
             else:
-                cell.source = relink(cell.source, partial(moved, root, out, set(made), name))
+                cell.source = nbs.relink(cell.source, partial(moved, root, out, set(made), name))
         nb.cells = [cell for cell in nb.cells if cell.source]
 
 

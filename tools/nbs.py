@@ -20,7 +20,7 @@ import sys
 import tempfile
 import tomllib
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,9 @@ DEFINED = re.compile(r"(?m)^(?:async )?(?:def|class) (\w+)")
 DEFAULT_EXP = re.compile(r"(?m)^#\|\s*default_exp\s+(\S+)")
 TOKEN = re.compile(r"\{\{(\w+)\}\}")
 INCLUDED = re.compile(r"# \{\{(\w+\.py)\}\}")  # a runner's cell, written in this file
-LINK = re.compile(r"(\]\(|\bsrc=\"|\bhref=\")([^)\s\"]+)")
+CODE_OR_LINK = re.compile(  # the last two groups: what begins a link, and where it leads
+    r"(?ms)^ *(```|~~~).*?^ *\1|``.+?``|`[^`\n]+`|(\]\(|\bsrc=\"|\bhref=\")<?([^)\s\">]+)"
+)
 PLACEHOLDER = "your-username"  # the user in settings.ini until an owner writes another
 BADGE = r"\[!\[[^]]*\]\([^)]*\)\]\([^)]*\{\{repo\}\}[^)]*\)"
 NEEDS_ADDRESS = r"\{\{published: (.+?)\}\}"  # prose that needs a published address
@@ -100,7 +102,7 @@ def slug(text: str) -> str:
 def label(cell: Notebook) -> str:
     "A name for a cell: what it defines, its heading, or its first words."
     lines = [ln for ln in cell.source.splitlines() if ln.strip() and not ln.startswith("#|")]
-    words = slug(" ".join(" ".join(lines[:1]).split()[:4])) if lines else "empty"
+    words = slug(" ".join(lines[0].split()[:4])) if lines else "empty"
     if cell.cell_type != "code":
         heading = next((ln for ln in lines if re.match(r"#+ ", ln)), None)
         return f"h-{slug(heading)}" if heading else f"p-{words}"
@@ -112,8 +114,11 @@ def ids(cells: Iterable[Notebook]) -> list[str]:
     "One id per cell, from its content; the second of a name gets -2, or the next that is free."
     given: list[str] = []
     for name in map(label, cells):
-        names = (name, *(f"{name}-{count}" for count in range(2, len(given) + 2)))
-        given.append(next(unique for unique in names if unique not in given))
+        count, unique = 1, name
+        while unique in given:
+            count += 1
+            unique = f"{name}-{count}"
+        given.append(unique)
     return given
 
 
@@ -289,13 +294,12 @@ def refuse_homeless(modules: dict[str, Notebook]) -> None:
     "Every numbered notebook names the module it exports, and no two the same."
     homes: dict[str, str] = {}
     for name, nb in modules.items():
-        code = "\n".join(cell.source for cell in nb.cells if cell.cell_type == "code")
-        named = DEFAULT_EXP.findall(code)
+        code = (cell.source for cell in nb.cells if cell.cell_type == "code")
+        named = DEFAULT_EXP.findall("\n".join(code))
         if len(named) != 1:
             raise Mistake(f"{name}: has {len(named)} lines `#| default_exp NAME`, needs one")
-        if named[0] in homes:
-            raise Mistake(f"{name}: exports {named[0]}, as {homes[named[0]]} does already")
-        homes[named[0]] = name
+        if (first := homes.setdefault(named[0], name)) != name:
+            raise Mistake(f"{name}: exports {named[0]}, as {first} does already")
 
 
 def readme(nb: Notebook, name: str = "nbs/index.ipynb") -> str:
@@ -304,20 +308,24 @@ def readme(nb: Notebook, name: str = "nbs/index.ipynb") -> str:
     for cell in nb.cells:
         text = cell.source.strip()
         if cell.cell_type == "markdown" and text:
-            parts.append(LINK.sub(rebase, text))
+            parts.append(relink(text, rebase))
         elif cell.cell_type == "code" and text and not re.match(r"#\|\s*hide\b", text):
             shown = "\n".join(ln for ln in text.splitlines() if not ln.startswith("#|"))
             parts.append(f"```python\n{shown.strip()}\n```")
     return "\n\n".join(parts) + "\n"
 
 
-def rebase(match: re.Match[str]) -> str:
+def relink(text: str, moved: Callable[[str], str]) -> str:
+    "A Markdown text with other links; its code stays."
+    return CODE_OR_LINK.sub(lambda m: m[2] + moved(m[3]) if m[3] else m[0], text)
+
+
+def rebase(target: str) -> str:
     "A link written for nbs/ as it reads from the folder above."
-    start, target = match[1], match[2]
     if re.match(r"[a-z]+:|#|/", target):
-        return match[0]
+        return target
     path = posixpath.normpath(posixpath.join("nbs", target))
-    return start + READMES.get(path, path)
+    return READMES.get(path, path)
 
 
 def products(root: Path) -> dict[str, str]:
