@@ -372,9 +372,9 @@ def sizes():
     whole = {"core": sum(v for k, v in lines.items() if "/" not in k)}
     for name in ("eit", "events", "signs"):
         whole[name] = sum(v for k, v in lines.items() if k.startswith(f"{name}/"))
-    tests = sum(p.read_text("utf-8").count("\n") for p in (ROOT / "tests").rglob("*.py"))
-    whole |= {"tests": tests, "settings": len(Config.model_fields)}
-    whole |= {"options": sum(map(len, _OPTIONS.values()))}
+    for name in ("tests", "tools"):
+        whole[name] = sum(p.read_text("utf-8").count("\n") for p in (ROOT / name).rglob("*.py"))
+    whole |= {"settings": len(Config.model_fields), "options": sum(map(len, _OPTIONS.values()))}
     whole |= {"results": len(list((ROOT / "results").iterdir()))}
     pages = [p.stat().st_size for p in (ROOT / "experiments").rglob("*") if p.is_file()]
     whole |= {"experiments": sum(pages), "CHANGELOG.md": (ROOT / "CHANGELOG.md").stat().st_size}

@@ -47,6 +47,7 @@ class RingSettings(Settings):
     presets: ClassVar[dict[str, dict[str, Any]]] = {"tiny": {"width": 4}}
     task: Literal["ring"] = "ring"
     width: int = Field(8, ge=1, le=64, description="channels of the network")
+    widths: tuple[int, ...] = (1, 2)  # a setting may have several values
     noise_steps: int = Field(3, ge=1, le=10, description="steps of the sampler")
 
 
