@@ -169,8 +169,6 @@ class Detection(Task):
         if self.config.network != "mshnet":
             return model(normalise(image), deep=phase == "full")[1].float()
         masks, fused = model(normalise(image))
-        if not masks:  # of an own network without heads
-            return fused.float()
         full = torch.tensor(phase == "full").to(fused.device)
         return torch.where(full, fused, masks[0]).float()
 

@@ -148,9 +148,8 @@ class Config(Settings, NetworkFields, AugmentFields, DataFields):
                 f"warm_epoch={self.warm_epoch} and epochs={self.epochs}: the run ends within the "
                 "warm-up, so the fused head is never trained"
             )
-        crop, side = self.crop_size, self.base_size
-        if self.crop == "scored" and side != "native" and crop > side:
-            lines.append(f"crop_size={crop} is larger than base_size={side}: the rest is black")
+        if self.crop == "scored" and self.base_size != "native" and self.crop_size > self.base_size:
+            lines.append(f"base_size={self.base_size}: the rest of a larger crop is black")
         of_heads, lists = ["head_bias", "fusion_start", "join_rate"], ["train_list", "test_list"]
         without = [
             ("a weight_path, which has its own values", of_heads[:2], self.weight_path),

@@ -471,10 +471,6 @@ def pd_fa(
             sums[i] += known[pixels]
     return sums
 
-
-# %%
-[found.matched for found in pd_fa(prob[None], [objects(mask)], [0.2, 0.5, 0.8])]
-
 # %% [markdown]
 # ## Questions
 #

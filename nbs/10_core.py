@@ -514,7 +514,11 @@ def run_name(config: Settings) -> str:  # such as "nuaa-sirst-1f0c2a9b"
 #
 # `UserError` marks mistakes of the user. The command line prints the line and exits with status 2; a notebook shows the line instead of forty frames of our code. For an unknown name the error suggests the nearest known one.
 #
-# A value may come from a damaged file, with line breaks, with characters that move a terminal's cursor, or with a million letters. `shown` shortens a value, and `one_line` keeps every error one printable line: it escapes control characters and leaves out the middle of a long text.
+# A value may come from a damaged file, with line breaks, with characters that move a terminal's cursor, or with a million letters. `shown` shortens a value, and `one_line` keeps every error one printable line: it escapes control characters and leaves out the middle of a long text:
+
+# %%
+print(one_line("a line\nbreak, and " + 500 * "very " + "long", 60))
+
 
 # %%
 #| export

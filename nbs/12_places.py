@@ -365,11 +365,6 @@ def forget_stale_tpu(environ: MutableMapping[str, str] = os.environ) -> list[str
         return []
     return [name for name in stale if environ.pop(name, None) is not None]
 
-
-# %%
-kaggle |= {"TPU_PROCESS_ADDRESSES": "local", "CLOUD_TPU_TASK_ID": "0"}
-print(forget_stale_tpu(kaggle), "left:", *kaggle)
-
 # %% [markdown]
 # ## Questions
 #

@@ -732,6 +732,10 @@ def new_png(folder: Path, given: str) -> tuple[str, Path]:
         name, number = f"{given}-{number}", number + 1
     return name, file
 
+
+# %%
+print(Written(predictions_folder("mine.pt", "", "eit"), "3 tanks of 2 files", skipped=1))
+
 # %% [markdown]
 # ## Questions
 #

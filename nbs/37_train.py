@@ -857,6 +857,10 @@ def _launch(config: Settings, task: Task | None) -> Run:
         raise Stopped(last["reason"])
     return Run(run.path, config)
 
+
+# %%
+print("starts processes:", processes_to_start(all_gpus(Config(device="cpu", num_devices=2))))
+
 # %% [markdown]
 # ## Questions
 #

@@ -201,11 +201,9 @@ for axes, (name, (pixels, limits)) in zip(figure.subplots(1, 4), panels.items(),
     axes.set(xticks=[], yticks=[], title=name)
 
 # %%
-network = mshnet.load("pretrained")
-print(f"{sum(weights.numel() for weights in network.parameters()):,} weights")
 for images in (torch.zeros(1, 3, 17, 32, dtype=torch.uint8), torch.zeros(1, 3, 16, 32)):
     try:
-        Detector(network, "cpu", "fp32")(images)
+        Detector(mshnet.load("pretrained"), "cpu", "fp32")(images)
     except UserError as error:
         print(error)
 

@@ -435,7 +435,6 @@ def samples(config: Any, folder: str | Path) -> Picture | str:
 
 
 # %%
-print("of 214 images the gallery shows those of rank", *even_steps(214, _SHOWN))
 place.cleanup()
 
 # %% [markdown]

@@ -420,6 +420,10 @@ def _data_folder(command: str, folder: str, written: dict[str, Any]) -> str:
     return folder
 
 
+# %%
+print(*parse(["train", "--data-path=sirst"])[:2])
+
+
 # %% [markdown]
 # ### What the commands do
 #

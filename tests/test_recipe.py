@@ -406,7 +406,7 @@ def test_settings_of_the_start_warn_with_given_weights_and_other_networks(monkey
     monkeypatch.setitem(NETWORKS, "thin", torch.nn.Identity)
     with pytest.warns(UserWarning, match="join_rate is not used with network=thin, unless"):
         configure({"network": "thin", "join_rate": 0.1})
-    with pytest.warns(UserWarning, match=r"base_size=64: the rest is black"):
+    with pytest.warns(UserWarning, match="base_size=64: the rest of a larger crop is black"):
         configure({"base_size": 64})
 
 
