@@ -24,9 +24,6 @@ from mshnet.model import (
 )
 
 # %% ../nbs/40_cpu.ipynb #_on_cpu
-_FORWARD = ChannelAttention.forward, SpatialAttention.forward  # which `_AttendOnCpu` replaces
-
-
 def _on_cpu(x: Tensor) -> bool:
     "Whether torch computes this on a CPU, uncompiled, in a type whose sums do not overflow."
     return x.device.type == "cpu" and x.dtype != torch.float16 and not torch.compiler.is_compiling()
@@ -151,7 +148,10 @@ def _is_changed(module: nn.Module) -> bool:
     "Whether a module computes something of its own, or a hook looks at it or at its gradients."
     forward, backward = module._forward_hooks, module._backward_hooks
     hooks = forward or module._forward_pre_hooks or backward or module._backward_pre_hooks
-    return bool(hooks or "forward" in vars(module) or getattr(module, "bias", None) is not None)
+    own = "forward" in vars(module) or getattr(module, "bias", None) is not None
+    own = own or getattr(module, "dilation", (1, 1)) != (1, 1)
+    homes = ChannelAttention.__module__, nn.Conv2d.__module__
+    return bool(hooks or own or type(module).forward.__module__ not in homes)
 
 
 def attend_on_cpu(
@@ -161,8 +161,7 @@ def attend_on_cpu(
     sa: SpatialAttention,
 ) -> Tensor:  # [B,C,H,W]
     "`mshnet.model.attend`, on a CPU by `_AttendOnCpu` unless an attention is changed or watched."
-    changed = (type(ca).forward, type(sa).forward) != _FORWARD
-    if changed or not _on_cpu(y) or any(map(_is_changed, (*ca.modules(), *sa.modules()))):
+    if not _on_cpu(y) or any(map(_is_changed, (*ca.modules(), *sa.modules()))):
         return attend(y, shortcut, ca, sa)
     weights = ca.fc1.weight, ca.fc2.weight, sa.conv1.weight
     out: Tensor = _AttendOnCpu.apply(y, shortcut, *weights)

@@ -333,6 +333,7 @@ class Origin:
     seed: int | None = None
     trained_on: str | None = None  # hash of the training list's names and pixels
     seen: int | None = None  # scored samples that are among the training samples
+    task: str | None = None  # class of the task that trained them
 
 
 @dataclass(frozen=True, repr=False)
@@ -361,8 +362,9 @@ class Evaluation:
 
 def protocol(task: Task, data: Any, scores: Any, device: Device, weights: Origin) -> dict[str, Any]:
     "How scores came about: data, weights, device and versions."
-    own, of_library = type(task).__name__, TASKS.get(task.config.task, ("", ""))[1]
-    return ({} if of_library.endswith(f":{own}") else {"class": own}) | {
+    own = weights.task or type(task).__name__
+    usual = TASKS.get(task.config.task, ("", ""))[1].endswith(f":{own}")
+    return ({} if usual else {"class": own}) | {
         "data": data.source,
         "split": data.name,
         "split_hash": data.hash,
@@ -392,7 +394,7 @@ def origin_of(checkpoint: dict[str, Any]) -> Origin:
     "How a checkpoint's best epoch came about."
     config, data = checkpoint["config"], checkpoint["data"]
     chosen = chosen_by(config["choose"], checkpoint["best"])
-    return Origin(chosen, int(config["seed"]), data.get("training list"))
+    return Origin(chosen, int(config["seed"]), data.get("training list"), task=data.get("task"))
 
 
 def count_seen(
@@ -457,9 +459,7 @@ def trained_model(path: str | os.PathLike[str], config: Settings | None = None) 
         raise UserError(f"{path}: its record of training is damaged; use another file") from None
     own = record["data"].get("task")
     if made and own and not TASKS[task][1].endswith(f":{own}"):
-        warnings.warn(
-            f"{path}: trained by your class {own}; here its parent computes", stacklevel=2
-        )
+        warnings.warn(f"{path}: trained by class {own}, not by {TASKS[task][1]}", stacklevel=2)
     model = _fitted(made or settings_class(task)(), content, path)
     return Trained(model, str(record["phase"]), origin, task, record, threshold, multiscale)
 

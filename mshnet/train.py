@@ -364,7 +364,7 @@ def train_step(job: Job, state: State, compute: Compute, batch: Any, losses: Los
     for part in (*others, last):
         with device.autocast():
             loss = compute(part)
-            if not isinstance(loss, torch.Tensor) or loss.ndim:
+            if not isinstance(loss, torch.Tensor) or loss.numel() > 1:
                 name = type(job.task).__name__
                 raise UserError(f"{name}.loss: return one number, the sum of the parts of the loss")
             if others:

@@ -105,7 +105,7 @@ def _looks_like(path: str | Path, error: str) -> str:
 
 def has_record(content: Any) -> bool:
     "Whether the content of a file has the record of a run."
-    return isinstance(content, dict) and bool(content.get("best")) and "phase" in content
+    return isinstance(content, dict) and all(map(content.get, ("best", "config", "phase")))
 
 
 def find_weights(content: Any) -> dict[str, Tensor]:

@@ -254,7 +254,7 @@ class MSHNet(UNet):
 
     @classmethod
     def pretrained(cls) -> "MSHNet":
-        "The library's network in evaluation mode, on the CPU; `mshnet.load` keeps its two sizes."
+        "Pretrained, in evaluation mode, on the CPU; `mshnet.load` also keeps its two sizes."
         weights, model = importlib.import_module("mshnet.weights"), cls()
         weights.load_weights(model, weights.weights_file(weights.PRETRAINED))
         return model.eval()

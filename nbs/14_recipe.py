@@ -193,12 +193,8 @@ class Config(Settings, NetworkFields, AugmentFields, DataFields):
         "Settings without effect, and a warm-up that is as long as the run."
         lines = super().unused(written)
         if self.warm_epoch >= self.epochs - 1:
-            lines.append(
-                f"warm_epoch={self.warm_epoch} and epochs={self.epochs}: the run ends within the "
-                "warm-up, so the fused head is never trained"
-            )
-        if self.crop == "scored" and self.base_size != "native" and self.crop_size > self.base_size:
-            lines.append(f"base_size={self.base_size}: the rest of a larger crop is black")
+            why = "the run ends within the warm-up, so the fused head is never trained"
+            lines.append(f"warm_epoch={self.warm_epoch} and epochs={self.epochs}: {why}")
         of_heads, lists = ["head_bias", "fusion_start", "join_rate"], ["train_list", "test_list"]
         without = [
             ("a weight_path, which has its own values", of_heads[:2], self.weight_path),

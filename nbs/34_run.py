@@ -419,7 +419,8 @@ def find_checkpoint(
     both = sorted((old["data"].keys() & data.keys()) - free)
     moved = [f"{k} {old['data'][k]} -> {data[k]}" for k in both if old["data"][k] != data[k]]
     if changed or moved:
-        takes = "" if config.resume or moved else f" (--resume {quoted(folder.path)} takes them)"
+        offered = not config.resume and (changed or "data" not in str(moved))
+        takes = f" (--resume {quoted(folder.path)} takes them)" if offered else ""
         what = f"{config.resume or folder.path} holds another run ({'; '.join(changed + moved)})"
         raise UserError(f"{what}; use its settings{takes} or another --output-dir")
     if config.epochs < (done := old["epoch"] + 1):

@@ -313,9 +313,11 @@ class Detection(Task):
         return f"the prediction {what}{remedy}"
 
     def about(self, parts: dict[str, Split], device: Device) -> dict[str, str]:
-        "The line on the data; it calls synthetic scenes synthetic."
-        kind = "" if self.config.dataset_dir else "synthetic "
-        return {"data": kind + super().about(parts, device)["data"]}
+        "The line on the data; it calls scenes synthetic, and names crops that are too large."
+        c, kind = self.config, "" if self.config.dataset_dir else "synthetic "
+        black = c.crop == "scored" and c.base_size != "native" and c.crop_size > c.base_size
+        more = f"; crops of {c.crop_size} pixels are black beyond {c.base_size}" if black else ""
+        return {"data": kind + super().about(parts, device)["data"] + more}
 
     def describe_data(self) -> tuple[str, bool]:
         "The data report."

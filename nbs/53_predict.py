@@ -414,7 +414,7 @@ def _without_fractions(values: np.ndarray) -> np.ndarray:
     kind = values.dtype.kind
     if kind == "u" and values.itemsize == 4:  # Pillow would read them as signed
         return (values.astype(np.int64) - 2**31).astype(np.int32)
-    if (kind == "i" and values.itemsize >= 4) or values.dtype == np.uint64:
+    if kind in "iu" and values.itemsize == 8:
         values = values.astype(float)
     elif kind != "f":
         return values

@@ -230,7 +230,7 @@ def _disk(checkup: _Checkup) -> _Finding:
 def _data(checkup: _Checkup) -> _Finding:
     "Whether the data set can be trained on."
     config = checkup.config
-    with torch.device("meta"):  # whether these settings fit one another
+    with torch.device("cpu" if config.task == "detect" else "meta"):  # whether the settings fit
         make_task(config).model()
     if not config.dataset_dir:
         return "ok", f"{config.synthetic_name} (no dataset_dir)"
@@ -238,10 +238,10 @@ def _data(checkup: _Checkup) -> _Finding:
         make_task(config).splits(["test"])
     text, usable = make_task(config).describe_data()
     lines = text.splitlines()
-    wrong = [line for line in lines if line.startswith(("error", "skipped", "warning"))]
+    levels = ("error", "skipped", "warning")
+    wrong = [one_line(line, 200) for line in lines if line.startswith(levels)]
     if not usable:
-        todo = f"`mshnet data {quoted(config.dataset_dir)}` lists all"
-        return "error", f"{one_line(wrong[0], 200)}; {todo}"
+        return "error", f"{wrong[0]}; `mshnet data {quoted(config.dataset_dir)}` lists all"
     counts = [line for line in lines if line.startswith(("train", "val", "test"))]
     return "warning" if wrong else "ok", "; ".join([*counts, *wrong])
 

@@ -91,7 +91,7 @@ def command(capsys, *words):
 @pytest.fixture
 def by_pixels(monkeypatch):
     "Predictions by `bright` in place of the network: quick, and what it finds is known."
-    monkeypatch.setattr(mshnet.predict, "Detector", lambda *x: bright)
+    monkeypatch.setattr(mshnet.predict, "Detector", lambda *x, **how: bright)
 
 
 # Tiles, and what is found on them

@@ -406,8 +406,8 @@ def test_settings_of_the_start_warn_with_given_weights_and_other_networks(monkey
     monkeypatch.setitem(NETWORKS, "thin", torch.nn.Identity)
     with pytest.warns(UserWarning, match="join_rate is not used with network=thin, unless"):
         configure({"network": "thin", "join_rate": 0.1})
-    with pytest.warns(UserWarning, match="base_size=64: the rest of a larger crop is black"):
-        configure({"base_size": 64})
+    task = Detection(Config(scenes=8, base_size=64))
+    assert "crops of 128 pixels are black beyond 64" in task.about(task.splits(), None)["data"]
 
 
 def test_an_automatic_warm_up_does_not_change_with_the_length_of_a_constant_run():

@@ -202,7 +202,7 @@ def test_a_task_of_ones_own_is_another_run(tmp_path):
         train(tiny(tmp_path, epochs=9), Other(config))
     own = config.model_copy(update={"seed": 1, "output_dir": str(tmp_path / "own")})
     other = train(own, Other(own))
-    with pytest.warns(UserWarning, match="trained by your class Other"):
+    with pytest.warns(UserWarning, match="trained by class Other, not by mshnet"):
         mshnet.evaluate(other)
     told = str(compare([run, other]))
     assert "mean of" not in told and "class" in told and "class" not in str(compare(run))

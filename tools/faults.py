@@ -160,7 +160,7 @@ class Watch:
 
     def end(self) -> None:
         "End as kill -9 does, or as a power cut: what was not flushed is not all on the disk."
-        for path, safe in self.safe_sizes.items() if self.fault.share < 1 else ():
+        for path, safe in list(self.safe_sizes.items()) if self.fault.share < 1 else ():
             with contextlib.suppress(OSError):
                 os.truncate(path, safe + int(self.fault.share * (os.path.getsize(path) - safe)))
         os.kill(os.getpid(), signal.SIGKILL)

@@ -33,7 +33,6 @@ FORGOTTEN = {  # what depends on the day, the machine and its speed
     r"\b(\d+ h )?(\d+ min )?\d+(\.\d+)? s\b": "... s",
     r"\b\d+(\.\d+)? ([kMGT]i?B) (free|memory)\b": r"... \2 \3",
     r"\b(cpu, \w+): [^,\n']+, \d+ threads?\b": r"\1",
-    r"\btfevents\.[\w.-]+": "tfevents",
 }
 DECIMAL = re.compile(r"-?\d+\.\d*(?:e[+-]?\d+)?")
 PICTURE = re.compile(r"(?<=data:image/png;base64,)[A-Za-z0-9+/=\s]+")

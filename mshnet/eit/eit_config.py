@@ -81,6 +81,6 @@ class EitConfig(Settings, _EitFields):
         whole = self.dataset_dir and self.data == "simulated"  # real tanks are for the test only
         names = [n for n in ("tanks", "noise", "gains") if n in written and whole]
         lines = super().unused(written) + [f"{n} is not used with a dataset_dir" for n in names]
-        never = {"on_bad_image": "a damaged file ends the run", "val_fraction": "it has valid/"}
-        never |= {"ema": "ema_law=paper has its own"} if self.ema_law == "paper" else {}
+        never = {"on_bad_image": "a damaged file ends the run", "val_fraction": "val is fixed"}
+        never |= {"ema": "ema_law has its own"} if self.ema and self.ema_law == "paper" else {}
         return lines + [f"{n} is not used by task eit: {never[n]}" for n in never if n in written]
