@@ -302,8 +302,7 @@ def find_checkpoint(
     old, file = _last_checkpoint(folder)
     changed = _differences(old["config"], config)
     free = {"training images", "statistics"}  # hashes cover the first; CPUs round the second
-    if config.precision == "auto":  # the run keeps its own
-        free.add("precision")
+    free |= {"precision"} if config.precision == "auto" else set()  # the run keeps its own
     began, begins = old["config"].get("weight_path", ""), config.weight_path
     if config.resume or began == begins == PRETRAINED:  # another release may come with others
         free.add("starting weights")  # the checkpoint has what became of them
