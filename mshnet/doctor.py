@@ -169,14 +169,13 @@ def _disk(checkup: _Checkup) -> _Finding:
 
 def _data(checkup: _Checkup) -> _Finding:
     "Whether the data set can be trained on."
-    config = checkup.config
-    with torch.device("cpu" if config.task == "detect" else "meta"):  # whether the settings fit
-        make_task(config).model()
+    config, task = checkup.config, make_task(checkup.config)
+    task.model()  # whether its settings fit one another
     if not config.dataset_dir:
         return "ok", f"{config.synthetic_name} (no dataset_dir)"
     if config.task != "detect":  # whether these settings read this data set
-        make_task(config).splits(["test"])
-    text, usable = make_task(config).describe_data()
+        task.splits(["test"])
+    text, usable = task.describe_data()
     lines = text.splitlines()
     levels = ("error", "skipped", "warning")
     wrong = [one_line(line, 200) for line in lines if line.startswith(levels)]

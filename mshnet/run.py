@@ -308,12 +308,12 @@ def find_checkpoint(
         free.add("starting weights")  # the checkpoint has what became of them
     if bool(began) != bool(begins) and (begins or not config.resume):
         changed.append(f"weight_path {shown(began)} -> {shown(begins)}")
-    both = sorted((old["data"].keys() & data.keys()) - free)
-    moved = [f"{k} {old['data'][k]} -> {data[k]}" for k in both if old["data"][k] != data[k]]
+    moved = sorted(k for k in old["data"].keys() & data.keys() - free if old["data"][k] != data[k])
     if changed or moved:
-        offered = not config.resume and (changed or "data" not in str(moved))
+        offered = not config.resume and (changed or {*moved} <= {"starting weights", "precision"})
         takes = f" (--resume {quoted(folder.path)} takes them)" if offered else ""
-        what = f"{config.resume or folder.path} holds another run ({'; '.join(changed + moved)})"
+        changed += [f"{k} {old['data'][k]} -> {data[k]}" for k in moved]
+        what = f"{config.resume or folder.path} holds another run ({'; '.join(changed)})"
         raise UserError(f"{what}; use its settings{takes} or another --output-dir")
     if config.epochs < (done := old["epoch"] + 1):
         raise UserError(f"epochs={config.epochs}: the run has {done} already; use {done} or more")

@@ -492,11 +492,15 @@ class Evaluation:
         write_json(folder / "scores.json", scores)
 
 
+def _own_class(task: str, name: str | None) -> str | None:
+    "The name of the class of a task, unless it is the library's."
+    return None if TASKS.get(task, ("", ""))[1].endswith(f":{name}") else name
+
+
 def protocol(task: Task, data: Any, scores: Any, device: Device, weights: Origin) -> dict[str, Any]:
     "How scores came about: data, weights, device and versions."
-    own = weights.task or type(task).__name__
-    usual = TASKS.get(task.config.task, ("", ""))[1].endswith(f":{own}")
-    return ({} if usual else {"class": own}) | {
+    own = _own_class(task.config.task, weights.task or type(task).__name__)
+    return ({"class": own} if own else {}) | {
         "data": data.source,
         "split": data.name,
         "split_hash": data.hash,
@@ -608,8 +612,7 @@ def trained_model(path: str | os.PathLike[str], config: Settings | None = None) 
         raise UserError(f"{path}: {error}") from None
     except (AttributeError, KeyError, TypeError, ValueError, RuntimeError):
         raise UserError(f"{path}: its record of training is damaged; use another file") from None
-    own = record["data"].get("task")
-    if made and own and not TASKS[task][1].endswith(f":{own}"):
+    if made and (own := _own_class(task, origin.task)):
         warnings.warn(f"{path}: trained by class {own}, not by {TASKS[task][1]}", stacklevel=2)
     model = _fitted(made or settings_class(task)(), content, path)
     return Trained(model, str(record["phase"]), origin, task, record, threshold, multiscale)

@@ -186,7 +186,7 @@ def logits_of(model: nn.Module, images: Tensor, deep: bool) -> Tensor:  # [B,1,H
 # One scene and its probabilities. Both targets are found, a little too small. The bright single pixels and the edges of the clouds stay dark:
 
 # %%
-detector = Detector("pretrained", "cpu", "fp32")
+detector = Detector(mshnet.load("pretrained"), "cpu", "fp32")
 image, mask = scene(np.random.default_rng(3), 128)
 probability = detector(torch.from_numpy(image).expand(1, 3, -1, -1))[0, 0]
 figure = plt.figure(figsize=(10, 3.4), layout="constrained")
@@ -203,7 +203,7 @@ for axes, (name, (pixels, limits)) in zip(figure.subplots(1, 4), panels.items(),
 # %%
 for images in (torch.zeros(1, 3, 17, 32, dtype=torch.uint8), torch.zeros(1, 3, 16, 32)):
     try:
-        Detector(mshnet.load("pretrained"), "cpu", "fp32")(images)
+        detector(images)
     except UserError as error:
         print(error)
 
