@@ -637,16 +637,12 @@ def cpu_name() -> str:
 MMAP_MAX, TRIM, MMAP_FROM = -4, -1, -3  # of glibc's mallopt
 
 
-def _hold_memory(hold: bool = True) -> bool:  # whether there is a glibc to tune
-    "Keep freed memory in this process for its next step, or let the C library give it back."
-    try:
+def _hold_memory() -> None:
+    "Keep freed memory in this process for its next step, if it has a glibc to tune."
+    with contextlib.suppress(AttributeError, OSError, TypeError):  # another C library or system
         tune = ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError, TypeError):  # another C library, or another system
-        return False
-    if not hold:
-        return bool(tune(MMAP_MAX, 65_536) and tune(MMAP_FROM, 2**25) and tune(TRIM, 2**26))
-    largest = tune(MMAP_FROM, 48 * 2**20) or tune(MMAP_MAX, 0)  # an old glibc refuses the first
-    return bool(largest and tune(TRIM, 2**31 - 1))
+        if tune(MMAP_FROM, 48 * 2**20) or tune(MMAP_MAX, 0):  # an old glibc refuses the first
+            tune(TRIM, 2**31 - 1)
 
 # %% [markdown]
 # ## Questions

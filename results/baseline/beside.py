@@ -33,6 +33,7 @@ by the rule of the published scripts. If anything differs, nothing is timed and 
 
 import argparse
 import contextlib
+import ctypes
 import json
 import statistics
 import subprocess
@@ -52,7 +53,7 @@ from mshnet.analyse import evaluate_split
 from mshnet.augment import sample_params
 from mshnet.bench import fresh_state, measure_memory, some, take_turns, train_on
 from mshnet.detection import Detection
-from mshnet.device import _hold_memory, device_for
+from mshnet.device import MMAP_FROM, MMAP_MAX, TRIM, _hold_memory, device_for
 from mshnet.files import write_json
 from mshnet.recipe import Config
 from mshnet.run import environment
@@ -90,12 +91,21 @@ def batches(folder, task, data, epoch):
     return [[files[i] for i in rows] for rows in task.plan(data, epoch)]
 
 
+def let_memory_go():
+    "Let glibc give freed memory back to the system, as it does without the library."
+    with contextlib.suppress(AttributeError, OSError, TypeError):  # another C library or system
+        tune = ctypes.CDLL(None).mallopt
+        for option, value in ((MMAP_MAX, 65_536), (MMAP_FROM, 2**25), (TRIM, 2**26)):
+            tune(option, value)
+
+
 @contextlib.contextmanager
 def usual_torch(usual):
     "torch's own allocator and TF32 for the plain script; for the check no TF32 at all."
     before = torch.backends.cudnn.allow_tf32
     torch.backends.cudnn.allow_tf32 = usual
-    _hold_memory(not usual)
+    if usual:
+        let_memory_go()
     yield
     _hold_memory()
     torch.backends.cudnn.allow_tf32 = before
