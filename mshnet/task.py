@@ -20,6 +20,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,16 @@ import torch
 from torch import Tensor, nn
 
 from .core import TASKS, Settings, UserError, counted, resolve, settings_class, settings_from
-from .device import Device, OneProcess, explained, infer, make_optimizer, parts_of, workers
+from mshnet.device import (
+    Device,
+    OneProcess,
+    each_tensor,
+    explained,
+    infer,
+    make_optimizer,
+    parts_of,
+    workers,
+)
 from .files import prefetch, write_json
 from .places import installed, where
 from .session import bar
@@ -279,10 +289,6 @@ class RowTally:
 
     def count(self, prediction: Any, batch: Any) -> Iterable[Any]:
         "A value for each sample of a batch, padding included."
-        raise NotImplementedError
-
-    def scores(self) -> Any:
-        "The scores, from `values`."
         raise NotImplementedError
 
     @property
@@ -540,15 +546,8 @@ def predict_each(
         found = dict[int, Any]()  # a plan may have another order than the samples
         for prediction, batch in predictions(one, model, as_data(some), device, "full"):
             rows = enumerate(batch.row.tolist())
-            found |= {row: _sample(prediction, i) for i, row in rows if row >= 0}
+            found |= {row: each_tensor(prediction, itemgetter(i)) for i, row in rows if row >= 0}
         yield from ((some[row], found[row]) for row in sorted(found))
-
-
-def _sample(prediction: Any, index: int) -> Any:
-    "The prediction of one sample of a batch."
-    if isinstance(prediction, dict):
-        return {name: _sample(value, index) for name, value in prediction.items()}
-    return prediction[index]
 
 
 def predictions_folder(
@@ -567,7 +566,8 @@ def predictions_folder(
     in_run = file.stem in ("best", "last", "previous")
     name = file.resolve().parent.name if in_run else file.stem
     top = where().runs.with_name("predictions")
-    return next(filter(fits, (top / f"{name}{end}" for end in ("", *range(-2, -1000, -1)))))
+    folders = (top / name, *(top / f"{name}-{number}" for number in range(2, 1000)))
+    return next(filter(fits, folders))
 
 
 def new_png(folder: Path, given: str) -> tuple[str, Path]:

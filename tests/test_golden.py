@@ -84,11 +84,7 @@ def test_training_pass_gradients_and_batch_norm_state(numbers):
     close(norms, numbers["grad_norms"], rtol=1e-3, atol=1e-5)
 
 
-CASES = {
-    "warm": {"scale": False, "location": False},
-    "sls": {},
-    "sls_noshape": {"location": False},
-}
+CASES = {"warm": {"scale": False, "location": False}, "sls": {}, "sls_noshape": {"location": False}}
 
 
 @pytest.mark.parametrize("case", CASES)

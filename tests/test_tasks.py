@@ -26,7 +26,7 @@ from mshnet.predict import predict
 from mshnet.recipe import Config
 from mshnet.run import read_checkpoint
 from mshnet.show import draw_run, samples
-from mshnet.task import Task, Values, make_task, score_split, trained_model
+from mshnet.task import Task, Values, make_task, predict_each, score_split, trained_model
 from mshnet.train import average, train
 
 SHORT = {"epochs": 3, "batch_size": 8, "device": "cpu", "precision": "fp32", "log_every": 1000}
@@ -159,16 +159,21 @@ def test_minus_infinity_is_a_prediction_and_nan_is_not():
     assert infer(device, lambda: found.pop(0)) == 1  # of float16 it is computed again
 
 
+def test_a_prediction_of_several_tensors_is_cut_by_sample(monkeypatch):
+    "Each sample has its own row of each tensor, in a tuple, too."
+    both, batch = (torch.arange(2), torch.ones(2)), toys.RingBatch(*[torch.tensor([1, 0])] * 5)
+    monkeypatch.setattr("mshnet.task.predictions", lambda *args: [(both, batch)])
+    cut = predict_each(make_task(toy()), None, "xy", list, open_device("cpu", "fp32"), 2)
+    assert dict(cut) == {"x": (1, 1), "y": (0, 1)}
+
+
 def test_what_is_wrong_with_a_task_is_said_as_it_is(tmp_path, monkeypatch):
     "An error of its data is no NaN loss; `better` names a score; a score may be infinite."
     config = toy(epochs=1, output_dir=str(tmp_path / "run"))
     with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
         patch.setattr(toys.Ring, "batch", lambda *_: 1 / 0)
         train(config)
-    with (
-        monkeypatch.context() as patch,
-        pytest.raises(UserError, match=r"Ring\.better: no"),
-    ):
+    with monkeypatch.context() as patch, pytest.raises(UserError, match=r"Ring\.better: no"):
         patch.setattr(toys.Ring, "better", ("acc", 1))
         train(config)
     monkeypatch.setattr(toys.Errors, "scores", lambda self: Values(error=np.float32(np.inf)))
