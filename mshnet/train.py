@@ -187,7 +187,7 @@ def fit(job: Job, state: State) -> Stopped | None:  # the request that stopped i
     "Train the epochs that are not done yet."
     config, task, device, folder = job.config, job.task, job.device, job.folder
     judged = job.parts[judge_split(config)]
-    with Background(job.mirror.notify) as background:
+    with Background() as background:
         while not _all_done(config, state):
             epoch, start = state.epoch + 1, time.monotonic()
             job.rank_zero(partial(say_status, folder, "running", state.epoch))
@@ -220,7 +220,8 @@ def _keep(job: Job, state: State, writer: Background, entry: dict[str, Any] | No
         write_log(job.folder, entry)
     best = entry and state.best and state.best["epoch"] == state.epoch
     files = map(job.folder.file, ["best.pt", "last.pt"] if best else ["last.pt"])
-    writer.submit(partial(write_checkpoint, snapshot(state, job.config, job.record), *files))
+    content = snapshot(state, job.config, job.record)
+    writer.submit(partial(write_checkpoint, content, *files), job.mirror.notify)
 
 
 def _all_done(config: Settings, state: State) -> bool:

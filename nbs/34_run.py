@@ -35,7 +35,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -523,9 +523,9 @@ except ZeroDivisionError as error:
 class Background:
     "A thread that runs jobs in order; the next call raises their errors."
 
-    def __init__(self, then: Callable[[], None] = lambda: None) -> None:
-        self.pool, self.then = ThreadPoolExecutor(1), then  # called after each job
-        self.last = self.pool.submit(lambda: None)
+    def __init__(self) -> None:
+        self.pool = ThreadPoolExecutor(1)
+        self.last: Future[Any] = self.pool.submit(lambda: None)
 
     def __enter__(self) -> Self:
         return self
@@ -533,18 +533,13 @@ class Background:
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         "Finish the last job; raise its error unless the run failed for another reason."
         self.pool.shutdown()
-        if error is None or isinstance(error, Stopped):  # it promises that nothing is lost
+        if error is None:
             self.finish()
 
-    def submit(self, work: Callable[[], None]) -> None:
-        "Begin a job when the one before is done."
-
-        def both() -> None:
-            work()
-            self.then()
-
+    def submit(self, *steps: Callable[[], object]) -> None:
+        "Begin a job of some steps when the one before is done."
         self.finish()
-        self.last = self.pool.submit(both)
+        self.last = self.pool.submit(lambda: [step() for step in steps])
 
     def finish(self) -> None:
         "Wait for the last job, and raise its error."
