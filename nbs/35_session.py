@@ -132,11 +132,10 @@ class _Tee(io.TextIOBase):
 def written_down(folder: Folder) -> Iterator[None]:
     "Write what is printed to the run's train.log too."
     path = folder.file("train.log")
-    with contextlib.ExitStack() as held:
-        with cannot_be_written(path):
-            file: Any = held.enter_context(open(path, "ab", buffering=0))
-        with contextlib.redirect_stdout(_Tee(sys.stdout, file)):
-            yield
+    with cannot_be_written(path):
+        file: Any = path.open("ab", buffering=0)
+    with file, contextlib.redirect_stdout(_Tee(sys.stdout, file)):
+        yield
 
 
 # %%
@@ -203,12 +202,10 @@ def note(
 
 def duration(seconds: float) -> str:
     "A time as people write it, such as 2 h 05 min, 3 min 20 s, 9 s."
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes >= 60:
+        return f"{minutes // 60} h {minutes % 60:02d} min"
+    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
 
 
 # %%
