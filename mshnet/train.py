@@ -472,9 +472,9 @@ def beginning(job: Job) -> State:
     if old:
         restore(state, old)
         if config.weight_path or "starting weights" in old["data"]:
-            for name in ("starting weights", "training images", "multiscale"):  # as the run began
-                job.record.pop(name, None)
-                job.record |= {name: old["data"][name]} if name in old["data"] else {}
+            began = {"starting weights", "training images", "multiscale"}  # as the run began
+            job.record = {k: v for k, v in job.record.items() if k not in began}
+            job.record |= {k: v for k, v in old["data"].items() if k in began}
     elif config.weight_path:
         _begin_with_weights(job, state)
     return state
