@@ -358,9 +358,10 @@ def settings_of_weights(weights: str) -> dict[str, Any]:  # without those of fol
     if not os.path.isfile(file):
         return {}
     with contextlib.suppress(UserError):  # its next reader says what is wrong
+        state = stamp(file)  # before it is read: it may be replaced meanwhile
         content = read_file(file)
         _OPENED.clear()
-        _OPENED[stamp(file)] = content
+        _OPENED[state] = content
         if has_record(content) and isinstance(content["config"], dict):
             known = of_earlier_release(content["config"])
             return {k: v for k, v in known.items() if k not in OF_ITS_MACHINE}
