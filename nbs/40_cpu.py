@@ -138,9 +138,8 @@ def _weigh_pixels(
     "Spatial attention."
     rows = z.mT.contiguous().mT if z.dtype.itemsize == 2 else z  # as in `_expand`
     maps = torch.stack([rows.sum(2).div_(z.shape[2]), rows.amax(2)], -1)
-    return torch.sigmoid(
-        _rows_of(F.conv2d(_image_of(maps, size), kernel, padding=kernel.shape[2] // 2))
-    ), maps
+    inner = F.conv2d(_image_of(maps, size), kernel, padding=kernel.shape[2] // 2)
+    return torch.sigmoid(_rows_of(inner)), maps
 
 
 def _pixel_gradients(
@@ -333,7 +332,6 @@ class _ConvOnCpu(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         "torch's own."
         ctx.save_for_backward(x, weight)
-        ctx.bias = bias is not None
         return F.conv2d(x, weight, bias, padding=1)
 
     @staticmethod
@@ -342,12 +340,13 @@ class _ConvOnCpu(torch.autograd.Function):
         "torch's own for the input and the bias."
         x, weight = ctx.saved_tensors
         sides = [1, 1], [1, 1], [1, 1], False, [0, 0], 1
-        asked = [ctx.needs_input_grad[0], False, False]
+        for_x, for_weight, for_bias = ctx.needs_input_grad
+        asked = [for_x, False, False]
         of_x = torch.ops.aten.convolution_backward(grads[0], x, weight, None, *sides, asked)[0]
-        of_weight = torch.empty_like(weight) if ctx.needs_input_grad[1] else None
-        if of_weight is not None:
-            of_weight.copy_(_kernel_gradient(x, grads[0]))
-        return of_x, of_weight, grads[0].sum((0, 2, 3)) if ctx.bias else None
+        of_weight = None
+        if for_weight:
+            of_weight = torch.empty_like(weight).copy_(_kernel_gradient(x, grads[0]))
+        return of_x, of_weight, grads[0].sum((0, 2, 3)) if for_bias else None
 
 
 _AVX2 = torch.backends.cpu.get_cpu_capability() == "AVX2"  # not AVX512
