@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from .core import OF_ITS_MACHINE, UserError, is_record, of_earlier_release, settings_of, shown
-from .files import stamp
+from .files import explain_failure, stamp
 
 # %% ../nbs/33_weights.ipynb #read_file
 _SUFFIXES = (".pt", ".pth", ".ckpt", ".safetensors")
@@ -93,7 +93,7 @@ def _looks_like(path: str | Path, error: str) -> str:
     "What a file is that is often taken for weights, with the remedy; empty: none of these."
     if Path(path).suffix == ".onnx":
         return "; use onnxruntime: the guide 'Into your own program' has the lines"
-    with open(path, "rb") as file:
+    with explain_failure(f"{path}: cannot be read", "copy it again"), open(path, "rb") as file:
         start = file.read(200)
     if start.startswith(b"\x1f\x8b"):
         return "; it is an archive: unpack it and name the run folder"
@@ -112,9 +112,8 @@ def find_weights(content: Any) -> dict[str, Tensor]:
     "The state dict in a file's content, whatever its wrapping; UserError without one."
     for key in ("model", "state_dict", "net", "model_state_dict"):
         if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
-            others = {k: v for k, v in content.items() if k not in (key, "trained")}
-            size = len(content[key])
-            alike = [k for k, v in others.items() if _is_state_dict(v) and len(v) == size]
+            rest = [k for k in content if k not in (key, "trained") and _is_state_dict(content[k])]
+            alike = [k for k in rest if len(content[k]) == len(content[key])]
             if alike:  # such as averaged weights
                 text = f"the weights under {key} are used; for those under {shown(alike[0])}"
                 warnings.warn(f"{text}, save that state dict alone", stacklevel=2)

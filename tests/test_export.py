@@ -150,6 +150,8 @@ def test_a_damaged_file_is_found(run, onnx_file, tmp_path, where):
         path.write_bytes(wrong)
         with pytest.raises(UserError, match="or a damaged one"):
             trained_model(path)
+    with pytest.raises(UserError, match=r"cannot be read|no such file"):  # by the system
+        trained_model("a" * 300)
     onnx_file.with_name("cut.onnx").write_bytes(onnx_file.read_bytes()[:1000])
     with pytest.raises(UserError, match=r"cut.onnx: onnxruntime cannot read or run it"):
         list(exporting._run_onnx(onnx_file.with_name("cut.onnx"), []))

@@ -366,8 +366,7 @@ def test_nothing_that_is_half_or_ours_is_found_by_name(here, tmp_path):
     here = replace(here, local=here.data)
     for folder in (".set-12345678.partial/set", ".half/x/set", "x/.half/set"):
         make_dataset(here.data / folder)
-    archive = write(tmp_path / "more.zip", {"a/set/a.txt": "a", "b/b.txt": "b"})
-    unpack(archive, here.local)
+    unpack(write(tmp_path / "more.zip", {"a/set/a.txt": "a", "b/b.txt": "b"}), here.local)
     unpack(write(tmp_path / "set.zip", {"a.txt": "a"}), here.local)
     assert "there is no such folder" in refusal(find_dataset, "set", here)
     make_dataset(here.data / "x" / "set")

@@ -119,8 +119,7 @@ def test_num_devices_starts_the_processes_and_the_run_goes_on_with_one(tmp_path,
     train(config)
     said = capsys.readouterr().out
     assert said.count("IoU") >= 3 and "2 processes" in said
-    kept = json.loads((tmp_path / "run" / "config.json").read_text())
-    assert kept == config.model_dump()
+    assert json.loads((tmp_path / "run" / "config.json").read_text()) == config.model_dump()
     again = train(config.model_copy(update={"epochs": 3, "num_devices": 0}))
     assert ["processes" in entry["device"] for entry in again.history] == [True, True, False]
     assert (tmp_path / "run" / "figures" / "gallery.png").exists()
