@@ -561,8 +561,7 @@ def _end_session(job: Job, stopped: Stopped | None) -> None:
         kept = job.mirror.enabled or where().name != "colab"
         end = "nothing is lost" if kept else "Colab deletes this disk: download the run"
         print(f"stopped  {stopped.reason}; {end}. Run the same command again to resume", flush=True)
-    signalled = stopped is not None and stopped.number
-    if copied := job.mirror.flush(60 if signalled else 600):
+    if copied := job.mirror.flush(60 if stopped and stopped.number else 600):
         print(copied, flush=True)
         job.mirror.flush(10)  # what was just printed
 

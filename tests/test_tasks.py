@@ -151,8 +151,7 @@ def test_minus_infinity_is_a_prediction_and_nan_is_not():
     device, task = open_device("cpu", "fp32"), make_task(toy())
     assert infer(device, lambda: (torch.full((1,), -torch.inf),))[0].isneginf()
     test, model = task.splits(["test"])["test"], task.model()
-    with torch.no_grad():
-        model.voltages.bias[0] = torch.nan
+    model.voltages.bias.data[0] = torch.nan
     with pytest.raises(UserError, match="prediction is NaN or infinite"):
         score_split(task, model, test, device, "full")
     device.precision, found = "fp16", [torch.full((1,), -torch.inf), torch.ones(1)]
