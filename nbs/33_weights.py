@@ -159,7 +159,8 @@ def _looks_like(path: str | Path, error: str) -> str:
 
 def has_record(content: Any) -> bool:
     "Whether the content of a file has the record of a run."
-    return isinstance(content, dict) and all(map(content.get, ("best", "config", "phase")))
+    kinds = {"best": dict, "config": dict, "phase": str}
+    return isinstance(content, dict) and all(isinstance(content.get(k), kinds[k]) for k in kinds)
 
 
 def find_weights(content: Any) -> dict[str, Tensor]:
@@ -357,11 +358,10 @@ def settings_of_weights(weights: str) -> dict[str, Any]:  # without those of fol
     if not os.path.isfile(file):
         return {}
     with contextlib.suppress(UserError):  # its next reader says what is wrong
-        state = stamp(file)  # before it is read: it may be replaced meanwhile
-        content = read_file(file)
+        state, content = stamp(file), read_file(file)  # so ordered, as it may be replaced
         _OPENED.clear()
         _OPENED[state] = content
-        if has_record(content) and isinstance(content["config"], dict):
+        if has_record(content):
             known = of_earlier_release(content["config"])
             return {k: v for k, v in known.items() if k not in OF_ITS_MACHINE}
     return {}

@@ -140,7 +140,7 @@ def test_fewer_samples_than_a_batch_are_one_line(tmp_path):
 
 def test_a_published_record_of_the_best_score_is_none_of_ours(tmp_path):
     "Many scripts call it best; the weights are used all the same."
-    names = {"epoch": 3, "best": 0.71, "data": "IRSTD-1k", "multiscale": True}
+    names = {"best": torch.ones(2), "config": {"lr": 1}, "phase": "a", "data": "b", "multiscale": 1}
     torch.save({"state_dict": MSHNet().state_dict(), **names}, tmp_path / "a.pth")
     assert "how they were chosen: not known" in trained_model(tmp_path / "a.pth").origin.chosen
     assert train(tiny(tmp_path / "run", weight_path=str(tmp_path / "a.pth"))).finished
