@@ -255,7 +255,7 @@ def fit(job: Job, state: State) -> Stopped | None:  # the request that stopped i
             except Stopped as stopped:  # within the epoch
                 device.ranks.assert_in_sync(state.model)
                 job.rank_zero(partial(_keep, job, state, background))
-                return stopped
+                return stopped.with_traceback(None)  # ends the threads that make batches
             entry = _log_entry(job, state, loss, scores, trained, time.monotonic() - start)
             _end_epoch(task, state, entry)
             job.rank_zero(partial(_keep, job, state, background, entry))

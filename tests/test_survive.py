@@ -14,6 +14,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 import warnings
 from functools import cache, partial
@@ -133,8 +134,9 @@ def test_a_run_stopped_within_an_epoch_ends_as_if_it_had_not_been(tmp_path, way)
     kind, changes = WAYS[way]
     whole = result(run_it(tiny(tmp_path / "whole", **changes), kind).folder)
     config = tiny(tmp_path / "stopped", **changes)
-    with pytest.raises(Stopped, match="SIGTERM"):
+    with pytest.raises(Stopped, match="SIGTERM") as stopped:
         run_it(config, kind, 3 * (2 if config.micro_batch else 1), ask())
+    assert stopped and not [t for t in threading.enumerate() if "ThreadPool" in t.name]
     assert status(tmp_path / "stopped")["epochs_done"] == 0
     run = run_it(config, kind)
     assert result(run.folder) == whole
@@ -546,8 +548,7 @@ def test_a_want_of_memory_is_one_line_with_what_to_write(tmp_path, changes, room
 
 def test_a_scoring_that_does_not_fit_names_what_it_takes():
     "As a training does."
-    config = tiny(batch_size=8, scenes=32)
-    task, device = Large(config), open_device("cpu", "fp32")
+    task, device = Large(tiny(batch_size=8, scenes=32)), open_device("cpu", "fp32")
     with pytest.raises(UserError, match="use --batch-size 4"):
         list(predictions(task, task.model(), task.splits()["test"], device, "full"))
 
@@ -860,8 +861,7 @@ def test_two_damaged_checkpoints_leave_the_best_weights_as_a_start(tmp_path):
     with pytest.raises(UserError, match=line) as refused:
         run_it(config)
     assert str(refused.value).startswith(str(tmp_path / "run" / "last.pt"))
-    again = tiny(tmp_path / "again", weight_path=str(best), epochs=1)
-    assert len(run_it(again).history) == 1
+    assert len(run_it(tiny(tmp_path / "again", weight_path=str(best), epochs=1)).history) == 1
 
 
 def test_checkpoints_of_the_format_before_go_on_and_of_the_next_are_refused(tmp_path, whole):
