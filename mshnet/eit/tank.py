@@ -24,19 +24,20 @@ from torch.nn import functional as F
 ELECTRODES = 16
 VALUES = 208  # voltages of a measurement: 16 driven pairs, 13 sensed pairs each
 _PLACES = [(r, j) for r in range(16) for j in range(16) if (j - r) % 16 not in (15, 0, 1)]
-DISTANCE = np.array([min((j - r) % 16, (r - j) % 16) for r, j in _PLACES])  # 2 to 8, of each value
+_DRIVEN, _SENSED = np.array(_PLACES).T
+DISTANCE = np.minimum((_SENSED - _DRIVEN) % 16, (_DRIVEN - _SENSED) % 16)  # 2 to 8, of each value
 
 
 def pairs(maps: Tensor) -> Tensor:  # [..., 16, 16] -> [..., 208]
     "The measured values of a map."
-    return maps[..., [r for r, _ in _PLACES], [j for _, j in _PLACES]]
+    return maps[..., _DRIVEN, _SENSED]
 
 
 def tank_map(voltages: Tensor) -> Tensor:  # [..., 208] -> [..., 16, 16]
     "The map of a measurement, driven and sensed pair; 0 where nothing is measured."
-    flat = torch.tensor([16 * r + j for r, j in _PLACES], device=voltages.device)
-    made = voltages.new_zeros(*voltages.shape[:-1], 256).index_copy(-1, flat, voltages)
-    return made.unflatten(-1, (16, 16))
+    made = voltages.new_zeros(*voltages.shape[:-1], 16, 16)
+    made[..., _DRIVEN, _SENSED] = voltages
+    return made
 
 # %% ../../nbs/eit/00_tank.ipynb #Mesh
 class Mesh(NamedTuple):
@@ -77,8 +78,7 @@ class Tank:
         columns = corners.repeat(1, 3).flatten(), joined.repeat(ELECTRODES)
         self._places = torch.cat(rows).numpy(), torch.cat(columns).numpy()
         self._driven = np.zeros((len(mesh.nodes), ELECTRODES))  # a current of 1 for each pair
-        self._driven[mesh.electrodes] = np.eye(ELECTRODES) - np.eye(ELECTRODES, k=-1)
-        self._driven[mesh.electrodes[0], -1] = -1
+        self._driven[mesh.electrodes] = np.eye(ELECTRODES) - np.roll(np.eye(ELECTRODES), 1, axis=0)
 
     def potentials(self, conductivity: Tensor) -> Tensor:  # [N,E], above 0 -> [N,n,16]
         "Potentials of all corners for each driven pair."
