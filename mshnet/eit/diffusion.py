@@ -71,6 +71,6 @@ def published_decay(
     call: int,  # from 0, one after each step of training
 ) -> float:  # 0: the weights are copied; 1: the average stays as it is
     "The decay of CDEIT's averaged weights."
-    if call <= 100 or call % 10:
-        return 0.0 if call % 10 == 0 else 1.0
-    return min(0.995, 1 - (call - 99) ** (-2 / 3))
+    if call % 10:
+        return 1.0
+    return 0.0 if call <= 100 else min(0.995, 1 - (call - 99) ** (-2 / 3))
