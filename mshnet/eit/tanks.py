@@ -393,23 +393,23 @@ def read_measurements(path: Path, known: str = "published") -> _Measurements:  #
         raise UserError(f"{path}: a column is a measurement; transpose it, so that a row is one")
     found = [_checked_voltages(row, f"{path}, row {i}") for i, row in enumerate(values)]
     names = [path.stem] if len(found) == 1 else [f"{path.stem}_{i}" for i in range(len(found))]
-    voltages, stats, note = torch.stack(found), Stats.known(known), ""
+    voltages, stats, folder = torch.stack(found), Stats.known(known), path.resolve().parent
     check_voltages(voltages, path)
-    folder = path.resolve().parent
-    squares = (voltages / stats.size()).square()
-    level, rows = squares.mean().sqrt(), squares.mean(1).sqrt()
     if part := next((part for part, name in PARTS.items() if name == folder.name), ""):
         voltages, stats = voltages / SCALES.get(folder.name, 1.0), _stats_of(folder.parent, part)
-        if level > 0:
+        if voltages.any():
             where = f"{path} (folder {folder.name} means a data set; else rename it)"
             check_voltages(voltages, where, stats)
-    elif level > 0 and not 0.2 < level < 5:
-        if (ratio := rows.max() / rows[rows > 0].median()) > _LEVELS:
-            why = f"{ratio:.3g} times as large as in most rows; correct it, or save it separately"
-            raise UserError(f"{path}, row {rows.argmax()}: the voltages are {why}")
-        note = f"{path}: voltages divided by {level:.3g}, to the size of the training's"
-        voltages = voltages / level
-    return _Measurements(names, voltages, stats, note)
+        return _Measurements(names, voltages, stats)
+    squares = (voltages / stats.size()).square()
+    level, rows = squares.mean().sqrt(), squares.mean(1).sqrt()
+    if level == 0 or 0.2 < level < 5:
+        return _Measurements(names, voltages, stats)
+    if (ratio := rows.max() / rows[rows > 0].median()) > _LEVELS:
+        why = f"{ratio:.3g} times as large as in most rows; correct it, or save it separately"
+        raise UserError(f"{path}, row {rows.argmax()}: the voltages are {why}")
+    note = f"{path}: voltages divided by {level:.3g}, to the size of the training's"
+    return _Measurements(names, voltages / level, stats, note)
 
 
 _MISSING = re.compile(r"(?<![^\s,;])(#?N/?A|null|none|-+|#[A-Z]+(/0)?!)(?![^\s,;])", re.I)
@@ -440,5 +440,5 @@ def _is_heading(line: str) -> bool:
     sign = "[,;\t]" if re.search("[,;\t]", line) else " "
     cells = [cell.split() for cell in re.split(sign, line) if cell.strip()]
     numbers = [float(cell[0]) for cell in cells if all(map(_NUMBER.fullmatch, cell))]
-    counted = len(numbers) >= tank.VALUES and set(np.diff(numbers)) == {1}
-    return counted or 4 * len(numbers) <= 3 * len(cells)
+    count_up = len(numbers) >= tank.VALUES and set(np.diff(numbers)) == {1}
+    return count_up or 4 * len(numbers) <= 3 * len(cells)
