@@ -201,7 +201,7 @@ def test_weights_of_another_data_set_are_refused(run, tmp_path, capsys):
 def test_data_are_described(run, tmp_path, capsys):
     "Its parts and classes; a run on them names their folder, and has its figures."
     for i, recording in enumerate(simulate(30, 0)):
-        file = tmp_path / f"set/{'Test' if i < 10 else 'Train'}/{i % 10}/{i}$_{{$\udcba.npz"
+        file = tmp_path / f"set/{'Test' if i < 10 else 'Train'}/{i % 10}/{i // 10}$_{{$\udcba.npz"
         file.parent.mkdir(parents=True, exist_ok=True)
         np.savez(file, **{name: getattr(recording, name) for name in "xytp"})
     folder = str(tmp_path / "set")
