@@ -265,8 +265,8 @@ def _predict_recordings(
     batch_size: int = 32,  # no result depends on it
 ) -> Written:
     "Recognise recordings, and write recordings.csv and evidence.npz."
-    folders = [place for place in inputs if Path(place).expanduser().is_dir()]
-    files = find_inputs([f"{p}/**" if p in folders else p for p in inputs], SUFFIXES)
+    deep = [f"{p}/**" if Path(p).expanduser().is_dir() else p for p in inputs]
+    files = find_inputs(deep, SUFFIXES)
     task, model = trained_task(weights, EventsConfig())
     folder, on = predictions_folder(weights, output_dir, "events"), open_device(device, precision)
 

@@ -388,8 +388,8 @@ def find_recordings(folder: Path, dataset: str) -> dict[str, list[_Entry]]:  # t
             if any(found.values()):
                 return found
     looked = f"holds no recordings of {SENSORS[dataset].title} in train/<class> and test/<class>"
-    raw = ("*.aedat4", "*.hdf5", "user*.aedat")
-    for file in [file for pattern in raw for file in folder.rglob(pattern)][:1]:
+    raw = (file for kind in ("*.aedat4", "*.hdf5", "user*.aedat") for file in folder.rglob(kind))
+    if file := next(raw, None):
         looked += f"; convert {file.name} to npz, as the guide on event cameras shows"
     raise UserError(f"{folder}: {looked}")
 
