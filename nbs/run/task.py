@@ -3,7 +3,7 @@
 #
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/{{repo}}/blob/{{branch}}/nbs/run/{{name}}.ipynb) [![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)](https://kaggle.com/kernels/welcome?src=https://github.com/{{repo}}/blob/{{branch}}/nbs/run/{{name}}.ipynb)
 #
-# {{what}} The notebook runs on {{place}}. Without a data set it simulates one, so you can run it from top to bottom as it is.
+# {{what}} The notebook runs on a laptop, Colab or Kaggle: CPU, GPU or TPU. Without a data set it simulates one, so you can run it from top to bottom as it is.
 #
 # ## 1. Install / 安装
 #
@@ -17,7 +17,7 @@
 #
 # Edit the settings here, or pass them to papermill: `papermill {{name}}.ipynb out.ipynb -p epochs 20`. `None` and `""` mean not set.
 #
-# `mshnet train --task {{task}} --help-all` lists all settings of the task. You can add each of them here, or pass it to papermill. Papermill then prints `Passed unknown parameter`, because it reads this cell only, but the setting works. An unknown name is an error in the next cell. In Colab set `mirror_dir = "drive"`: the run is backed up to your Drive, and resumes from there on a new machine.
+# `mshnet train --task {{name}} --help-all` lists all settings of the task. You can add each of them here, or pass it to papermill. Papermill then prints `Passed unknown parameter`, because it reads this cell only, but the setting works. An unknown name is an error in the next cell. In Colab set `mirror_dir = "drive"`: the run is backed up to your Drive, and resumes from there on a new machine.
 
 # %% tags=["parameters"]
 task = ""  # what is trained
