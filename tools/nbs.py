@@ -302,7 +302,7 @@ def refuse_homeless(modules: dict[str, Notebook]) -> None:
             raise Mistake(f"{name}: exports {named[0]}, as {first} does already")
 
 
-def readme(nb: Notebook, name: str = "nbs/index.ipynb") -> str:
+def readme(nb: Notebook, name: str) -> str:
     "A README from its index notebook: its prose, its shown code, links as seen from the top."
     parts = [README_NOTE.format(name.replace(".ipynb", ".py"))]
     for cell in nb.cells:
@@ -332,8 +332,8 @@ def products(root: Path) -> dict[str, str]:
     "Every generated file and its text; nothing in the checkout is touched."
     made = notebooks(root)
     modules = library(root, made)
-    texts = {name: dump(with_outputs(root, name, nb)) for name, nb in made.items()} | modules
-    return texts | {to: readme(made[name], name) for name, to in READMES.items() if name in made}
+    found = {name: dump(with_outputs(root, name, nb)) for name, nb in made.items()} | modules
+    return found | {to: readme(made[name], name) for name, to in READMES.items() if name in made}
 
 
 def write(root: Path, texts: dict[str, str]) -> list[str]:
@@ -423,7 +423,9 @@ def complaints(tool: str, *words: str, cwd: Path) -> list[str]:
         raise Mistake(f"{tool} is not installed beside {sys.executable}: run `make build`")
     done = subprocess.run([str(BIN / tool), *words], cwd=cwd, capture_output=True, text=True)
     lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-    return lines or [f"{tool}: status {done.returncode}"] * bool(done.returncode)  # it was killed
+    if done.returncode and not lines:  # it was killed
+        lines = [f"{tool}: status {done.returncode}"]
+    return lines
 
 
 # Checking
@@ -431,9 +433,8 @@ def complaints(tool: str, *words: str, cwd: Path) -> list[str]:
 
 def unformatted(root: Path) -> list[str]:
     "Texts that ruff would write otherwise, and what it cannot mend."
-    texts, problems = tidied(root)
-    wrong = differing(root, texts)
-    return [f"{name}: not formatted: run `make build`" for name in wrong] + problems
+    wanted, problems = tidied(root)
+    return [f"{n}: not formatted: run `make build`" for n in differing(root, wanted)] + problems
 
 
 def stale(root: Path, made: dict[str, str]) -> list[str]:
@@ -491,8 +492,7 @@ def check(root: Path) -> int:
         wait = [pool.submit(find, root) for find in (unformatted, hand_written, types)]
         found = [line for each in wait for line in each.result()]
     found += [*stale(root, made), *orphans(root, made)]
-    old = older(root)
-    found += [f"{name}: no outputs of its present cells: run `make outputs`" for name in old]
+    found += [f"{n}: no outputs of its present cells: run `make outputs`" for n in older(root)]
     print_lines(found)
     if not found:
         print(f"nbs check: {len(made)} generated files are as a rebuild makes them")
