@@ -25,7 +25,7 @@ from tqdm import tqdm
 from mshnet.data import splits
 from mshnet.evaluate import Detector
 from mshnet.frames import frames_of
-from mshnet.metrics import match_exact, objects
+from mshnet.metrics import Objects, match_exact, objects
 from mshnet.predict import predict_frame
 from mshnet.recipe import Config
 
@@ -83,9 +83,13 @@ def in_boxes(
     return sorted(held), alarms
 
 
-def size_of(area: float) -> int:
-    "The group of a target by its pixels."
-    return int(area >= 9) + int(area > 80)
+def found_in(targets: Objects | list[Box], preds: Objects) -> tuple[list[int], list[bool]]:
+    "The targets that detections find, and of each detection whether it is an alarm."
+    if not isinstance(targets, Objects):
+        return in_boxes(targets, preds.centroid)
+    pairs = match_exact(targets, preds)
+    hits = {pred for _, pred in pairs}
+    return [target for target, _ in pairs], [i not in hits for i in range(len(preds))]
 
 
 def judge(
@@ -97,25 +101,21 @@ def judge(
     inter = union = false = 0
     for image, truth in tqdm(frames, name, leave=False):
         prob = predict_frame(detector, image)
-        real = objects(truth > 0) if isinstance(truth, np.ndarray) else None  # of a mask
-        areas = real.area if real is not None else [(b - t) * (r - left) for t, b, left, r in truth]
-        groups = [size_of(area) for area in areas]
+        by_mask = isinstance(truth, np.ndarray)
+        real = objects(truth > 0) if by_mask else truth
+        areas = real.area if by_mask else [(b - t) * (r - left) for t, b, left, r in truth]
+        groups = [int(area >= 9) + int(area > 80) for area in areas]  # of SIZES
         count, pixels = count + 1, pixels + prob.size
         np.add.at(targets, groups, 1)
         for k, threshold in enumerate(THRESHOLDS):
             preds = objects(prob > threshold)
-            if real is not None:
-                pairs = match_exact(real, preds)
-                hit, over = [t for t, _ in pairs], len(preds) - len(pairs)
-            else:
-                hit, beside = in_boxes(truth, preds.centroid)
-                over = sum(beside)
+            hit, beside = found_in(real, preds)
             np.add.at(found[k], [groups[t] for t in hit], 1)
-            alarms[k] += over
-            if real is not None and threshold == 0.5:
+            alarms[k] += sum(beside)
+            if by_mask and threshold == 0.5:
                 inter += int(((prob > 0.5) & (truth > 0)).sum())
                 union += int(((prob > 0.5) | (truth > 0)).sum())
-                false += int(preds.area.sum() - preds.area[[p for _, p in pairs]].sum())
+                false += int(preds.area[beside].sum())
     result: dict[str, Any] = {"frames": count, "targets": int(targets.sum())}
     result["thresholds"] = list(THRESHOLDS)
     result["pd"] = (found.sum(1) / max(targets.sum(), 1)).round(4).tolist()
