@@ -267,11 +267,12 @@ class EventTally(RowTally):
         "Accuracy, loss, spikes."
         table = np.array(self.values)
         label, answer = table[:, :2].astype(int).T
-        right, count, means = int((label == answer).sum()), len(table), table.mean(0).tolist()
+        loss, *layers = table[:, 2:].mean(0).tolist()  # spikes of three layers, then their rates
+        right, count = int((label == answer).sum()), len(table)
         low, high = wilson(right, count)
         scores = EventScores(accuracy=right / count, accuracy_low=low, accuracy_high=high)
-        scores |= {"samples": count, "loss": means[2], "spikes": sum(means[3:6])}
-        scores |= {f"spike_rate_{i + 1}": means[6 + i] for i in range(3)}
+        scores |= {"samples": count, "loss": loss, "spikes": sum(layers[:3])}
+        scores |= {f"spike_rate_{i}": rate for i, rate in enumerate(layers[3:], 1)}
         scores.labels, scores.predicted = label.tolist(), answer.tolist()
         return scores
 
@@ -374,11 +375,10 @@ def _predict_recordings(
         row = {"file": file.as_posix(), "events": len(recording), "ms": recording.milliseconds}
         return row, _counting(task.config).frames(recording)
 
-    rows, curves = list[dict[str, Any]](), list[Tensor]()
-    model, some = on.to_device(model), read_each(files, read)
-    first = next(some)  # UserError if no file can be read; then no folder is left behind
+    rows, curves, some = list[dict[str, Any]](), list[Tensor](), read_each(files, read)
+    some = chain([next(some)], some)  # UserError if no file can be read: then no folder is made
     make_folder(folder)
-    some = chain([first], some)
+    model = on.to_device(model)
     for (row, _), found in predict_each(task, model, some, _as_frames, on, batch_size):
         curves.append(found["evidence"].softmax(-1))
         rows.append(row | _answer(curves[-1], task.config) | {"spikes": int(found["spikes"].sum())})
