@@ -327,8 +327,7 @@ class _Entry(NamedTuple):
 
 def hold_out(labels: Sequence[int], share: float, seed: int) -> np.ndarray:  # [N] bool
     "Which samples are held out: a fraction of each class, at least one, sampled by the seed."
-    of = np.asarray(labels)
-    held = of < 0
+    of, held = np.asarray(labels), np.zeros(len(labels), bool)
     rng = np.random.default_rng([seed, 17])
     for label in np.unique(of):
         rows = rng.permutation(np.flatnonzero(of == label))
