@@ -239,7 +239,7 @@ class Eit(Task):
 
 
 # %% [markdown]
-# The linear guesses are ridge regressions from voltages to images, fitted to the training data, each tank turned in a few orientations. A weak penalty gives sharp and noisy images, a strong one smooth ones. The network adds its output to the first, of medium strength.
+# The linear guesses are ridge regressions from voltages to images, fitted to the training data (up to 8,192 tanks, each in two random orientations). A weak penalty gives sharp and noisy images, a strong one smooth ones. The network adds its output to the first, of medium strength.
 
 # %%
 #| export
