@@ -12,6 +12,7 @@ __all__ = ['Count', 'Positive', 'Share', 'OrAuto', 'TASKS', 'ALIASES', 'OF_ITS_M
 # %% ../nbs/10_core.ipynb #c-import-codecs
 import codecs
 import contextlib
+import copy
 import difflib
 import hashlib
 import json
@@ -27,7 +28,6 @@ from types import ModuleType
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
-from pydantic.fields import FieldInfo
 
 # %% ../nbs/10_core.ipynb #Fields
 Count = Annotated[int, Field(ge=0, le=1_000_000)]  # of epochs, steps or samples
@@ -193,7 +193,9 @@ class Settings(PlaceFields, OptimizerFields, TrainingFields):
     @classmethod
     def with_default(cls, name: str, default: Any) -> Any:
         "A setting as it is here, with another default, for the class of a task."
-        return FieldInfo.merge_field_infos(cls.model_fields[name], default=default)
+        field = copy.copy(cls.model_fields[name])
+        field.default = default
+        return field
 
     @classmethod
     def defaults(cls) -> dict[str, Any]:
@@ -362,8 +364,7 @@ def settings_from(known: Mapping[str, Any]) -> Any:  # a `Config`, or one of ano
     kind = settings_class(known.get("task", "detect"))
     values = of_earlier_release(dict(known))
     names = kind.model_fields.keys() | kind.gone.keys()
-    known = {name: value for name, value in values.items() if name in names}
-    return kind(**kind.defaults() | known)
+    return kind(**kind.defaults() | {n: v for n, v in values.items() if n in names})
 
 
 def from_notebook(variables: Mapping[str, Any]) -> Any:  # as `configure` returns

@@ -18,6 +18,7 @@ from mshnet.core import Config, configure, from_notebook, one_line, run_name, se
 #| export
 import codecs
 import contextlib
+import copy
 import difflib
 import hashlib
 import json
@@ -33,7 +34,6 @@ from types import ModuleType
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
-from pydantic.fields import FieldInfo
 
 # %% [markdown]
 # ## A `Config` and its mistakes
@@ -56,7 +56,7 @@ for wrong in ({"epochz": 3}, {"crop_size": 250, "choose": "best"}, {"device": "g
 # %% [markdown]
 # ## Sources of settings
 #
-# Settings come from a preset (`--preset paper`), from a run that is resumed, from a file (`--config mine.json`), and from flags (`--epochs 3`) or Python variables. Each source overrides those to its left:
+# Settings come from a preset (`--preset paper`), from a run that is resumed, from a file (`--config mine.json`), and from flags (`--epochs 3`) or Python variables. Without a data set and without a preset, the preset is `quick`, a trial run on synthetic scenes. Each source overrides those to its left:
 #
 # ```
 # defaults  <  preset  <  the resumed run  <  file  <  flags or variables   ->   Config
@@ -72,8 +72,6 @@ with tempfile.TemporaryDirectory() as folder:
 print("optimizer", config.optimizer, " lr", config.lr, " epochs", config.epochs)
 
 # %% [markdown]
-# Without a data set and without a preset, the preset is `quick`, a trial run on synthetic scenes.
-#
 # ## Recipe and runtime settings
 #
 # A **recipe** setting changes the result: model, optimizer, batch, seed, sizes, precision. A **runtime** setting changes where and how it is computed: device, folders, threads, limits. Nearly all leave the result the same, up to rounding. A resumed run may change its runtime settings, and also `epochs` if its learning rate is constant.
@@ -267,7 +265,9 @@ class Settings(PlaceFields, OptimizerFields, TrainingFields):
     @classmethod
     def with_default(cls, name: str, default: Any) -> Any:
         "A setting as it is here, with another default, for the class of a task."
-        return FieldInfo.merge_field_infos(cls.model_fields[name], default=default)
+        field = copy.copy(cls.model_fields[name])
+        field.default = default
+        return field
 
     @classmethod
     def defaults(cls) -> dict[str, Any]:
@@ -469,8 +469,7 @@ def settings_from(known: Mapping[str, Any]) -> Any:  # a `Config`, or one of ano
     kind = settings_class(known.get("task", "detect"))
     values = of_earlier_release(dict(known))
     names = kind.model_fields.keys() | kind.gone.keys()
-    known = {name: value for name, value in values.items() if name in names}
-    return kind(**kind.defaults() | known)
+    return kind(**kind.defaults() | {n: v for n, v in values.items() if n in names})
 
 
 def from_notebook(variables: Mapping[str, Any]) -> Any:  # as `configure` returns
