@@ -14,7 +14,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -73,12 +73,12 @@ def where(environ: Mapping[str, str] = os.environ) -> Place:
     return COLAB if "COLAB_RELEASE_TAG" in environ or "COLAB_GPU" in environ else HERE
 
 
-def interactive(environ: Mapping[str, str] = os.environ) -> bool:
+def interactive() -> bool:
     "Whether a person watches this notebook."
-    if where(environ) == KAGGLE:
-        return environ["KAGGLE_KERNEL_RUN_TYPE"] == "Interactive"
+    if where() == KAGGLE:
+        return os.environ["KAGGLE_KERNEL_RUN_TYPE"] == "Interactive"
     servers = ("JPY_SESSION_NAME", "VOILA_BASE_URL")
-    return where(environ) == COLAB or any(name in environ for name in servers)
+    return where() == COLAB or any(name in os.environ for name in servers)
 
 
 def installed(package: str) -> str | None:
@@ -88,9 +88,9 @@ def installed(package: str) -> str | None:
     return None
 
 
-def first_process(environ: Mapping[str, str] = os.environ) -> bool:
+def first_process() -> bool:
     "Whether this process writes and prints; there are others under torchrun only."
-    return environ.get("RANK", "0") == "0"
+    return os.environ.get("RANK", "0") == "0"
 
 
 def say(text: str, file: Any = None) -> None:  # None: on stdout
@@ -277,9 +277,8 @@ def _attached(place: Place, folder: Path) -> list[Path]:
     return sorted({p for top in tops for each in names for p in place.data.glob(f"{top}/{each}")})
 
 # %% ../nbs/12_places.ipynb #forget_stale_tpu
-def forget_stale_tpu(environ: MutableMapping[str, str] = os.environ) -> list[str]:
-    "Remove stale TPU variables, and return their names; leave those of a pod."
-    stale = ("TPU_PROCESS_ADDRESSES", "CLOUD_TPU_TASK_ID")
-    if where(environ) != KAGGLE and environ.get("TPU_PROCESS_ADDRESSES") != "local":
-        return []
-    return [name for name in stale if environ.pop(name, None) is not None]
+def forget_stale_tpu() -> None:
+    "Remove stale TPU variables from the environment; leave those of a pod."
+    if where() == KAGGLE or os.environ.get("TPU_PROCESS_ADDRESSES") == "local":
+        for name in ("TPU_PROCESS_ADDRESSES", "CLOUD_TPU_TASK_ID"):
+            os.environ.pop(name, None)
