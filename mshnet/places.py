@@ -245,10 +245,11 @@ def ask_for_drive(config: Settings) -> None:
 
 def _backup_root(config: Settings, place: Place) -> Path | None:
     "The folder of all backups; None without `mirror_dir`, or if there is no Drive."
+    if not config.mirror_dir:
+        return None
     if config.mirror_dir == "drive":
         return MY_DRIVE / "mshnet" if place.name == "colab" else None
-    folder = os.path.abspath(os.path.expanduser(config.mirror_dir))
-    return Path(folder) if config.mirror_dir else None
+    return Path(os.path.abspath(os.path.expanduser(config.mirror_dir)))
 
 
 def _backup_folder(config: Settings, place: Place, folder: Path) -> tuple[Path | None, str]:

@@ -236,18 +236,16 @@ def copy_file(
     write: Callable[[BinaryIO, bytes], object] = lambda file, piece: file.write(piece),
 ) -> Stamp | None:  # of the content that was copied
     "Copy a file and verify the copy; OSError if that fails, and `new` stays as it was."
-    seen = hashlib.sha256()
     with open(old, "rb") as source:  # not for long: see `move`
-        before, content = stamp(source.fileno()), io.BytesIO(source.read())
+        before, content = stamp(source.fileno()), source.read()
         changed = stamp(source.fileno()) != before
     with replacing(new, previous) as target:
-        while piece := content.read(1_000_000):
-            seen.update(piece)
-            write(target, piece)
+        for start in range(0, len(content), 1_000_000):
+            write(target, content[start : start + 1_000_000])
         to_disk(target)
         if changed:
             raise ChangedMeanwhile(f"{old.name} is being written to")
-        if digest(Path(target.name)) != seen.hexdigest():
+        if digest(Path(target.name)) != hashlib.sha256(content).hexdigest():
             raise OSError("a copy differs from its original")
         if previous and new.exists():  # else `previous` is the only one
             with contextlib.suppress(FileNotFoundError):
