@@ -603,7 +603,7 @@ def splits(config: Config, names: Sequence[str] = ("train", "test")) -> dict[str
     findings.raise_or_warn(config.on_bad_image)
     if empty := [name for name, split in parts.items() if not len(split)]:
         raise UserError(f"{parts[empty[0]].source}: no {empty[0]} image can be read")
-    made = dict(parts)
+    made = {name: parts[name] for name in names}  # more may be in memory
     if "train" not in names:
         return made
     train = parts["train"]

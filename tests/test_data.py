@@ -741,8 +741,7 @@ def test_deep_masks_are_read_as_deep_images_are(folder):
     values = mask.astype(np.float32)
     values[0, 0] = np.nan
     Image.fromarray(values).save(place.with_suffix(".tif"))
-    line = f"{NAN} in masks/: 1 (train_1)"
-    assert line in refusal(folder)
+    assert f"{NAN} in masks/: 1 (train_1)" in refusal(folder)
 
 
 def test_the_report_tells_everything_at_once(folder):
@@ -809,6 +808,7 @@ def test_without_choosing_by_validation_nothing_is_held_out(folder, choose):
     "Published numbers train on the whole list."
     parts = splits(config(folder, choose=choose))
     assert {name: len(split) for name, split in parts.items()} == {"train": 6, "test": 4}
+    assert [*splits(config(folder, choose=choose), ["test"])] == ["test"]  # read already
 
 
 def test_the_hash_changes_with_every_pixel_and_the_order(folder):
