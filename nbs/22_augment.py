@@ -195,7 +195,7 @@ def _placement(
 #
 # $$d = \min(l - |x'|,\; s - |y'|) + \sum_k h_k \sin(u_k x + v_k y + p_k)$$
 #
-# where $x'$ and $y'$ are along and across a rectangle of half sides $l$ and $s$, and waves of height $h_k$, frequency $(u_k, v_k)$ and phase $p_k$ make its edge rough. The opacity of the occluder is $\sigma(d \cdot S / 2 \cdot c)$ with the side $S$ in pixels and the sharpness $c$, and a label is removed where $d > 0$. Whole numbers, in units of 1/65,536, hold all parameters, so that every device computes with the same ones.
+# where $x'$ and $y'$ are along and across a rectangle of half sides $l$ and $s$, and waves of height $h_k$, frequency $(u_k, v_k)$ and phase $p_k$ make its edge rough. The opacity of the occluder is $\sigma(d \cdot S / 2 \cdot c)$ with the side $S$ in pixels and the sharpness $c$, and a label is removed where $d > 0$. All parameters are whole numbers of 1/65,536: they are rounded once, when they are sampled.
 
 # %%
 #| export
