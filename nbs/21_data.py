@@ -302,7 +302,7 @@ def _find_list(root: Path, images: Path, part: str, asked: str) -> Path:
     found = _lists_in(root, part)
     if len(found) == 1 or (found and found[0].parent == root):
         return found[0]
-    if usual := None if found else usual_list(images, part):
+    if not found and (usual := usual_list(images, part)):
         return usual
     names = ", ".join(path.relative_to(root).as_posix() for path in found)
     what = f"several lists ({names})" if found else f"no list of {part} names such as {part}.txt"
@@ -422,8 +422,8 @@ def _read_pair(source: Source, name: str) -> tuple[Pair, set[str]]:
     image_path = find_file(source.images, name)
     mask_path = find_file(source.masks, name, MASK_ENDINGS)
     if not image_path or not mask_path:
-        missing = ["an image"] * (not image_path) + ["a mask"] * (not mask_path)
-        raise UserError(f"name without {' and '.join(missing)}")
+        missing = "an image" if mask_path else "a mask" if image_path else "an image and a mask"
+        raise UserError(f"name without {missing}")
     what, folder = "image", source.images.name
     try:
         image, mode, pages = read_image(image_path)
@@ -832,10 +832,9 @@ def _temperatures(file: Image.Image) -> Image.Image:
         with open(name, "rb") if name else contextlib.nullcontext(vars(file)["fp"]) as stream:
             stream.seek(0)
             with np.errstate(invalid="ignore"):  # the logarithm of a dead pixel
-                kelvins = Image.fromarray(np.nan_to_num(np.float32(flyr.unpack(stream).kelvin)))
+                return Image.fromarray(np.nan_to_num(np.float32(flyr.unpack(stream).kelvin)))
     except Exception:  # flyr raises many kinds for bytes that make no sense
         raise UserError(f"the temperatures of FLIR cannot be read; {todo}") from None
-    return kelvins
 
 
 def _has_deep_channels(file: Image.Image) -> bool:
@@ -934,9 +933,10 @@ def read_mask(
 
 def _lost_targets(values: np.ndarray, scale: float) -> bool:
     "Whether a grey mask has objects that the cut removes; noise of JPEG is below a quarter of it."
-    grey = scale not in _NOTES and ((values > scale / 4) & (values <= scale)).any()
-    labels, count = label(values > scale / 4, np.ones((3, 3))) if grey else (values, 0)
-    return bool(count) and min(maximum(values, labels, range(1, count + 1))) <= scale
+    if scale in _NOTES or not ((values > scale / 4) & (values <= scale)).any():
+        return False
+    labels, count = label(values > scale / 4, np.ones((3, 3)))
+    return bool(min(maximum(values, labels, range(1, count + 1))) <= scale)
 
 
 KINDS = ("PNG", "BMP", "JPEG", "TIFF", "WEBP", "GIF")  # as Pillow calls them
