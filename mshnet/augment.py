@@ -52,15 +52,15 @@ def sample_params(config: Config, epoch: int, index: int) -> AugmentParams:
     held, which = rng.random() < config.target_share, float(rng.random())
     size, shape = rng.uniform(-1, 1, 2)
     sensor = int(rng.integers(1, 2**31))
-    whole, scale = config.crop != "resize", (1.0, 1.0)
-    if config.augment != "turns" and (whole or robust):
+    resized, scale = config.crop == "resize", (1.0, 1.0)
+    if config.augment != "turns" and (robust or not resized):
         low, high, stretch = WIDE_JITTER if robust else JITTER
-        size = (low * high) ** 0.5 * (high / low) ** (size / 2) if whole else 1.0
+        size = 1.0 if resized else (low * high) ** 0.5 * (high / low) ** (size / 2)
         aspect = stretch ** (shape / 2)
         scale = size * aspect, size / aspect
-    scored = whole and config.crop == "scored" and config.base_size != "native"
+    scored = config.crop == "scored" and config.base_size != "native"
     return AugmentParams(
-        *(mirror, 0 if whole else long_side, top, left, blur),
+        *(mirror, long_side if resized else 0, top, left, blur),
         flip=flip and not paper,
         turn=turn and not paper,
         target=which if held else -1.0,
@@ -71,8 +71,8 @@ def sample_params(config: Config, epoch: int, index: int) -> AugmentParams:
     )
 
 
-JITTER = 0.7, 1.5, 1.2  # of native pixels: least, most, height to width
-WIDE_JITTER = 0.5, 1.6, 1.3  # robust augmentation
+JITTER = 0.7, 1.5, 1.2  # additional scale: least, most; largest ratio of height to width
+WIDE_JITTER = 0.5, 1.6, 1.3  # the same of robust augmentation
 
 # %% ../nbs/22_augment.ipynb #_placement
 def _placement(
@@ -81,9 +81,9 @@ def _placement(
     crop_size: int,
 ) -> tuple[int, int, int, int]:  # height and width after the resize; row and column of the crop
     "The resize and the crop of this image by its parameters."
-    whole = params.long_side / max(mask.shape) if params.long_side else 1.0
+    resize = params.long_side / max(mask.shape) if params.long_side else 1.0
     unscaled = (params.square,) * 2 if params.square else mask.shape
-    scales = [whole * scale for scale in params.scale]
+    scales = [resize * scale for scale in params.scale]
     sides = [max(int(n * scale + 0.5), 1) for n, scale in zip(unscaled, scales, strict=True)]
     spare = [max(side - crop_size, 0) for side in sides]
     starts = [int(at * (n + 1)) for at, n in zip((params.top, params.left), spare, strict=True)]
