@@ -797,7 +797,7 @@ def opened(path: Path, most: int = MOST_PIXELS) -> Iterator[Image.Image]:
         yield file
 
 
-def refuse_size(file: Image.Image, most: int = MOST_PIXELS) -> None:
+def refuse_size(file: Image.Image, most: int) -> None:
     "Raise an error if an image, or a page of one, is too large or empty, or is a volume."
     if file.width * file.height > most:
         raise UserError(f"more than {most:,} pixels")

@@ -44,22 +44,22 @@ MY_DRIVE = DRIVE / "MyDrive"
 _MOUNT = "run `from mshnet.places import mount_drive; mount_drive()` in a cell, and allow it"
 
 COLAB = Place(
-    "colab",
-    Path("/content"),
-    Path("/content/runs"),
-    "Colab: /content is deleted with the session; copy what you want to keep",
-    "choose Runtime, Change runtime type, v5e-1 TPU",
-    Path("/content/data"),
+    name="colab",
+    data=Path("/content"),
+    runs=Path("/content/runs"),
+    note="Colab: /content is deleted with the session; copy what you want to keep",
+    tpu="choose Runtime, Change runtime type, v5e-1 TPU",
+    local=Path("/content/data"),
     hours=11.5,
     tpu_hours=11.5,
 )
 KAGGLE = Place(
-    "kaggle",
-    Path("/kaggle/input"),
-    Path("/kaggle/working/runs"),
-    "Kaggle: /kaggle/working is kept as the notebook's output when it is saved",
-    "choose Session options, Accelerator, TPU v5e-8",
-    Path("/tmp/mshnet-data"),
+    name="kaggle",
+    data=Path("/kaggle/input"),
+    runs=Path("/kaggle/working/runs"),
+    note="Kaggle: /kaggle/working is kept as the notebook's output when it is saved",
+    tpu="choose Session options, Accelerator, TPU v5e-8",
+    local=Path("/tmp/mshnet-data"),
     hours=11.5,
     tpu_hours=8.5,
 )

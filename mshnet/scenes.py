@@ -25,7 +25,7 @@ def noise_1f(
 
 
 def _blob(
-    size: int, row: float, col: float, radius: tuple[float, float], angle: float = 0.0
+    size: int, row: float, col: float, radius: tuple[float, float], angle: float
 ) -> np.ndarray:  # [size,size] 1 at the centre
     "A Gaussian spot; its radius is the deviation along and across, in pixels."
     y, x = np.mgrid[:size, :size]
