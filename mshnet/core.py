@@ -293,10 +293,11 @@ def configure(
     repeated = is_record(read)
     of_run = trained or settings_of({**read, **flags}.get("resume"))
     asked = [flags] if repeated else [flags, read]  # the preset of a record is its own
-    if (of_run or repeated) and any([part.pop("preset", "") for part in asked]):
+    presets = [part.pop("preset", "") for part in asked] if of_run or repeated else []
+    if any(presets):
         kept = "weights keep the settings of their run" if trained else "a run keeps its settings"
-        text = f"preset is not used: {kept}; set "
-        warnings.warn(f"{text}those to change, such as batch_size", stacklevel=2)
+        text = f"preset is not used: {kept}; set those to change, such as batch_size"
+        warnings.warn(text, stacklevel=2)
     by_hand = {**read, **flags}
     kind = settings_class(task_of(by_hand, of_run))
     if trained:  # by a newer release perhaps
