@@ -11,7 +11,6 @@ import inspect
 import os
 import warnings
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -51,9 +50,10 @@ def evaluate(
         config = type(weights)(**weights.model_dump() | settings)
     else:
         weights_file(weights)  # UserError for another type
-        path = os.fspath(weights)
-        config = configure({"weight_path": path, **settings}, trained=settings_of_weights(path))
-    trained = trained_model(config.weight_path or PRETRAINED, config)
+        name = os.fspath(weights)
+        config = configure({"weight_path": name, **settings}, trained=settings_of_weights(name))
+    path = config.weight_path or PRETRAINED
+    trained = trained_model(path, config)
     if (own := trained.task) != config.task:
         raise UserError(f"task={config.task}: these weights are of task {own}; use --task {own}")
     device = open_device(config.device, config.precision, config.num_devices)
@@ -62,7 +62,7 @@ def evaluate(
         warnings.warn(text, stacklevel=2)
     device.cache_programs(site_of(config, mount=False).programs)
     fits = -(-config.batch_size // device.world) * device.world  # no score depends on it
-    task = make_task(config.model_copy(update={"batch_size": fits}))
+    task = make_task(config.model_copy(update={"batch_size": fits, "weight_path": path}))
     test = task.splits(["test"])["test"]
     seen = count_seen(task, test, trained.record.get("data", {}), "scored")
     origin = replace(trained.origin, seen=seen)
@@ -117,7 +117,7 @@ class Detector:
         "Probabilities of one batch, filled up for a compiler so that it compiles once."
         more = size - len(rows) if self.device.compiles else 0
         sent = self.device.transfer(torch.cat([rows, rows[:1].expand(more, -1, -1, -1)]))
-        logits = infer(self.device, partial(logits_of, self.model, sent, self.deep))
+        logits = infer(self.device, lambda: logits_of(self.model, sent, self.deep))
         return torch.sigmoid(logits)[: len(rows)]
 
 

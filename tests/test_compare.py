@@ -220,10 +220,10 @@ def test_a_scoring_without_records_of_targets_keeps_its_scores(copies, capsys):
 
 def test_scores_in_a_folder_of_their_own_know_their_weights(runs, tmp_path):
     "What `mshnet test --output-dir` writes is enough for the tables and the means."
-    config = Config(**SETTINGS, weight_path=str(runs / "seed0" / "best.pt"))
-    (tmp_path / "scored").mkdir()
-    evaluate(config).save(tmp_path / "scored")
-    scored = read_scored(tmp_path / "scored")
+    evaluate(Config(**SETTINGS)).save(tmp_path)
+    assert read_scored(tmp_path).recipe  # of the weights of the library, which need no name
+    evaluate(Config(**SETTINGS, weight_path=str(runs / "seed0" / "best.pt"))).save(tmp_path)
+    scored = read_scored(tmp_path)
     assert scored.recipe == read_scored(runs / "seed0").recipe
     assert len(seed_groups([scored, read_scored(runs / "seed1")])) == 1
 
