@@ -355,9 +355,9 @@ def parse(argv: Sequence[str]) -> tuple[str, dict[str, Any], str, dict[str, Any]
     """
     if argv and argv[0] in RETIRED:
         raise UserError(unknown(argv[0], []))
-    argv = [re.sub("^--[^=]+", lambda flag: flag[0].replace("_", "-"), word) for word in argv]
-    if argv[:1] == ["predict"]:  # a file's name may begin with a dash
+    if argv and argv[0] == "predict":  # a file's name may begin with a dash
         argv = [f"./{w}" if w.startswith("-") and os.path.exists(w) else w for w in argv]
+    argv = [re.sub("^--[^=]+", lambda flag: flag[0].replace("_", "-"), word) for word in argv]
     if argv and argv[0].startswith("--") and argv[0] not in ("--help", "--version"):
         raise UserError(f"{argv[0]}: the command comes first: mshnet COMMAND {argv[0]} ...")
     settings, trained = _find_task(argv)

@@ -650,7 +650,7 @@ def test_what_a_shell_glob_brings_along_is_left_out(
     tmp_path, weights, by_pixels, capsys, monkeypatch
 ):
     "Texts, a broken link and an earlier prediction are no mistake, and no reason for status 1."
-    monkeypatch.chdir(put(tmp_path, ["a.png", "b.webp", "deep/c.gif", "-1.png"]))
+    monkeypatch.chdir(put(tmp_path, ["a.png", "b.webp", "deep/c.gif", "-1.png", "--a_b.png"]))
     for name in ("notes.txt", "README"):
         (tmp_path / name).touch()
     (tmp_path / "gone.png").symlink_to("nowhere.png")
@@ -659,7 +659,7 @@ def test_what_a_shell_glob_brings_along_is_left_out(
         status, printed, err = command(capsys, *inputs, "--weight-path", weights)
         assert (status, len(err)) == (0, 1)
         assert "3 inputs left out: use files that end in .png" in err[0]
-        assert "4 frames of 4 files: " in printed
+        assert "5 frames of 5 files: " in printed
 
 
 # Interrupted, and resumed
