@@ -617,8 +617,7 @@ def predict_files(
 ) -> Written:
     "Predict files, and write masks, tables and overlays; files finished before are skipped."
     kinds = sorted(word.strip() for word in save.split(",") if save not in ("", "none"))
-    options: dict[str, Any] = {"tile": tile, "threshold": threshold, "min_area": min_area}
-    _expect_possible(**options, kinds=kinds)
+    _expect_possible(tile, threshold, min_area, kinds)
     number = None if threshold is None else float(threshold)  # of numpy, too
     options = {"tile": int(tile), "threshold": number, "min_area": int(min_area), "tracks": tracks}
     inputs = [inputs] if isinstance(inputs, str | Path) else list(inputs)

@@ -210,8 +210,7 @@ def _room(folder: Path, name: str, todo: str) -> float:
     "GB that are free for a folder (or the nearest one above it); UserError if it is not writable."
     folder = folder.resolve()
     there = next(p for p in (folder, *folder.parents) if os.path.exists(p))
-    refused = explain_failure(f"{name} cannot be written", todo)
-    with refused:
+    with explain_failure(f"{name} cannot be written", todo):
         (probe := there / f".{os.getpid()}.tmp").write_bytes(b"written")
         probe.unlink(missing_ok=True)
     return shutil.disk_usage(there).free / 2**30
