@@ -560,7 +560,7 @@ def _read_record(path: Path) -> Iterator[dict[str, Any]]:
         yield from map(json.loads, file)
 
 
-def _target(row: dict[str, Any], size: Sequence[int], **ids: int) -> str:
+def _annotation(row: dict[str, Any], size: Sequence[int], ids: dict[str, int]) -> str:
     "A detection as COCO's tools read it."
     top, left, bottom, right = row["box"]
     box = {"bbox": [left, top, right - left, bottom - top], "area": row["area"], "iscrowd": 0}
@@ -572,7 +572,7 @@ def _write_tables(folder: Path, lines: Iterable[dict[str, Any]]) -> dict[str, An
     "Write the tables and coco.json of all frames that are done."
     tables: list[list[list[Any]]] = [[columns.split(",")] for columns in _TABLES.values()]
     found, frames, skipped = tables
-    images, targets = list[str](), list[str]()
+    images, annotations = list[str](), list[str]()
     for line in lines:
         file, number, size = line["stamp"][0], line["frame"], line["size"]
         if line["error"]:
@@ -585,15 +585,16 @@ def _write_tables(folder: Path, lines: Iterable[dict[str, Any]]) -> dict[str, An
         for row in line["objects"]:
             values = (row.get(name) for name in ("area", "peak", "mean", "track"))
             found.append([*head, row["object"], *row["centroid"], *row["box"], *values])
-            targets.append(_target(row, size, id=len(targets) + 1, image_id=len(images)))
+            ids = {"id": len(annotations) + 1, "image_id": len(images)}
+            annotations.append(_annotation(row, size, ids))
     for name, rows in zip(_TABLES, tables, strict=True):
         write_table(folder / name, rows)
-    parts = {"images": ",\n".join(images), "annotations": ",\n".join(targets)}
+    parts = {"images": ",\n".join(images), "annotations": ",\n".join(annotations)}
     lists = "".join(f', "{part}": [\n{items}]' for part, items in parts.items())
     coco = f'{{"categories": [{{"id": 1, "name": "target"}}]{lists}}}\n'
     write_atomic(folder / "coco.json", coco)
     errors = {file: error for file, _, error in skipped[1:]}
-    return {"frames": len(images), "detections": len(targets), "skipped": errors}
+    return {"frames": len(images), "detections": len(annotations), "skipped": errors}
 
 
 class _Results:
