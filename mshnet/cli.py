@@ -213,7 +213,7 @@ def make_parser(settings: type[Settings] = Config, full: bool = True) -> argpars
     for command, text in COMMANDS.items():
         name, sign, count, about = _ARGUMENTS[command]
         names, path = _flags_of(command, settings), f"[{sign}]" if count == "?" else f"{sign} ..."
-        usage = f"mshnet {command} {path}{' [--FLAG VALUE ...]' * bool(names)}"
+        usage = f"mshnet {command} {path}{' [--FLAG VALUE ...]' if names else ''}"
         others = command == "predict" and settings is not Config  # whose files are no images
         shown = "predict the files of a task" if others else text
         sub = commands.add_parser(command, help=text, description=shown, usage=usage)

@@ -195,7 +195,7 @@ def evaluate_split(
         )
         histogram.add(prob, mask)
         grey = image[batch.real].float().mean(1).numpy()
-        seen.extend(map(target_records, grey, prob, pred, mask, targets, [rule] * len(targets)))
+        seen.extend(map(target_records, grey, prob, pred, mask, targets, itertools.repeat(rule)))
         found.append(pd_fa(prob, targets, THRESHOLDS, rule))
 
     count_predictions(count, task, model, split, device, phase, "batches")

@@ -189,7 +189,7 @@ def _note(source: Path, trained: Trained, format: str) -> dict[str, Any]:
         "weights": source.name,
         "phase": trained.phase,
         "chosen": trained.origin.chosen,
-        "config": _own_record(trained).get("config"),
+        "config": _own_record(trained)["config"],
     }
     if trained.task != "detect":
         return note
@@ -349,7 +349,7 @@ def _target(source: Path, output: str | Path, task: str, int8: bool) -> Path:
     if int8 and task != "detect":
         raise UserError(f"int8 is not possible for task {task}: leave it out")
     suffixes = suffixes[:1] if int8 else suffixes
-    usual = folder_beside(source) / f"{source.stem}{'-int8' * int8}{suffixes[0]}"
+    usual = folder_beside(source) / f"{source.stem}{'-int8' if int8 else ''}{suffixes[0]}"
     path = Path(output or usual).expanduser()
     if path.suffix not in suffixes:
         some = " or ".join(f"FILE{suffix}" for suffix in suffixes)
