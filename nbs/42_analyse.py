@@ -205,13 +205,11 @@ def evaluate_split(
     seen = in_turns(ranks.all_gather(seen), tally.batch_size // ranks.count)
     batches = zip(*itertools.chain.from_iterable(ranks.all_gather(found)), strict=True)
     sums = [sum(each, Found(0, 0, 0)) for each in batches]  # of each threshold
-    named, counts = zip(split.names, seen, strict=True), tally.counts
-    columns = zip(split.names, counts.inter, counts.pred, counts.mask, counts.found, strict=True)
-    images = [
-        {"name": name, "inter": i, "pred": p, "mask": m, **vars(one)}
-        for name, i, p, m, one in columns
-    ]
-    records = [{"name": name, **target} for name, one in named for target in one]
+    images, records, counts = [], [], tally.counts
+    columns = split.names, counts.inter, counts.pred, counts.mask, counts.found, seen
+    for name, i, p, m, one, targets in zip(*columns, strict=True):
+        images.append({"name": name, "inter": i, "pred": p, "mask": m, **vars(one)})
+        records += [{"name": name, **target} for target in targets]
     curves, scores = _curves(histogram, sums, counts.pixels), tally.scores()
     details = {"images": images, "curves": curves, "targets": records}
     facts = protocol(task, split, scores, device, weights)
