@@ -60,7 +60,7 @@ class Tracker:
             seen.append(self.frame)
             if len(seen) == self.hits and self.frame - seen[0] < self.among:
                 self.confirmed.add(number)
-        self.most = max(self.most, *numbers, -1)
+        self.most = max([self.most, *numbers])
         self.seen = {n: s for n, s in self.seen.items() if self.frame - s[-1] < self.among}
         return numbers
 
