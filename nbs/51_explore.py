@@ -183,7 +183,7 @@ def _widget(
     picture = w.Image(format="png", layout=w.Layout(max_width="100%"))
 
     def draw(change: Any = None) -> None:
-        picture.value = explored(view(image.value), slider.value, spot.index or 0, rule)
+        picture.value = explored(view(image.value), slider.value, spot.index, rule)
 
     def choose(change: Any = None) -> None:
         spot.unobserve_all("index")
