@@ -385,17 +385,18 @@ def _spelled(name: str | Path) -> str:
 
 def _names(files: Sequence[Path]) -> dict[Path, str]:
     "The name of the results of each file; those of its frames have a number behind it."
-    stems, taken, names = Counter(f.stem.casefold() for f in files), set[str](), dict[Path, str]()
-    for file in sorted(files, key=lambda file: not re.search(r"\d{5}$", file.stem)):
-        stem = file.stem
-        if stems[stem.casefold()] > 1:
-            stem = f"{file.absolute().parent.name}_{stem}"
+    stems, taken = Counter(f.stem.casefold() for f in files), set[str]()
+    names = {
+        f: f"{f.absolute().parent.name}_{f.stem}" if stems[f.stem.casefold()] > 1 else f.stem
+        for f in files
+    }
+    for file, stem in sorted(names.items(), key=lambda x: -len(re.findall(r"_\d{5,}", x[1]))):
         while len(os.fsencode(stem)) > _LONGEST:
             stem = stem[:-1]
         tries = itertools.chain([stem], (f"{stem}_{i}" for i in itertools.count(2)))
         names[file] = next(name for name in tries if name.casefold() not in taken)
         taken |= {names[file].casefold(), re.sub(r"_\d{5,}$", "", names[file]).casefold()}
-    return {file: names[file] for file in files}
+    return names
 
 # %% ../nbs/53_predict.ipynb #_read_record
 _RECORDS = "records"  # the folder with a file of lines for each input
@@ -413,12 +414,12 @@ def _read_record(path: Path) -> Iterator[dict[str, Any]]:
         yield from map(json.loads, file)
 
 
-def _annotation(row: dict[str, Any], size: Sequence[int], ids: dict[str, int]) -> str:
+def _annotation(row: dict[str, Any], size: Sequence[int], number: int, image: int) -> str:
     "A detection as COCO's tools read it."
     top, left, bottom, right = row["box"]
     box = {"bbox": [left, top, right - left, bottom - top], "area": row["area"], "iscrowd": 0}
     shape = {"segmentation": {"size": size, "counts": row["runs"]}, "score": row["peak"]}
-    return json.dumps({**ids, "category_id": 1, **box, **shape})
+    return json.dumps({"id": number, "image_id": image, "category_id": 1, **box, **shape})
 
 
 def _write_tables(folder: Path, lines: Iterable[dict[str, Any]]) -> dict[str, Any]:  # counts
@@ -438,8 +439,7 @@ def _write_tables(folder: Path, lines: Iterable[dict[str, Any]]) -> dict[str, An
         for row in line["objects"]:
             values = (row.get(name) for name in ("area", "peak", "mean", "track"))
             found.append([*head, row["object"], *row["centroid"], *row["box"], *values])
-            ids = {"id": len(annotations) + 1, "image_id": len(images)}
-            annotations.append(_annotation(row, size, ids))
+            annotations.append(_annotation(row, size, len(annotations) + 1, len(images)))
     for name, rows in zip(_TABLES, tables, strict=True):
         write_table(folder / name, rows)
     parts = {"images": ",\n".join(images), "annotations": ",\n".join(annotations)}

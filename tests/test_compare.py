@@ -165,7 +165,6 @@ def test_training_images_are_the_same_with_every_seed():
     "Though each seed holds other images out; and other masks under the same names are others."
     config = Config(scenes=12, base_size=32, crop_size=32, batch_size=2, choose="val")
     device = open_device("cpu", "fp32")
-
     parts = [splits(config.model_copy(update={"seed": seed})) for seed in (0, 1)]
     first, second = (identity(Job(make_task(config), each, device)) for each in parts)
     assert first["training list"] == second["training list"]

@@ -508,13 +508,14 @@ def test_tables_coco_masks_and_overlays(tmp_path, weights, by_pixels):
 def test_names_are_whole_and_never_collide(tmp_path, weights, by_pixels):
     "Two folders with one file name, two suffixes, capitals, and pages that are called like files."
     names = ("day/x.png", "night/x.png", "night/x.jpg", "night/X.bmp", "day/s_00001.png")
-    put(tmp_path, [*names, f"day/{'n' * 200}.png", f"day/{'m' * 240}.png"])
-    sheets = [Image.fromarray(noise(20, 20))] * 2
-    sheets[0].save(tmp_path / "day" / "s.tif", save_all=True, append_images=sheets[1:])
+    put(tmp_path, [*names, "day/s_12345_00001.png", f"day/{'n' * 200}.png", f"day/{'m' * 240}.png"])
+    sheet = Image.fromarray(noise(20, 20))
+    for name in ("s.tif", "s_12345.tif"):
+        sheet.save(tmp_path / "day" / name, save_all=True, append_images=[sheet])
     out = tmp_path / "out"
     predict_files(weights, [tmp_path / "day", tmp_path / "night"], out)
     masks = [p.name.casefold() for p in (out / "masks").iterdir()]
-    assert len(set(masks)) == summary(out)["frames"] == 9
+    assert len(set(masks)) == summary(out)["frames"] == 12
     assert {"day_x.png", "night_x.png", f"{'n' * 200}.png"} <= set(masks)
 
 
