@@ -150,7 +150,7 @@ def explored(
     below[-1].imshow(colours[near])
     draw_legend(figure)
     name = shortened(view.name, 40)
-    text = f"{name}  threshold {threshold:.2f}  {describe(view, threshold, rule)}"
+    text = f"{name}  threshold {threshold:g}  {describe(view, threshold, rule)}"
     figure.suptitle(text, fontsize=10, family=MONOSPACE, parse_math=False)
     return png(figure)
 
