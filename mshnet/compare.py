@@ -93,7 +93,7 @@ def read_scored(
         weights, output = quoted(place / "best.pt"), quoted(f"{place}-scores")
         test = f"mshnet test --weight-path {weights} --output-dir {output}"
         remedy = f"name a run that is finished, or score this one ({test}) and name that folder"
-        raise UserError(f"{folder}: has no scores.json; {remedy}")
+        raise UserError(f"{place}: has no scores.json; {remedy}")
     file = read_scores_file(place / "scores.json", _ScoresFile)
     names = file.scores if "task" in file.protocol else SCORES
     held = [file.scores.get(name) for name in SCORES if names is SCORES]
