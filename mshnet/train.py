@@ -63,7 +63,7 @@ from mshnet.run import (
 )
 from .session import alone, bar, duration, note, written_down
 from .task import Task, chosen_by, count_seen, make_task, origin_of, scales_of, score_split
-from .weights import has_record, load_weights, weights_file
+from .weights import has_record, load_weights, settings_of_weights, weights_file
 
 # %% ../nbs/37_train.ipynb #Run
 @dataclass(frozen=True)
@@ -484,6 +484,8 @@ def _begin_with_weights(job: Job, state: State) -> None:
     "Begin with the weights of a file; record their training images and their two sizes."
     config, record = job.config, job.record
     file = weights_file(config.weight_path, config.task)
+    if (own := settings_of_weights(str(file)).get("task", config.task)) != config.task:
+        raise UserError(f"{file}: weights of task {own}, not of task {config.task}")
     content = load_weights(state.model, file)
     if state.ema is not None:
         load_weights(state.ema, file, content)

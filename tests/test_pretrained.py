@@ -23,7 +23,7 @@ import mshnet
 import mshnet.weights
 from mshnet import export as exporting
 from mshnet.cli import main
-from mshnet.core import UserError
+from mshnet.core import UserError, configure
 from mshnet.data import image_digests, load_data
 from mshnet.evaluate import Detector, evaluate
 from mshnet.export import export, safetensors_bytes
@@ -271,11 +271,12 @@ def test_training_and_export_start_from_them(tmp_path):
     assert main([*words[:-1], str(tmp_path / "run")]) == 0
     before = mshnet.MSHNet.pretrained().state_dict()
     after = trained_model(tmp_path / "run").model.state_dict()
-    name = "encoder_0.0.conv1.weight"
+    name, file = "encoder_0.0.conv1.weight", tmp_path / "out.safetensors"
     assert torch.allclose(before[name], after[name], atol=1e-4)
-    file = tmp_path / "out.safetensors"
     assert main(["export", "--weight-path", "pretrained", "--output", str(file)]) == 0
     assert trained_model(file).threshold == trained_model("pretrained").threshold
+    with pytest.raises(UserError, match=r"out.safetensors: weights of task detect, not of task e"):
+        train(configure({"task": "events", "recordings": 20, "weight_path": str(file)}))
 
 
 def test_settings_that_lie_in_this_folder_are_not_those_of_the_weights(tmp_path, monkeypatch):
@@ -292,14 +293,12 @@ def test_settings_that_lie_in_this_folder_are_not_those_of_the_weights(tmp_path,
             assert json.loads(Path("out/scores.json").read_text())["protocol"]["rule"] == "exact"
 
 
-@pytest.mark.parametrize("command", ["predict picture.png", "test", "train --epochs 1"])
-def test_a_task_without_pretrained_weights_says_so(command, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("line", ["predict picture.png", "test", "train --weight-path pretrained"])
+def test_a_task_without_pretrained_weights_says_so(line, tmp_path, monkeypatch, capsys):
     "No installation has such a file, so there is nothing to install again."
     monkeypatch.chdir(tmp_path)
     (tmp_path / "picture.png").touch()
-    words = [*command.split(), "--task", "signs", "--device", "cpu"]
-    words += ["--weight-path", "pretrained"] if "train" in command else []
-    assert main(words) == 2
+    assert main([*line.split(), "--task", "signs", "--device", "cpu"]) == 2
     said = capsys.readouterr().err
     assert "no pretrained weights of task signs come with mshnet: name the weights of a" in said
 
