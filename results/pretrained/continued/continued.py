@@ -11,16 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 
 TOP = Path(__file__).resolve().parents[3]
 sys.path[:0] = [str(TOP / "tools"), str(TOP / "results" / "pretrained" / "second-edition")]
+import edition
 import pretrain
-from edition import grown
-from judge import boxes_of
 
 from mshnet.core import configure
-from mshnet.frames import frames_of
 from mshnet.train import train
 
 FRAMES = 14  # of a clip
@@ -29,25 +26,10 @@ RECIPE = {"augment": "robust", "crop": "native", "target_share": 0.8, "weight_pa
 RECIPE |= {"batch_size": 8, "lr": 0.0005, "epochs": 16, "eval_every": 16}
 
 
-def clips(folder: Path) -> Iterator[pretrain.Picture]:
-    "Some frames of most clips, whose targets have a mask grown in their boxes."
-    boxes = boxes_of(folder)
-    for i, clip in enumerate(sorted(folder.glob("*.mp4"))):
-        if i % 10 in APART:
-            continue
-        frames = [frame.pixels for frame in frames_of(clip)]
-        for number in np.linspace(0, len(frames) - 1, FRAMES).round().astype(int):
-            pixels = np.asarray(Image.fromarray(frames[number]).convert("L"))
-            masks = [grown(pixels, box) for box in boxes[clip.name, number]]
-            if all(mask.any() for mask in masks):
-                mask = np.any([np.zeros(pixels.shape, bool), *masks], axis=0)
-                yield f"drone-ir_{clip.stem}_{number:04d}", pixels, np.uint8(mask)
-
-
 def pictures(data: Path, sets: tuple[str, ...]) -> Iterator[pretrain.Picture]:
     "Every training image; a background frame in twelve pieces, so that an epoch has twelve crops."
     yield from pretrain.listed(data, sets)
-    yield from clips(data / "drone-ir")
+    yield from edition.clips(data / "drone-ir", FRAMES, APART)
     for name, pixels, mask in pretrain.without_target(data):
         if not name.startswith("clutter"):
             yield name, pixels, mask
@@ -65,7 +47,7 @@ def group(name: str) -> str:
 
 if __name__ == "__main__":
     data, folder, *more = sys.argv[1:]
-    sets = (*pretrain.SETS, *["irstd-1k"] * ("all" in more))
+    sets = edition.SETS if "all" in more else pretrain.SETS
     pretrain.write_pictures(lambda: pictures(Path(data), sets), Path(folder) / "data", group)
     own = {"dataset_dir": f"{folder}/data", "output_dir": f"{folder}/run"}
     given = dict(word.split("=", 1) for word in more if "=" in word)

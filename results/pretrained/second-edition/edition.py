@@ -8,7 +8,7 @@ the clips out. `WIDE_JITTER` in mshnet.augment was 0.5, 2.0, 1.3.
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -40,14 +40,18 @@ def pictures(data: Path, without: str) -> Iterator[pretrain.Picture]:
     yield from pretrain.without_target(data)
 
 
-def clips(folder: Path) -> Iterator[pretrain.Picture]:
-    "Some frames of each clip but every tenth, whose targets have a mask grown in their boxes."
+def clips(
+    folder: Path,
+    count: int = FRAMES,
+    unseen: Sequence[int] = (UNSEEN,),
+) -> Iterator[pretrain.Picture]:
+    "Some frames of the clips that are used, whose targets have a mask grown in their boxes."
     boxes = boxes_of(folder)
     for i, clip in enumerate(sorted(folder.glob("*.mp4"))):
-        if i % PARTS == UNSEEN:
+        if i % PARTS in unseen:
             continue
         frames = [frame.pixels for frame in frames_of(clip)]
-        for number in np.linspace(0, len(frames) - 1, FRAMES).round().astype(int):
+        for number in np.linspace(0, len(frames) - 1, count).round().astype(int):
             pixels = np.asarray(Image.fromarray(frames[number]).convert("L"))
             masks = [grown(pixels, box) for box in boxes[clip.name, number]]
             if all(mask.any() for mask in masks):
