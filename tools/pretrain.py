@@ -119,15 +119,10 @@ def pieces(height: int, width: int) -> list[tuple[slice, slice]]:
     ]
 
 
-def write_set(data: Path, folder: Path) -> None:
-    "Write the training set as a data set whose test list is its held-out part."
-    write_pictures(lambda: pictures(data), folder)
-
-
 def write_pictures(
     pictures: Callable[[], Iterable[Picture]],
     folder: Path,
-    group: Callable[[str], str] = lambda name: name,  # of names that are held out together
+    group: Callable[[str], str] = str,  # of names that are held out together
 ) -> None:
     "Write images as a data set; of each origin one group in ten is held out, whole."
     if (folder / "test.txt").exists():
@@ -150,7 +145,7 @@ def write_pictures(
         (folder / f"{part}.txt").write_text("".join(f"{name}\n" for name in listed))
 
 
-def write_hard(detector: Detector, folder: Path, hard: Path) -> None:
+def write_hard(detector: Detector, folder: Path, hard: Path, skipped: tuple[str, ...] = ()) -> None:
     "Write the same data set with a patch around each false alarm on its training images."
     if (hard / "test.txt").exists():
         return
@@ -158,7 +153,9 @@ def write_hard(detector: Detector, folder: Path, hard: Path) -> None:
     shutil.copytree(folder, hard, ignore=shutil.ignore_patterns("test.txt"))
     split = splits(Config(dataset_dir=str(folder)))["train"]
     names: list[str] = []
-    for image, mask in split.pairs:
+    for name, (image, mask) in zip(split.names, split.pairs, strict=True):
+        if name.startswith(skipped):
+            continue
         near = ndimage.binary_dilation(mask > 0, iterations=3)
         for row in detections(predict_frame(detector, image)).rows():
             top, left, bottom, right = row["box"]
@@ -167,26 +164,26 @@ def write_hard(detector: Detector, folder: Path, hard: Path) -> None:
             starts = np.round(row["centroid"]) - PATCH // 2
             starts = np.maximum(np.minimum(starts, np.array(mask.shape) - PATCH), 0).astype(int)
             cut = tuple(slice(start, start + PATCH) for start in starts)
-            names.append(f"hard_{len(names):04d}")
+            names.append(f"hard_{len(split.names) + len(names):04d}")
             save_pair(hard, names[-1], image[cut], mask[cut])
     with (hard / "trainval.txt").open("a") as file:
         file.writelines(f"{name}\n" for name in names)
     shutil.copy(folder / "test.txt", hard)
 
 
-ORIGINS = "nuaa", "nudt", "clutter", "scene"
+ORIGINS = "nuaa", "nudt", "clutter", "scene", "drone-ir"
 
 
-def counts(folder: Path, origins: Sequence[str] = ORIGINS) -> dict[str, int]:
-    "How many images of each origin are trained on and held out."
+def counts(folder: Path, group: Callable[[str], str] = str) -> dict[str, int]:
+    "How many images, or groups, of each origin are trained on and held out."
     said = {}
     for part, word in (("trainval", "trained"), ("test", "held")):
         names = (folder / f"{part}.txt").read_text().split()
         if part == "trainval":
             said["hard_trained"] = sum(name.startswith("hard") for name in names)
-            names = [name for name in names if name.endswith("_0")]  # of each image one piece
-        for origin in origins:
-            said[f"{origin}_{word}"] = sum(name.startswith(origin) for name in names)
+            names = [name.rsplit("_", 1)[0] for name in names]  # not the number of the piece
+        for origin in ORIGINS:
+            said[f"{origin}_{word}"] = len({group(x) for x in names if x.startswith(origin)})
     return said
 
 
@@ -304,7 +301,7 @@ def main(words: list[str]) -> int:
         raise UserError("write python tools/pretrain.py DATA [FOLDER] [SETTING=VALUE ...]")
     data, folder = places[0], places[1] if len(places) > 1 else Path("runs/pretrained")
     settings = dict(word.split("=", 1) for word in words if "=" in word)
-    write_set(data, folder / "data")
+    write_pictures(lambda: pictures(data), folder / "data")
     own = {"dataset_dir": str(folder / "data"), "output_dir": str(folder / "run")}
     config = configure({**RECIPE, **own, **settings})
     begun = train(config)
@@ -320,7 +317,7 @@ def main(words: list[str]) -> int:
     trained, model = trained_model(run.folder), trained_model(first).model
     average(model, trained.model, SECOND)
     numbers = counts(folder / "hard")
-    finish(replace(trained, model=model), config, data, folder, numbers, SETS)
+    finish(replace(trained, model=model), config, data, folder / "data", folder, numbers)
     return 0
 
 
@@ -328,9 +325,9 @@ def finish(
     trained: Trained,
     config: Settings,
     data: Path,
+    held: Path,  # the data set whose test list is its held-out part
     folder: Path,
     numbers: dict[str, int],  # of images, by `counts`
-    sets: Sequence[str],  # whose test lists are scored
 ) -> None:
     "Choose the threshold, score the test lists, write the file and what the card needs."
     model = trained.model
@@ -338,13 +335,13 @@ def finish(
     rounded = copy.deepcopy(model).float()
     detector = Detector(rounded, config.device, config.precision)
     detector.multiscale = MULTISCALE
-    found = held_out(detector, folder / "data")
+    found = held_out(detector, held)
     threshold = choose_threshold(found["thresholds"])
     trained = replace(trained, model=model, threshold=threshold, multiscale=MULTISCALE)
     file = folder / "pretrained.safetensors"
     write_atomic(file, safetensors_bytes(trained))
     scores = {}
-    for name in sets:
+    for name in SETS:
         test = Config(dataset_dir=str(data / name), weight_path=str(file), device=config.device)
         result = evaluate(test)
         scores[name] = {"line": str(result.scores), "scores": result.scores.as_dict()}

@@ -29,7 +29,7 @@ BILINEAR = Image.Resampling.BILINEAR
 
 def write(data: Path, folder: Path) -> None:
     "Leave NUAA-SIRST out of both lists; nuaa.txt, nudt.txt and clutter.txt are scored."
-    pretrain.write_set(data, folder)
+    pretrain.write_pictures(lambda: pretrain.pictures(data), folder)
     files = [folder / "trainval.txt", folder / "test.txt"]
     trained, held = (file.read_text().split() for file in files)
     if not any(name.startswith("nuaa") for name in trained):  # it is left out already

@@ -2,9 +2,11 @@
 
     python judged.py DATA FOLDER OUTPUT.json TITLE=WEIGHTS ...
 
-FOLDER is that of `continued.py ... all`, whose held-out images are scored.
+FOLDER is that of `continued.py`. The held-out images of its continued/data are scored, and of
+IRSTD-1k, which is not in it, every tenth image of the training list.
 """
 
+import itertools
 import json
 import sys
 from pathlib import Path
@@ -33,7 +35,11 @@ def frames(kind, data, folder):
                 if frame.number % EVERY == 0:
                     yield frame.pixels, boxes[clip.name, frame.number]
         return
-    names = [n for n in (folder / "data" / "test.txt").read_text().split() if n.startswith(kind)]
+    if kind == "irstd":
+        yield from itertools.islice(judge.masked(data, "irstd-1k"), 9, None, 10)
+        return
+    folder = folder / "continued" / "data"
+    names = [n for n in (folder / "test.txt").read_text().split() if n.startswith(kind)]
     if kind == "clutter":
         for name in sorted({n.removeprefix("clutter_").rsplit("_", 1)[0] for n in names}):
             file = data / "clutter" / "images" / f"{name}.png"
@@ -41,7 +47,7 @@ def frames(kind, data, folder):
             yield pixels, np.zeros(pixels.shape, bool)
         return
     for name in names:
-        places = [folder / "data" / part / f"{name}.png" for part in ("images", "masks")]
+        places = [folder / part / f"{name}.png" for part in ("images", "masks")]
         pixels, mask = (np.asarray(Image.open(place)) for place in places)
         yield pixels, mask > 0
 
