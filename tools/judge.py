@@ -38,9 +38,10 @@ EVERY, BESIDE = 10, 3  # frames of a clip; pixels beside a box
 ALARMS = 0.1  # a frame, of the printed line
 
 Box = tuple[float, float, float, float]  # least and largest row, least and largest column
+Frames = Iterator[tuple[np.ndarray, Any]]  # with a mask, or with a list of boxes
 
 
-def masked(data: Path, sensor: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def masked(data: Path, sensor: str) -> Frames:
     "Images and masks of a training list."
     config = Config(dataset_dir=str(data / sensor), train_list=f"{sensor}-trainval")
     yield from splits(config, ["train"])["train"].pairs
@@ -57,12 +58,12 @@ def boxes_of(folder: Path) -> dict[tuple[str, int], list[Box]]:
     return boxes
 
 
-def boxed(folder: Path) -> Iterator[tuple[np.ndarray, list[Box]]]:
-    "Every tenth frame of each clip, with its boxes."
+def boxed(folder: Path, parts: Sequence[int] = range(PARTS), every: int = EVERY) -> Frames:
+    "Some frames of the clips of some parts, with their boxes."
     boxes = boxes_of(folder)
-    for clip in sorted(folder.glob("*.mp4")):
-        for number, frame in enumerate(frames_of(clip)):
-            if number % EVERY == 0:
+    for i, clip in enumerate(sorted(folder.glob("*.mp4"))):
+        for number, frame in enumerate(frames_of(clip) if i % PARTS in parts else ()):
+            if number % every == 0:
                 yield frame.pixels, boxes[clip.name, number]
 
 
@@ -92,9 +93,7 @@ def found_in(targets: Objects | list[Box], preds: Objects) -> tuple[list[int], l
     return [target for target, _ in pairs], [i not in hits for i in range(len(preds))]
 
 
-def judge(
-    detector: Detector, frames: Iterator[tuple[np.ndarray, Any]], name: str
-) -> dict[str, Any]:
+def judge(detector: Detector, frames: Frames, name: str) -> dict[str, Any]:
     "Counts of a sensor by threshold, as rates."
     count, pixels, targets = 0, 0, np.zeros(3)
     found, alarms = np.zeros((len(THRESHOLDS), 3)), np.zeros(len(THRESHOLDS))

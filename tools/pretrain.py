@@ -107,9 +107,9 @@ def save_pair(folder: Path, name: str, image: np.ndarray, mask: np.ndarray) -> N
     Image.fromarray(mask * np.uint8(255)).save(folder / "masks" / f"{name}.png")
 
 
-def pieces(height: int, width: int) -> list[tuple[slice, slice]]:
-    "The rectangles into which an image of this size is cut."
-    rows, columns = -(-height // PIECE), -(-width // PIECE)
+def pieces(height: int, width: int, most: int = PIECE) -> list[tuple[slice, slice]]:
+    "The rectangles of at most so many pixels a side into which an image is cut."
+    rows, columns = -(-height // most), -(-width // most)
     return [
         np.s_[
             height * i // rows : height * (i + 1) // rows,

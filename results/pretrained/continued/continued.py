@@ -3,8 +3,8 @@
     python continued.py DATA FOLDER [SETTING=VALUE ...]
 
 FOLDER is that of tools/pretrain.py, and DATA holds drone-ir/, too (see tools/judge.py). The weights
-FOLDER/pretrained.safetensors are continued. FOLDER/continued gets the training set, both trainings,
-their mean and its numbers. Run it again to resume.
+FOLDER/pretrained.safetensors are continued. FOLDER/continued gets the training sets, the runs, the
+mean of the last two and its numbers. Run it again to resume.
 """
 
 import sys
@@ -26,6 +26,7 @@ from mshnet.frames import frames_of
 from mshnet.train import average, train
 
 FRAMES = 14  # of a clip
+PIECE = 342  # pixels, the longest side of a piece of a background frame: twelve of 1280x1024
 APART = 5, 9  # of ten clips, these two are not trained on
 CUT = 0.3  # of the contrast between a target and its surroundings: its edge
 RECIPE = {"augment": "robust", "crop": "native", "target_share": 0.8}
@@ -44,9 +45,7 @@ def pictures(data: Path) -> Iterator[pretrain.Picture]:
         if not name.startswith("clutter"):
             yield name, pixels, mask
             continue
-        height, width = -(-pixels.shape[0] // 3), -(-pixels.shape[1] // 4)
-        for k, (i, j) in enumerate(np.ndindex(3, 4)):
-            cut = np.s_[i * height : (i + 1) * height, j * width : (j + 1) * width]
+        for k, cut in enumerate(pretrain.pieces(*mask.shape, PIECE)):
             yield f"{name}_{k:02d}", pixels[cut], mask[cut]
 
 
@@ -114,7 +113,7 @@ def main(words: list[str]) -> int:
     weights, before = [first / "pretrained.safetensors"], None
     for name, part, own in STEPS:
         here = folder / part
-        if not (here / "test.txt").exists():
+        if not (folder / name).exists():
             if before:
                 pretrain.write_hard(Detector(weights[-1]), before, here, SKIPPED)
             else:

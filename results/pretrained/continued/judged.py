@@ -11,17 +11,13 @@ import json
 import sys
 from pathlib import Path
 
-import numpy as np
-from PIL import Image
+from continued import APART, group  # first: it finds tools/
+from judge import boxed, judge, line, masked
+from pretrain import MULTISCALE, without_target
 
-TOP = Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(TOP / "tools"))
-import judge
-from continued import APART
-from pretrain import MULTISCALE
-
+from mshnet.data import splits
 from mshnet.evaluate import Detector
-from mshnet.frames import frames_of
+from mshnet.recipe import Config
 
 EVERY = 20  # frames of a clip
 
@@ -29,27 +25,15 @@ EVERY = 20  # frames of a clip
 def frames(kind, data, folder):
     "Frames with their masks, or with their boxes; background frames whole."
     if kind == "clips":
-        boxes = judge.boxes_of(data / "drone-ir")
-        for i, clip in enumerate(sorted((data / "drone-ir").glob("*.mp4"))):
-            for frame in frames_of(clip) if i % judge.PARTS in APART else ():
-                if frame.number % EVERY == 0:
-                    yield frame.pixels, boxes[clip.name, frame.number]
-        return
+        return boxed(data / "drone-ir", APART, EVERY)
     if kind == "irstd":
-        yield from itertools.islice(judge.masked(data, "irstd-1k"), 9, None, 10)
-        return
-    folder = folder / "continued" / "data"
-    names = [n for n in (folder / "test.txt").read_text().split() if n.startswith(kind)]
+        return itertools.islice(masked(data, "irstd-1k"), 9, None, 10)
+    split = splits(Config(dataset_dir=str(folder / "continued" / "data")))["test"]
     if kind == "clutter":
-        for name in sorted({n.removeprefix("clutter_").rsplit("_", 1)[0] for n in names}):
-            file = data / "clutter" / "images" / f"{name}.png"
-            pixels = np.asarray(Image.open(file).convert("L"))
-            yield pixels, np.zeros(pixels.shape, bool)
-        return
-    for name in names:
-        places = [folder / part / f"{name}.png" for part in ("images", "masks")]
-        pixels, mask = (np.asarray(Image.open(place)) for place in places)
-        yield pixels, mask > 0
+        held = {group(name) for name in split.names if name.startswith(kind)}
+        return (pair for name, *pair in without_target(data) if name in held)
+    pairs = zip(split.names, split.pairs, strict=True)
+    return (pair for name, pair in pairs if name.startswith(kind))
 
 
 if __name__ == "__main__":
@@ -60,7 +44,7 @@ if __name__ == "__main__":
         detector.multiscale = MULTISCALE
         results[title] = {}
         for kind in ("clips", "irstd", "nudt", "nuaa", "clutter"):
-            found = judge.judge(detector, frames(kind, data, folder), kind)
+            found = judge(detector, frames(kind, data, folder), kind)
             results[title][kind] = found
-            print(title, judge.line(kind, found), flush=True)
+            print(title, line(kind, found), flush=True)
     output.write_text(json.dumps(results) + "\n")

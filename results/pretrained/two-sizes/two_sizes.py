@@ -25,14 +25,14 @@ def main(words: list[str]) -> int:
     data, folder = Path(words[0]), Path(words[1] if len(words) > 1 else "runs/two-sizes")
     detectors = {name: Detector("pretrained", "cpu", "fp32") for name in LOOKS}
     detectors["one"].multiscale = ()
-    pretrain.write_set(data, folder)
+    pretrain.write_pictures(lambda: pretrain.pictures(data), folder)
     held = {name: pretrain.held_out(each, folder) for name, each in detectors.items()}
     (HERE / "held-out.json").write_text(json.dumps(held, indent=1) + "\n")
-    judge.EVERY, unseen = 100, dict[str, dict[str, object]]()
+    unseen = dict[str, dict[str, object]]()
     for sensor in ("irstd-1k", "drone-ir"):
         unseen[sensor] = {}
         for name, each in detectors.items():
-            frames = judge.boxed(data / sensor)
+            frames = judge.boxed(data / sensor, every=100)
             if sensor != "drone-ir":
                 frames = itertools.islice(judge.masked(data, sensor), 0, None, 2)
             unseen[sensor][name] = judge.judge(each, frames, sensor)
