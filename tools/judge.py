@@ -8,14 +8,15 @@ most 3 pixels beside it. All other detections are alarms. A sensor is unseen onl
 were trained without it: name those.
 
 OUTPUT.json gets a curve for each sensor, by threshold: Pd, alarms a frame, Pd by size of the target
-(below 9 pixels, to 80, above); IoU and Fa at 0.5 where there are masks. A line for each is printed.
+(below 9 pixels, to 80, above); IoU and Fa at 0.5 where there are masks; and the counts of each
+image or clip at 0.5, because the frames of a clip are much alike. A line for each is printed.
 """
 
 import csv
 import json
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,16 +36,18 @@ PARTS = 10  # of the clips: part 9 may choose settings, part 5 is for the last m
 THRESHOLDS = (0.01, 0.02, 0.05, *np.arange(0.1, 1, 0.1).round(1).tolist(), 0.95, 0.98, 0.99, 0.999)
 SIZES = ("below 9", "9 to 80", "above 80")  # pixels of a target, or of its box
 EVERY, BESIDE = 10, 3  # frames of a clip; pixels beside a box
+COUNTED = "frames", "targets", "found", "alarms", "intersection", "union"
 ALARMS = 0.1  # a frame, of the printed line
 
 Box = tuple[float, float, float, float]  # least and largest row, least and largest column
-Frames = Iterator[tuple[np.ndarray, Any]]  # with a mask, or with a list of boxes
+Frames = Iterable[tuple[str, np.ndarray, Any]]  # name of image or clip; a mask, or a list of boxes
 
 
 def masked(data: Path, sensor: str) -> Frames:
     "Images and masks of a training list."
     config = Config(dataset_dir=str(data / sensor), train_list=f"{sensor}-trainval")
-    yield from splits(config, ["train"])["train"].pairs
+    split = splits(config, ["train"])["train"]
+    return ((name, *pair) for name, pair in zip(split.names, split.pairs, strict=True))
 
 
 def boxes_of(folder: Path) -> dict[tuple[str, int], list[Box]]:
@@ -64,7 +67,7 @@ def boxed(folder: Path, parts: Sequence[int] = range(PARTS), every: int = EVERY)
     for i, clip in enumerate(sorted(folder.glob("*.mp4"))):
         for number, frame in enumerate(frames_of(clip) if i % PARTS in parts else ()):
             if number % every == 0:
-                yield frame.pixels, boxes[clip.name, number]
+                yield clip.stem, frame.pixels, boxes[clip.name, number]
 
 
 def in_boxes(
@@ -94,27 +97,29 @@ def found_in(targets: Objects | list[Box], preds: Objects) -> tuple[list[int], l
 
 
 def judge(detector: Detector, frames: Frames, name: str) -> dict[str, Any]:
-    "Counts of a sensor by threshold, as rates."
-    count, pixels, targets = 0, 0, np.zeros(3)
+    "Counts of a sensor by threshold, as rates; at 0.5, counts by image or clip, as in COUNTED."
+    pixels, false, targets = 0, 0, np.zeros(3)
     found, alarms = np.zeros((len(THRESHOLDS), 3)), np.zeros(len(THRESHOLDS))
-    inter = union = false = 0
-    for image, truth in tqdm(frames, name, leave=False):
+    counted = defaultdict[str, Any](lambda: np.zeros(len(COUNTED), int))
+    for group, image, truth in tqdm(frames, name, leave=False):
         prob = predict_frame(detector, image)
         by_mask = isinstance(truth, np.ndarray)
         real = objects(truth > 0) if by_mask else truth
         areas = real.area if by_mask else [(b - t) * (r - left) for t, b, left, r in truth]
         groups = [int(area >= 9) + int(area > 80) for area in areas]  # of SIZES
-        count, pixels = count + 1, pixels + prob.size
+        pixels += prob.size
         np.add.at(targets, groups, 1)
         for k, threshold in enumerate(THRESHOLDS):
             preds = objects(prob > threshold)
             hit, beside = found_in(real, preds)
             np.add.at(found[k], [groups[t] for t in hit], 1)
             alarms[k] += sum(beside)
-            if by_mask and threshold == 0.5:
-                inter += int(((prob > 0.5) & (truth > 0)).sum())
-                union += int(((prob > 0.5) | (truth > 0)).sum())
+            if threshold == 0.5:
+                both = (prob > 0.5, truth > 0) if by_mask else np.zeros((2, 0))
+                overlap = [np.logical_and(*both).sum(), np.logical_or(*both).sum()]
+                counted[group] += [1, len(real), len(hit), sum(beside), *overlap]
                 false += int(preds.area[beside].sum())
+    count, *_, inter, union = sum(counted.values(), np.zeros(len(COUNTED), int)).tolist()
     result: dict[str, Any] = {"frames": count, "targets": int(targets.sum())}
     result["thresholds"] = list(THRESHOLDS)
     result["pd"] = (found.sum(1) / max(targets.sum(), 1)).round(4).tolist()
@@ -124,7 +129,7 @@ def judge(detector: Detector, frames: Frames, name: str) -> dict[str, Any]:
     result["targets by size"] = dict(zip(SIZES, targets.astype(int).tolist(), strict=True))
     if union:
         result |= {"iou": round(inter / union, 4), "fa": round(1e6 * false / pixels, 2)}
-    return result
+    return result | {"counts": {key: value.tolist() for key, value in counted.items()}}
 
 
 def line(sensor: str, result: dict[str, Any]) -> str:
@@ -137,7 +142,7 @@ def line(sensor: str, result: dict[str, Any]) -> str:
     return f"{sensor:12}{own}{both}  Pd with {ALARMS} alarms: {pd}"
 
 
-def main(words: list[str]) -> int:
+def main(words: list[str]) -> None:
     "Judge weights on some sensors, and write their curves."
     if len(words) < 3 or (unknown := set(words[3:]) - set(SENSORS)):
         what = f"unknown sensor {', '.join(sorted(unknown))}; " if len(words) > 3 else ""
@@ -148,8 +153,7 @@ def main(words: list[str]) -> int:
         results[sensor] = judge(detector, frames, sensor)
         print(line(sensor, results[sensor]), flush=True)
         Path(words[2]).write_text(json.dumps({"weights": words[1], **results}, indent=1) + "\n")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main(sys.argv[1:])

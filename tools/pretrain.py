@@ -49,6 +49,7 @@ from mshnet.task import Trained
 from mshnet.train import average, train
 
 SETS = ("nuaa-sirst", "nudt-sirst")
+ORIGINS = "nuaa", "nudt", "clutter", "scene", "drone-ir"
 SCENES = 200  # half of them without a target
 HELD_OUT = 10  # one image in so many
 PIECE = 640  # pixels, the longest side of a training image
@@ -62,7 +63,6 @@ AGAIN = {"lr": 0.0003, "epochs": 6, "eval_every": 6}  # with a patch around each
 PATCH = 192  # pixels
 SECOND = 0.75  # the share of the second training's weights in the file
 MULTISCALE = 0.3, 0.3, 3.0, 2.0  # see `mshnet.predict.predict_frame`
-
 
 Picture = tuple[str, np.ndarray, np.ndarray]  # name, pixels, mask
 
@@ -169,9 +169,6 @@ def write_hard(detector: Detector, folder: Path, hard: Path, skipped: tuple[str,
     with (hard / "trainval.txt").open("a") as file:
         file.writelines(f"{name}\n" for name in names)
     shutil.copy(folder / "test.txt", hard)
-
-
-ORIGINS = "nuaa", "nudt", "clutter", "scene", "drone-ir"
 
 
 def counts(folder: Path, group: Callable[[str], str] = str) -> dict[str, int]:

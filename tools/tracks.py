@@ -70,7 +70,7 @@ def rates(clips: list[Clip], threshold: float) -> dict[str, float]:
     return {name: round(float(value), 4) for name, value in values.items()}
 
 
-def main(words: list[str]) -> int:
+def main(words: list[str]) -> None:
     "Measure both parts."
     if len(words) != 3:
         sys.exit("tracks.py DATA WEIGHTS OUTPUT.json")
@@ -81,8 +81,7 @@ def main(words: list[str]) -> int:
         for threshold, row in found.items():
             print(part, threshold, row)
         Path(words[2]).write_text(json.dumps(result, indent=1) + "\n")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main(sys.argv[1:])

@@ -28,6 +28,6 @@ found = {}
 for name in weights:
     detector = Detector(name, "cpu", "auto")
     for size, detector.multiscale in sizes.items():
-        found[f"{name}, {size}"] = judge.judge(detector, iter(pairs), name)
+        found[f"{name}, {size}"] = judge.judge(detector, [("", *pair) for pair in pairs], name)
         print(judge.line(size, found[f"{name}, {size}"]), flush=True)
     Path(file).write_text(json.dumps(found, indent=1) + "\n")

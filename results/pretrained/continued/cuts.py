@@ -17,7 +17,7 @@ from scipy import ndimage
 found = {}
 for sensor in MASKED:
     sums = {cut: np.zeros(4) for cut in (0.2, 0.3, 0.4, 0.5)}  # common, either, grown, drawn pixels
-    for image, mask in masked(Path(sys.argv[1]), sensor):
+    for _, image, mask in masked(Path(sys.argv[1]), sensor):
         image = np.asarray(Image.fromarray(image).convert("L"))
         labels, _ = ndimage.label(mask > 0, np.ones((3, 3)))
         for i, (rows, columns) in enumerate(ndimage.find_objects(labels), 1):
