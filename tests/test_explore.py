@@ -120,8 +120,7 @@ def test_the_widget_shows_the_still_picture_of_its_threshold(run, by_hand, monke
     assert (lists["image"].index, slider.value, spot) == (0, 0.07, 1)
     monkeypatch.setattr(exploring, "movable", lambda: False)
     lists["zoom"].index = 0
-    still = explore(run, threshold=0.07)
-    assert picture.value == still.path.read_bytes()
+    assert explore(run, threshold=0.07).path.read_bytes() == picture.value
 
 
 def find_images(box):

@@ -7,6 +7,7 @@ __all__ = ['EitConfig']
 
 # %% ../../nbs/eit/01_eit_config.ipynb #_EitFields
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field
@@ -40,11 +41,10 @@ class _EitFields(BaseModel):
 
 # %% ../../nbs/eit/01_eit_config.ipynb #EitConfig
 _PUBLISHED: dict[str, Any] = {
-    **{"size": 128, "patch": 2, "width": 512, "heads": 16, "scales": 4, "hints": 0},
-    **{"augment": "none", "jitter": 0.0, "loss": "l1", "samples": 1, "precision": "auto"},
-    **{"optimizer": "adam", "lr": 1e-5, "schedule": "constant", "warmup_steps": 0},
-    **{"weight_decay": 0.0, "ema": 0.995, "ema_law": "paper"},
-    **{"batch_size": 16, "epochs": 200, "eval_every": 10},
+    **{"size": 128, "patch": 2, "width": 512, "heads": 16, "scales": 4, "batch_size": 16},
+    **{"augment": "none", "jitter": 0.0, "hints": 0, "loss": "l1", "precision": "auto"},
+    **{"optimizer": "adam", "lr": 1e-5, "schedule": "constant", "warmup_steps": 0, "samples": 1},
+    **{"weight_decay": 0.0, "ema": 0.995, "ema_law": "paper", "epochs": 200, "eval_every": 10},
 }
 
 
@@ -78,9 +78,9 @@ class EitConfig(Settings, _EitFields):
 
     def unused(self, written: Mapping[str, Any]) -> list[str]:
         "Settings without effect."
-        whole = self.dataset_dir and self.data == "simulated"  # real tanks are for the test only
-        names = [n for n in ("tanks", "noise", "gains") if n in written and whole]
-        lines = super().unused(written) + [f"{n} is not used with a dataset_dir" for n in names]
-        never = {"on_bad_image": "a damaged file ends the run", "val_fraction": "val is fixed"}
-        never |= {"ema": "ema_law has its own"} if self.ema and self.ema_law == "paper" else {}
-        return lines + [f"{n} is not used by task eit: {never[n]}" for n in never if n in written]
+        folder = Path(self.dataset_dir).expanduser() / "train"  # real tanks are for the test only
+        whole = self.dataset_dir and (self.data == "simulated" or folder.is_dir())
+        why = dict.fromkeys(("tanks", "noise", "gains") if whole else (), " with a dataset_dir")
+        why |= {"on_bad_image": ": a damaged file ends the run", "val_fraction": ": val is fixed"}
+        why |= {"ema": ": ema_law has its own"} if self.ema and self.ema_law == "paper" else {}
+        return super().unused(written) + [f"{n} is not used{why[n]}" for n in why if n in written]

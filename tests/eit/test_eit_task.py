@@ -44,10 +44,9 @@ def files(tmp_path):
 
 def test_a_run_is_scored_with_its_protocol(run):
     "The loss falls, CC comes first, the line is the one of the file."
-    history, scores = run.history, run.scores
-    assert history[-1]["loss"] < history[0]["loss"]
-    assert next(iter(scores["scores"])) == "cc" and str(run).startswith("cc 0.")
-    protocol = scores["protocol"]
+    assert run.history[-1]["loss"] < run.history[0]["loss"]
+    assert next(iter(run.scores["scores"])) == "cc" and str(run).startswith("cc 0.")
+    protocol = run.scores["protocol"]
     assert (protocol["task"], protocol["samples"], protocol["size"]) == ("eit", 16, 16)
 
 
@@ -161,8 +160,9 @@ def test_real_tanks_are_scored(run, tmp_path, capsys):
     assert main([*words, "uef2017", *out]) == 0
     found = json.loads((tmp_path / "scores" / "scores.json").read_text())
     assert found["protocol"]["samples"] == 22 and found["protocol"]["data"].endswith("test2017")
-    scores = found["scores"]
-    assert scores["empty_rmse"] == pytest.approx(0.225, abs=0.001)  # of 16x16 pixels
+    assert (scores := found["scores"])["empty_rmse"] == pytest.approx(
+        0.225, abs=0.001
+    )  # of 16x16 pixels
     assert len(found["protocol"]["content"]) == 12
     assert np.isfinite([scores["cc"], scores["within_1"], scores["spread_cc"]]).all()
 
@@ -198,7 +198,9 @@ def test_the_pretrained_weights_reconstruct_tanks(capsys):
     assert weights_file("pretrained", "eit").with_suffix(".md").exists()
 
 
-def test_settings_of_the_simulation_are_used_beside_real_tanks():
+def test_settings_of_the_simulation_are_used_beside_real_tanks(tmp_path):
     "Real tanks are for the test alone; a folder of tanks has its own."
     assert EitConfig(dataset_dir="tanks", data="uef2017").unused({"tanks": 64}) == []
-    assert "tanks is not used" in EitConfig(dataset_dir="tanks").unused({"tanks": 64})[0]
+    (tmp_path / "train").mkdir()
+    for own in ({"dataset_dir": "tanks"}, {"dataset_dir": str(tmp_path), "data": "uef2017"}):
+        assert "tanks is not used" in EitConfig(**own).unused({"tanks": 64})[0]
