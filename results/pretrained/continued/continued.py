@@ -3,13 +3,14 @@
     python continued.py DATA FOLDER [SETTING=VALUE ...]
 
 FOLDER is that of tools/pretrain.py, and DATA holds drone-ir/, too (see tools/judge.py). The weights
-FOLDER/pretrained.safetensors are continued. FOLDER/continued gets the training sets, the runs, the
-mean of the last two and its numbers. Run it again to resume.
+FOLDER/pretrained.safetensors are continued. FOLDER/continued gets the training sets and the runs,
+and for each step the mean of its two trainings. Run it again to resume.
 """
 
+import functools
+import shutil
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,25 +23,38 @@ from judge import PARTS, Box, boxes_of
 
 from mshnet.core import configure
 from mshnet.evaluate import Detector, trained_model
+from mshnet.export import safetensors_bytes
 from mshnet.frames import frames_of
+from mshnet.run import write_atomic
+from mshnet.scenes import scene
+from mshnet.task import Trained
 from mshnet.train import average, train
 
-FRAMES = 14  # of a clip
+FRAMES = 12  # of a clip
 PIECE = 342  # pixels, the longest side of a piece of a background frame: twelve of 1280x1024
+SMALL = 240  # more scenes, of 128 to 256 pixels, so that patches do not cost dim targets
 APART = 5, 9  # of ten clips, these two are not trained on
 CUT = 0.3  # of the contrast between a target and its surroundings: its edge
-RECIPE = {"augment": "robust", "crop": "native", "target_share": 0.8}
-RECIPE |= {"batch_size": 8, "lr": 0.0005, "epochs": 12, "eval_every": 12}
-AGAIN = {"lr": 0.0003, "epochs": 4, "eval_every": 4}
-STEPS = ("run", "data", {}), ("again", "hard", AGAIN), ("third", "harder", AGAIN)  # and their data
-SHARE = 0.5  # of the last training's weights in the file, beside those of the one before
-SKIPPED = "drone-ir", "again", "hard"  # not searched: clips have birds without a box
+RECIPE = {"augment": "robust", "crop": "native", "target_share": 0.8, "batch_size": 8}
+SEEDS = 0, 1  # a step is the mean of two trainings
+STEPS = (  # epochs, learning rate; every which frame of clips and small scene; copies of patches
+    ("run", 6, 0.0005, 1, 1, ()),
+    ("again", 3, 0.0003, 2, 1, (2,)),  # one number more: patches around the false alarms of now
+    ("third", 3, 0.0005, 1, 1, (2,)),
+    ("fourth", 7, 0.0005, 1, 3, (1, 2)),
+    ("fifth", 2, 0.0003, 2, 3, (1, 2, 2)),
+)
+FAINT = 0.3  # the threshold of those false alarms
+SKIPPED = "drone-ir"  # not searched: clips have birds without a box
 
 
 def pictures(data: Path) -> Iterator[pretrain.Picture]:
     "Every training image; a background frame in twelve pieces, so that an epoch has twelve crops."
     yield from pretrain.listed(data, pretrain.SETS)
     yield from clips(data / "drone-ir")
+    for i in range(SMALL):
+        rng = np.random.default_rng([7, i])
+        yield f"small_{i:03d}", *scene(rng, int(rng.integers(128, 257)))
     for name, pixels, mask in pretrain.without_target(data):
         if not name.startswith("clutter"):
             yield name, pixels, mask
@@ -87,49 +101,72 @@ def group(name: str) -> str:
     return name.rsplit("_", 1)[0] if name.startswith(("drone-ir", "clutter")) else name
 
 
-def reweigh(folder: Path, before: Path | None) -> None:
-    "Repeat NUAA-SIRST's images and new patches; in the last list, halve the frames of clips."
-    listed = folder / "trainval.txt"
-    names = listed.read_text().split()
-    old = (before / "trainval.txt").read_text().split() if before else names
-    copies = dict.fromkeys(sorted({*names} - {*old}), 3)
-    if folder.name == "harder":
-        left_out = set([name for name in names if name.startswith("drone-ir")][1::2])
+def names_of(folder: Path) -> list[str]:
+    "The training list of a folder."
+    return (folder / "trainval.txt").read_text().split()
+
+
+def write_set(here: Path, data: Path, mined: list[Path], step: tuple) -> None:
+    "Write the training set of a step: NUAA-SIRST's images twice, and copies of patches."
+    _, _, _, clips, small, copies = step
+    shutil.rmtree(here, ignore_errors=True)
+    for kind in ("images", "masks"):
+        (here / kind).mkdir(parents=True)
+    names = names_of(data)
+    for start, every in (("drone-ir", clips), ("small", small)):
+        alike = [name for name in names if name.startswith(start)]
+        left_out = {*alike} - {*alike[::every]}
         names = [name for name in names if name not in left_out]
-    if folder.name != "hard":
-        copies |= dict.fromkeys([n for n in names if n.startswith("nuaa")], 2 if before else 1)
-    for name, count in copies.items():
-        for again in (f"again-{folder.name}-{i}-{name}" for i in range(count)):
+    rows = [(data, name, 1 + name.startswith("nuaa")) for name in names]
+    for folder, count in zip(mined, copies, strict=True):
+        patches = sorted({*names_of(folder)} - {*names_of(data)})
+        rows += [(folder, name, count) for name in patches]
+    tests = (data / "test.txt").read_text().split()
+    listed = []
+    for folder, name, count in [*rows, *((data, name, 1) for name in tests)]:
+        for i in range(count):
+            listed.append(f"{folder.name}-{i}-{name}")
             for kind in ("images", "masks"):
-                (folder / kind / f"{again}.png").symlink_to(f"{name}.png")
-            names.append(again)
-    listed.write_text("".join(f"{name}\n" for name in names))
+                target = (folder / kind / f"{name}.png").resolve()
+                (here / kind / f"{listed[-1]}.png").symlink_to(target)
+    held = len(listed) - len(tests)
+    for part, chosen in (("trainval", listed[:held]), ("test", listed[held:])):
+        (here / f"{part}.txt").write_text("".join(f"{name}\n" for name in chosen))
+
+
+def mean(files: list[Path]) -> Trained:
+    "Trained weights, as the mean of several."
+    trained = trained_model(files[0])
+    for count, file in enumerate(files[1:], 2):
+        average(trained.model, trained_model(file).model, 1 / count)
+    return trained
 
 
 def main(words: list[str]) -> int:
-    "Train three times, score the test lists, write the file."
+    "Train the steps, each from the mean of the one before."
     data, first = (Path(word) for word in words[:2])
     settings, folder = dict(word.split("=", 1) for word in words[2:]), first / "continued"
-    weights, before = [first / "pretrained.safetensors"], None
-    for name, part, own in STEPS:
-        here = folder / part
-        if not (folder / name).exists():
-            if before:
-                pretrain.write_hard(Detector(weights[-1]), before, here, SKIPPED)
-            else:
-                pretrain.write_pictures(lambda: pictures(data), here, group)
-            reweigh(here, before)
-        places = {"dataset_dir": here, "output_dir": folder / name, "weight_path": weights[-1]}
-        config = configure(RECIPE | own | {k: str(v) for k, v in places.items()} | settings)
-        run = train(config)
-        if not run.finished:
-            return 75  # as the status of `mshnet train`
-        weights.append(run.folder / "best.pt")
-        before = here
-    model, trained = trained_model(weights[-2]).model, trained_model(weights[-1])
-    average(model, trained.model, SHARE)
-    numbers = pretrain.counts(here, group)
-    pretrain.finish(replace(trained, model=model), config, data, first / "data", folder, numbers)
+    pretrain.write_pictures(lambda: pictures(data), folder / "data", group)
+    weights, mined = first / "pretrained.safetensors", list[Path]()
+    pretrain.detections = functools.partial(pretrain.detections, threshold=FAINT)
+    for step in STEPS:
+        name, epochs, lr, *_, copies = step
+        if len(copies) > len(mined):
+            mined.append(folder / f"patches-{name}")
+            pretrain.write_hard(Detector(weights), folder / "data", mined[-1], (SKIPPED,))
+        if not (folder / f"{name}-{SEEDS[0]}").exists():
+            write_set(folder / f"data-{name}", folder / "data", mined, step)
+        found = []
+        for seed in SEEDS:
+            own = {"epochs": epochs, "eval_every": epochs, "lr": lr, "seed": seed}
+            own |= {"dataset_dir": folder / f"data-{name}", "weight_path": weights}
+            own |= {"output_dir": folder / f"{name}-{seed}"}
+            run = train(configure(RECIPE | {k: str(v) for k, v in own.items()} | settings))
+            if not run.finished:
+                return 75  # as the status of `mshnet train`
+            found.append(run.folder / "best.pt")
+        weights = folder / f"{name}.safetensors"
+        write_atomic(weights, safetensors_bytes(mean(found)))
     return 0
 
 
