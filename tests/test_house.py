@@ -221,7 +221,7 @@ def people():
 def results():
     "The text files of results/: name and text."
     found = sorted(p for p in (ROOT / "results").rglob("*") if p.is_file())
-    texts = [p for p in found if p.suffix not in ".png .jpg .pt .npz .pyc .safetensors".split()]
+    texts = [p for p in found if not re.fullmatch(r"\.(png|jpg|pt|npz|pyc|safetensors)", p.suffix)]
     return {p.relative_to(ROOT).as_posix(): p.read_text(encoding="utf-8") for p in texts}
 
 
