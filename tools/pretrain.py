@@ -157,7 +157,7 @@ def write_hard(detector: Detector, folder: Path, hard: Path, skipped: tuple[str,
         if name.startswith(skipped):
             continue
         near = ndimage.binary_dilation(mask > 0, iterations=3)
-        for row in detections(predict_frame(detector, image)).rows():
+        for row in detections(predict_frame(detector, image), detector.threshold).rows():
             top, left, bottom, right = row["box"]
             if near[top:bottom, left:right].any():
                 continue

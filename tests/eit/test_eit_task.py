@@ -160,9 +160,8 @@ def test_real_tanks_are_scored(run, tmp_path, capsys):
     assert main([*words, "uef2017", *out]) == 0
     found = json.loads((tmp_path / "scores" / "scores.json").read_text())
     assert found["protocol"]["samples"] == 22 and found["protocol"]["data"].endswith("test2017")
-    assert (scores := found["scores"])["empty_rmse"] == pytest.approx(
-        0.225, abs=0.001
-    )  # of 16x16 pixels
+    scores = found["scores"]
+    assert scores["empty_rmse"] == pytest.approx(0.225, abs=0.001)  # of 16x16 pixels
     assert len(found["protocol"]["content"]) == 12
     assert np.isfinite([scores["cc"], scores["within_1"], scores["spread_cc"]]).all()
 

@@ -7,7 +7,6 @@ FOLDER/pretrained.safetensors are continued. FOLDER/continued gets the training 
 and for each step the mean of its two trainings. Run it again to resume.
 """
 
-import functools
 import shutil
 import sys
 from collections.abc import Iterator
@@ -36,13 +35,12 @@ SMALL = 240  # more scenes, of 128 to 256 pixels, so that patches do not cost di
 APART = 5, 9  # of ten clips, these two are not trained on
 CUT = 0.3  # of the contrast between a target and its surroundings: its edge
 RECIPE = {"augment": "robust", "crop": "native", "target_share": 0.8, "batch_size": 8}
-SEEDS = 0, 1  # a step is the mean of two trainings
-STEPS = (  # epochs, learning rate; every which frame of clips and small scene; copies of patches
-    ("run", 6, 0.0005, 1, 1, ()),
-    ("again", 3, 0.0003, 2, 1, (2,)),  # one number more: patches around the false alarms of now
-    ("third", 3, 0.0005, 1, 1, (2,)),
-    ("fourth", 7, 0.0005, 1, 3, (1, 2)),
-    ("fifth", 2, 0.0003, 2, 3, (1, 2, 2)),
+STEPS = (  # seeds, whose mean is taken; epochs, rate; every which frame of clips, small scene; copies
+    ("run", (0, 1), 6, 0.0005, 1, 1, ()),
+    ("again", (0, 1), 3, 0.0003, 2, 1, (2,)),  # one number more: patches around false alarms of now
+    ("third", (2, 3), 3, 0.0005, 1, 1, (2,)),
+    ("fourth", (4, 5), 7, 0.0005, 1, 3, (1, 2)),
+    ("fifth", (6, 7), 2, 0.0003, 2, 3, (1, 2, 2)),
 )
 FAINT = 0.3  # the threshold of those false alarms
 SKIPPED = "drone-ir"  # not searched: clips have birds without a box
@@ -101,14 +99,14 @@ def group(name: str) -> str:
     return name.rsplit("_", 1)[0] if name.startswith(("drone-ir", "clutter")) else name
 
 
-def names_of(folder: Path) -> list[str]:
-    "The training list of a folder."
-    return (folder / "trainval.txt").read_text().split()
+def names_of(folder: Path, part: str = "trainval") -> list[str]:
+    "A list of a folder."
+    return (folder / f"{part}.txt").read_text().split()
 
 
 def write_set(here: Path, data: Path, mined: list[Path], step: tuple) -> None:
     "Write the training set of a step: NUAA-SIRST's images twice, and copies of patches."
-    _, _, _, clips, small, copies = step
+    *_, clips, small, copies = step
     shutil.rmtree(here, ignore_errors=True)
     for kind in ("images", "masks"):
         (here / kind).mkdir(parents=True)
@@ -121,7 +119,7 @@ def write_set(here: Path, data: Path, mined: list[Path], step: tuple) -> None:
     for folder, count in zip(mined, copies, strict=True):
         patches = sorted({*names_of(folder)} - {*names_of(data)})
         rows += [(folder, name, count) for name in patches]
-    tests = (data / "test.txt").read_text().split()
+    tests = names_of(data, "test")
     listed = []
     for folder, name, count in [*rows, *((data, name, 1) for name in tests)]:
         for i in range(count):
@@ -148,16 +146,17 @@ def main(words: list[str]) -> int:
     settings, folder = dict(word.split("=", 1) for word in words[2:]), first / "continued"
     pretrain.write_pictures(lambda: pictures(data), folder / "data", group)
     weights, mined = first / "pretrained.safetensors", list[Path]()
-    pretrain.detections = functools.partial(pretrain.detections, threshold=FAINT)
     for step in STEPS:
-        name, epochs, lr, *_, copies = step
+        name, seeds, epochs, lr, *_, copies = step
         if len(copies) > len(mined):
             mined.append(folder / f"patches-{name}")
-            pretrain.write_hard(Detector(weights), folder / "data", mined[-1], (SKIPPED,))
-        if not (folder / f"{name}-{SEEDS[0]}").exists():
+            detector = Detector(weights)
+            detector.threshold = FAINT
+            pretrain.write_hard(detector, folder / "data", mined[-1], (SKIPPED,))
+        if not (folder / f"{name}-{seeds[0]}").exists():
             write_set(folder / f"data-{name}", folder / "data", mined, step)
         found = []
-        for seed in SEEDS:
+        for seed in seeds:
             own = {"epochs": epochs, "eval_every": epochs, "lr": lr, "seed": seed}
             own |= {"dataset_dir": folder / f"data-{name}", "weight_path": weights}
             own |= {"output_dir": folder / f"{name}-{seed}"}

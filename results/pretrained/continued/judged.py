@@ -63,5 +63,7 @@ if __name__ == "__main__":
             found = judge(detector, frames(kind, data, folder), kind)
             results[title][kind] = found
             first = next(iter(results.values()))[kind]
-            print(title, line(kind, found), *differences(first["counts"], found["counts"]))
+            print(
+                title, line(kind, found), *differences(first["counts"], found["counts"]), flush=True
+            )
     output.write_text(json.dumps(results) + "\n")
