@@ -37,7 +37,7 @@ from mshnet.weights import PRETRAINED, settings_of_weights, weights_file
 # %% [markdown]
 # ## A score
 #
-# The pretrained weights have never seen the synthetic scenes. This is their score on 20 of them, each of 128x128 pixels:
+# The pretrained weights have never seen these synthetic scenes. This is their score on 20 of them, each of 128x128 pixels:
 
 # %%
 scenes = {"scenes": 80, "base_size": 128, "crop_size": 128}
@@ -45,7 +45,7 @@ result = mshnet.evaluate("pretrained", device="cpu", precision="fp32", **scenes)
 print(result.scores)
 
 # %% [markdown]
-# 33 of 42 targets are found. Fa is high, because the images are small: one false spot of 10 pixels adds 31 per million. A score without its conditions means little. The result therefore has its *protocol*: the data, their size, the threshold, the matching rule, and whether the weights were trained on these very images.
+# 34 of 42 targets are found, without a false alarm. The images are small: one false spot of 10 pixels would add 31 per million to Fa. A score without its conditions means little. The result therefore has its *protocol*: the data, their size, the threshold, the matching rule, and whether the weights were trained on these very images.
 
 # %%
 for name in ("data", "images", "targets", "size", "threshold", "rule", "trained_on_scored_images"):

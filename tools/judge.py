@@ -2,10 +2,10 @@
 
 DATA holds nuaa-sirst/, nudt-sirst/, irstd-1k/ (masks) and drone-ir/ (clips and boxes.csv). Frames
 are scored at their own size: the training lists, because this is for choices and a test list is
-opened once, and every tenth frame of each clip. A target with a mask is found by a detection whose
-centre is less than 3 pixels away; one with a box by a detection whose centre is in the box or at
-most 3 pixels beside it. All other detections are alarms. A sensor is unseen only if the weights
-were trained without it: name those.
+opened once, and every tenth frame of each clip, if it has a box: where it has none, birds and
+drones fly all the same. A target with a mask is found by a detection whose centre is less than 3
+pixels away; one with a box by one whose centre is in the box or at most 3 pixels beside it. All
+other detections are alarms. A sensor is unseen only if weights were trained without it: name those.
 
 OUTPUT.json gets a curve for each sensor, by threshold: Pd, alarms a frame, Pd by size of the target
 (below 9 pixels, to 80, above); IoU and Fa at 0.5 where there are masks; and the counts of each
@@ -62,12 +62,12 @@ def boxes_of(folder: Path) -> dict[tuple[str, int], list[Box]]:
 
 
 def boxed(folder: Path, parts: Sequence[int] = range(PARTS), every: int = EVERY) -> Frames:
-    "Some frames of the clips of some parts, with their boxes."
+    "Some frames of the clips of some parts, with their boxes; only frames with a box."
     boxes = boxes_of(folder)
     for i, clip in enumerate(sorted(folder.glob("*.mp4"))):
         for number, frame in enumerate(frames_of(clip) if i % PARTS in parts else ()):
-            if number % every == 0:
-                yield clip.stem, frame.pixels, boxes[clip.name, number]
+            if number % every == 0 and (here := boxes[clip.name, number]):
+                yield clip.stem, frame.pixels, here
 
 
 def in_boxes(

@@ -7,7 +7,7 @@ DATA holds nuaa-sirst/, nudt-sirst/ and clutter/images/. FOLDER (runs/pretrained
 set, the run, and at the end pretrained.safetensors and pretrained.json. Run it again to resume,
 also after status 75: the time was over. Test lists are never trained on; they are scored once, at
 the end. `card` writes mshnet/pretrained.md from tools/pretrained.md and
-results/pretrained/seed*/pretrained.json; the file that ships is that of seed 0.
+results/pretrained/*/pretrained.json; the file that ships is that of results/pretrained/continued.
 
 Training set: both training lists, the frames without a target, and synthetic scenes, half of them
 without a target. An epoch sees one crop of an image, so images larger than 640 pixels are cut into
@@ -145,29 +145,32 @@ def write_pictures(
         (folder / f"{part}.txt").write_text("".join(f"{name}\n" for name in listed))
 
 
-def write_hard(detector: Detector, folder: Path, hard: Path, skipped: tuple[str, ...] = ()) -> None:
+def patches(detector: Detector, pictures: Iterable[Picture], least: int = 1) -> Iterator[Picture]:
+    "A patch around each false alarm, of `least` pixels or more, on training images."
+    for name, image, mask in pictures:
+        near = ndimage.binary_dilation(mask > 0, iterations=3)
+        for row in detections(predict_frame(detector, image), detector.threshold).rows():
+            top, left, bottom, right = row["box"]
+            if near[top:bottom, left:right].any() or row["area"] < least:
+                continue
+            starts = np.round(row["centroid"]) - PATCH // 2
+            starts = np.maximum(np.minimum(starts, np.array(mask.shape) - PATCH), 0).astype(int)
+            cut = tuple(slice(start, start + PATCH) for start in starts)
+            yield name, image[cut], mask[cut]
+
+
+def write_hard(detector: Detector, folder: Path, hard: Path) -> None:
     "Write the same data set with a patch around each false alarm on its training images."
     if (hard / "test.txt").exists():
         return
     shutil.rmtree(hard, ignore_errors=True)
     shutil.copytree(folder, hard, ignore=shutil.ignore_patterns("test.txt"))
     split = splits(Config(dataset_dir=str(folder)))["train"]
-    names: list[str] = []
-    for name, (image, mask) in zip(split.names, split.pairs, strict=True):
-        if name.startswith(skipped):
-            continue
-        near = ndimage.binary_dilation(mask > 0, iterations=3)
-        for row in detections(predict_frame(detector, image), detector.threshold).rows():
-            top, left, bottom, right = row["box"]
-            if near[top:bottom, left:right].any():
-                continue
-            starts = np.round(row["centroid"]) - PATCH // 2
-            starts = np.maximum(np.minimum(starts, np.array(mask.shape) - PATCH), 0).astype(int)
-            cut = tuple(slice(start, start + PATCH) for start in starts)
-            names.append(f"hard_{len(split.names) + len(names):04d}")
-            save_pair(hard, names[-1], image[cut], mask[cut])
+    pictures = ((name, *pair) for name, pair in zip(split.names, split.pairs, strict=True))
     with (hard / "trainval.txt").open("a") as file:
-        file.writelines(f"{name}\n" for name in names)
+        for i, (_, *pair) in enumerate(patches(detector, pictures), len(split.names)):
+            save_pair(hard, f"hard_{i:04d}", *pair)
+            file.write(f"hard_{i:04d}\n")
     shutil.copy(folder / "test.txt", hard)
 
 
@@ -244,12 +247,12 @@ def half_precision(model: torch.nn.Module) -> None:
 
 
 def card(found: list[dict[str, Any]]) -> str:
-    "The model card of the first of several trainings, with the scores of all of them."
+    "The model card of the first of several weights, with the scores of all of them."
     first = found[0]
     kept = next(r for r in first["thresholds"] if r["threshold"] == first["threshold"])
     scores = [
-        f"| {f['config']['seed']} | {name} | {' | '.join(cells(f['scores'][name]['scores']))} |"
-        for f in found
+        f"| {title} | {name} | {' | '.join(cells(f['scores'][name]['scores']))} |"
+        for title, f in zip(("file", "seed 0", "seed 1", "seed 2"), found, strict=True)
         for name in SETS
     ]
     calibration = [
@@ -271,9 +274,9 @@ def card(found: list[dict[str, Any]]) -> str:
     template = (TOP / "tools" / "pretrained.md").read_text()
     return template.format(
         recipe=RECIPE,
-        config=first["config"],
+        again=AGAIN,
         counts=first["counts"],
-        seeds=len(found),
+        seeds=len(found) - 1,
         kept=kept,
         most=MOST_ALARMS,
         one=one,
@@ -289,7 +292,7 @@ def card(found: list[dict[str, Any]]) -> str:
 def main(words: list[str]) -> int:
     "Train, choose the threshold, score the test lists, write the file and what the card needs."
     if words == ["card"]:
-        files = sorted((TOP / "results").glob("pretrained/seed*/pretrained.json"))
+        files = sorted((TOP / "results").glob("pretrained/*/pretrained.json"))
         text = card([json.loads(file.read_text()) for file in files])
         (TOP / "mshnet" / "pretrained.md").write_text(text)
         return 0

@@ -1,10 +1,9 @@
 """What do tracks do for a clip? python tools/tracks.py DATA WEIGHTS OUTPUT.json
 
-DATA holds drone-ir/. Every frame of each tenth clip is predicted: part 9 of ten (the settings of
-the tracker may be chosen on it) and part 5, which no weights were trained on. OUTPUT
-gets for both parts, by threshold, before (each detection counts) and after (those of confirmed
-tracks): alarms a minute, which are detections beside all boxes; Pd by frame, at once and at the end
-(when a confirmed track has its first detections back); and Pd by clip.
+DATA holds drone-ir/. Every frame of each tenth clip, which no weights were trained on, is
+predicted; frames with a box count. OUTPUT gets by threshold, before (each detection counts) and
+after (those of confirmed tracks): alarms a minute, which are detections beside all boxes; Pd by
+frame, at once and at the end (when a confirmed track has its first detections back); Pd by clip.
 """
 
 import json
@@ -20,17 +19,16 @@ from mshnet.metrics import objects
 from mshnet.predict import predict_frame
 from mshnet.tracks import Tracker
 
-CLIPS = {"held out": 9, "unseen": 5}
 THRESHOLDS = (0.1, 0.3, 0.5, 0.7, 0.9)
 RATE = 30 * 60  # frames a minute
 Clip = tuple[list[list[Box]], dict[float, list[np.ndarray]]]  # boxes; centroids by threshold
 
 
-def read(data: Path, detector: Detector, rest: int) -> list[Clip]:
-    "The clips of a part."
+def read(data: Path, detector: Detector) -> list[Clip]:
+    "The clips."
     folder, clips = data / "drone-ir", []
     boxes = boxes_of(folder)
-    for file in sorted(folder.glob("*.mp4"))[rest::PARTS]:
+    for file in sorted(folder.glob("*.mp4"))[5::PARTS]:
         found: dict[float, list[np.ndarray]] = {t: [] for t in THRESHOLDS}
         for frame in frames_of(file):
             prob = predict_frame(detector, frame.pixels)
@@ -51,13 +49,13 @@ def rates(clips: list[Clip], threshold: float) -> dict[str, float]:
             rows.append((places, numbers, [n in tracker.confirmed for n in numbers]))
         for here, (places, numbers, at_once) in zip(boxes, rows, strict=True):
             at_the_end = [n in tracker.confirmed for n in numbers]
-            for i, kept in enumerate((places, places[at_once], places[at_the_end])):
+            for i, kept in enumerate((places, places[at_once], places[at_the_end]) if here else ()):
                 hit, beside = in_boxes(here, kept)
                 held[i] += len(hit)
                 alarms[i] += sum(beside)
         clips_held += held > held_before
     targets = sum(len(here) for boxes, _ in clips for here in boxes)
-    minutes = sum(len(boxes) for boxes, _ in clips) / RATE
+    minutes = sum(bool(here) for boxes, _ in clips for here in boxes) / RATE
     values = {
         "alarms": alarms[0] / minutes,
         "alarms with tracks": alarms[1] / minutes,
@@ -71,16 +69,14 @@ def rates(clips: list[Clip], threshold: float) -> dict[str, float]:
 
 
 def main(words: list[str]) -> None:
-    "Measure both parts."
+    "Measure, print and write."
     if len(words) != 3:
         sys.exit("tracks.py DATA WEIGHTS OUTPUT.json")
-    detector, result = Detector(words[1]), dict[str, object](weights=words[1])
-    for part, rest in CLIPS.items():
-        clips = read(Path(words[0]), detector, rest)
-        result[part] = found = {str(t): rates(clips, t) for t in THRESHOLDS}
-        for threshold, row in found.items():
-            print(part, threshold, row)
-        Path(words[2]).write_text(json.dumps(result, indent=1) + "\n")
+    clips = read(Path(words[0]), Detector(words[1]))
+    found = {str(t): rates(clips, t) for t in THRESHOLDS}
+    for threshold, row in found.items():
+        print(threshold, row)
+    Path(words[2]).write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -4,13 +4,15 @@
 
 FOLDER is that of tools/pretrain.py, and DATA holds drone-ir/, too (see tools/judge.py). The weights
 FOLDER/pretrained.safetensors are continued. FOLDER/continued gets the training sets and the runs,
-and for each step the mean of its two trainings. Run it again to resume.
+for each step the mean of its two trainings, and at the end pretrained.safetensors, the mean of the
+last two steps, with pretrained.json. Run it again to resume.
 """
 
 import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -19,11 +21,14 @@ from scipy import ndimage
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools"))
 import pretrain
 from judge import PARTS, Box, boxes_of
+from pretrain import MULTISCALE
 
 from mshnet.core import configure
+from mshnet.data import splits
 from mshnet.evaluate import Detector, trained_model
 from mshnet.export import safetensors_bytes
 from mshnet.frames import frames_of
+from mshnet.recipe import Config
 from mshnet.run import write_atomic
 from mshnet.scenes import scene
 from mshnet.task import Trained
@@ -35,15 +40,32 @@ SMALL = 240  # more scenes, of 128 to 256 pixels, so that patches do not cost di
 APART = 5, 9  # of ten clips, these two are not trained on
 CUT = 0.3  # of the contrast between a target and its surroundings: its edge
 RECIPE = {"augment": "robust", "crop": "native", "target_share": 0.8, "batch_size": 8}
-STEPS = (  # seeds, whose mean is taken; epochs, rate; every which frame of clips, small scene; copies
-    ("run", (0, 1), 6, 0.0005, 1, 1, ()),
-    ("again", (0, 1), 3, 0.0003, 2, 1, (2,)),  # one number more: patches around false alarms of now
-    ("third", (2, 3), 3, 0.0005, 1, 1, (2,)),
-    ("fourth", (4, 5), 7, 0.0005, 1, 3, (1, 2)),
-    ("fifth", (6, 7), 2, 0.0003, 2, 3, (1, 2, 2)),
+FAINT = 0.3  # the threshold of a search for false alarms
+LEAST = 4  # pixels of a false alarm on a clip; a smaller one may be a bird without a box
+
+
+class Step(NamedTuple):
+    "Two trainings from the weights of the step before, and their mean."
+
+    name: str
+    seeds: tuple[int, int]
+    epochs: int
+    lr: float
+    searches: tuple[str, ...] = ()  # for false alarms of the weights before; see `searched`
+    copies: tuple[int, ...] = ()  # of the patches of each search until now
+    clips: int = 1  # every which frame of clips
+    small: int = 1  # every which small scene
+    multiscale: tuple[float, ...] = ()  # of the searches
+
+
+STEPS = (
+    Step("run", (0, 1), 6, 0.0005),
+    Step("again", (0, 1), 3, 0.0003, ("images",), (2,), clips=2),
+    Step("third", (2, 3), 3, 0.0005, (), (2,)),
+    Step("fourth", (4, 5), 7, 0.0005, ("images",), (1, 2), 1, 3),
+    Step("fifth", (8, 9), 3, 0.0003, ("images", "clips"), (1, 2, 2, 1), 1, 3, MULTISCALE),
+    Step("sixth", (10, 11), 2, 0.0003, ("frames", "clips"), (1, 2, 2, 1, 4, 1), 1, 3, MULTISCALE),
 )
-FAINT = 0.3  # the threshold of those false alarms
-SKIPPED = "drone-ir"  # not searched: clips have birds without a box
 
 
 def pictures(data: Path) -> Iterator[pretrain.Picture]:
@@ -71,9 +93,8 @@ def clips(folder: Path) -> Iterator[pretrain.Picture]:
         for number in np.linspace(0, len(frames) - 1, FRAMES).round().astype(int):
             pixels = np.asarray(Image.fromarray(frames[number]).convert("L"))
             masks = [grown(pixels, box) for box in boxes[clip.name, number]]
-            if all(mask.any() for mask in masks):
-                mask = np.any([np.zeros(pixels.shape, bool), *masks], axis=0)
-                yield f"drone-ir_{clip.stem}_{number:04d}", pixels, np.uint8(mask)
+            if masks and all(mask.any() for mask in masks):
+                yield f"drone-ir_{clip.stem}_{number:04d}", pixels, np.uint8(np.any(masks, axis=0))
 
 
 def grown(pixels: np.ndarray, box: Box, cut: float = CUT) -> np.ndarray:
@@ -104,26 +125,48 @@ def names_of(folder: Path, part: str = "trainval") -> list[str]:
     return (folder / f"{part}.txt").read_text().split()
 
 
-def write_set(here: Path, data: Path, mined: list[Path], step: tuple) -> None:
+def searched(kind: str, data: Path, here: Path) -> Iterator[pretrain.Picture]:
+    "What is searched: training frames of clips, whole background frames, or all other images."
+    split = splits(Config(dataset_dir=str(here)))["train"]
+    if kind == "frames":
+        known = {name.rsplit("_", 2)[0] for name in split.names if name.startswith("clutter")}
+        yield from (frame for frame in pretrain.without_target(data) if frame[0] in known)
+        return
+    for name, pair in zip(split.names, split.pairs, strict=True):
+        if name.startswith("drone-ir") == (kind == "clips"):
+            yield name, *pair
+
+
+def write_patches(folder: Path, detector: Detector, pictures: Iterator[pretrain.Picture]) -> None:
+    "Write the patches around false alarms on pictures."
+    for kind in ("images", "masks"):
+        (folder / kind).mkdir(parents=True, exist_ok=True)
+    names = []
+    least = LEAST if folder.name.endswith("clips") else 1
+    for i, (_, *pair) in enumerate(pretrain.patches(detector, pictures, least)):
+        names.append(f"patch_{i:04d}")
+        pretrain.save_pair(folder, names[-1], *pair)
+    (folder / "trainval.txt").write_text("".join(f"{name}\n" for name in names))
+
+
+def write_set(here: Path, data: Path, searches: list[Path], step: Step) -> None:
     "Write the training set of a step: NUAA-SIRST's images twice, and copies of patches."
-    *_, clips, small, copies = step
     shutil.rmtree(here, ignore_errors=True)
     for kind in ("images", "masks"):
         (here / kind).mkdir(parents=True)
     names = names_of(data)
-    for start, every in (("drone-ir", clips), ("small", small)):
+    for start, every in (("drone-ir", step.clips), ("small", step.small)):
         alike = [name for name in names if name.startswith(start)]
         left_out = {*alike} - {*alike[::every]}
         names = [name for name in names if name not in left_out]
     rows = [(data, name, 1 + name.startswith("nuaa")) for name in names]
-    for folder, count in zip(mined, copies, strict=True):
-        patches = sorted({*names_of(folder)} - {*names_of(data)})
-        rows += [(folder, name, count) for name in patches]
+    for folder, count in zip(searches, step.copies, strict=True):
+        rows += [(folder, name, count) for name in names_of(folder)]
     tests = names_of(data, "test")
     listed = []
     for folder, name, count in [*rows, *((data, name, 1) for name in tests)]:
         for i in range(count):
-            listed.append(f"{folder.name}-{i}-{name}")
+            listed.append(f"{name}-{folder.name}-{i}")
             for kind in ("images", "masks"):
                 target = (folder / kind / f"{name}.png").resolve()
                 (here / kind / f"{listed[-1]}.png").symlink_to(target)
@@ -141,31 +184,37 @@ def mean(files: list[Path]) -> Trained:
 
 
 def main(words: list[str]) -> int:
-    "Train the steps, each from the mean of the one before."
+    "Train the steps, each from the mean of the one before; score the test lists, write the file."
     data, first = (Path(word) for word in words[:2])
     settings, folder = dict(word.split("=", 1) for word in words[2:]), first / "continued"
     pretrain.write_pictures(lambda: pictures(data), folder / "data", group)
-    weights, mined = first / "pretrained.safetensors", list[Path]()
+    means, searches = [first / "pretrained.safetensors"], list[Path]()
     for step in STEPS:
-        name, seeds, epochs, lr, *_, copies = step
-        if len(copies) > len(mined):
-            mined.append(folder / f"patches-{name}")
-            detector = Detector(weights)
-            detector.threshold = FAINT
-            pretrain.write_hard(detector, folder / "data", mined[-1], (SKIPPED,))
-        if not (folder / f"{name}-{seeds[0]}").exists():
-            write_set(folder / f"data-{name}", folder / "data", mined, step)
+        weights = means[-1]
+        for kind in step.searches:
+            searches.append(folder / f"patches-{step.name}-{kind}")
+            if not (searches[-1] / "trainval.txt").exists():
+                detector = Detector(weights)
+                detector.threshold, detector.multiscale = FAINT, step.multiscale
+                write_patches(searches[-1], detector, searched(kind, data, folder / "data"))
+        here = folder / f"data-{step.name}"
+        if not (folder / f"{step.name}-{step.seeds[0]}").exists():
+            write_set(here, folder / "data", searches, step)
         found = []
-        for seed in seeds:
-            own = {"epochs": epochs, "eval_every": epochs, "lr": lr, "seed": seed}
-            own |= {"dataset_dir": folder / f"data-{name}", "weight_path": weights}
-            own |= {"output_dir": folder / f"{name}-{seed}"}
-            run = train(configure(RECIPE | {k: str(v) for k, v in own.items()} | settings))
+        for seed in step.seeds:
+            own = {"epochs": step.epochs, "eval_every": step.epochs, "lr": step.lr, "seed": seed}
+            own |= {"dataset_dir": here, "weight_path": weights}
+            own |= {"output_dir": folder / f"{step.name}-{seed}"}
+            config = configure(RECIPE | {k: str(v) for k, v in own.items()} | settings)
+            run = train(config)
             if not run.finished:
                 return 75  # as the status of `mshnet train`
             found.append(run.folder / "best.pt")
-        weights = folder / f"{name}.safetensors"
-        write_atomic(weights, safetensors_bytes(mean(found)))
+        means.append(folder / f"{step.name}.safetensors")
+        write_atomic(means[-1], safetensors_bytes(mean(found)))
+    numbers = pretrain.counts(folder / "data", group)
+    numbers["hard_trained"] = sum(len(names_of(search)) for search in searches)
+    pretrain.finish(mean(means[-2:]), config, data, first / "data", folder, numbers)
     return 0
 
 

@@ -2,9 +2,10 @@
 
     python judged.py DATA FOLDER OUTPUT.json TITLE=WEIGHTS ...
 
-FOLDER is that of `continued.py`. The held-out images of its continued/data are scored, and of
-IRSTD-1k, which is not in it, every tenth image of the training list. Prints how the others differ
-from the first at threshold 0.5, with 90% intervals: a bootstrap over images and clips.
+FOLDER is that of `continued.py`. The held-out images of its continued/data are scored; of IRSTD-1k,
+which is not in it, every tenth image of the training list, and others for a last measurement; and
+background frames that were trained on. Prints how the other weights differ from the first at
+threshold 0.5, with 90% intervals: a bootstrap over images and clips.
 """
 
 import itertools
@@ -21,6 +22,7 @@ from mshnet.data import splits
 from mshnet.evaluate import Detector
 from mshnet.recipe import Config
 
+KINDS = ("clips", "irstd", "nudt", "nuaa", "clutter", "known clutter", "last")
 EVERY = 20  # frames of a clip
 DRAWS = 10_000
 
@@ -31,10 +33,14 @@ def frames(kind, data, folder):
         return boxed(data / "drone-ir", APART, EVERY)
     if kind == "irstd":
         return itertools.islice(masked(data, "irstd-1k"), 9, None, 10)
+    if kind == "last":
+        images = enumerate(masked(data, "irstd-1k"))
+        return (frame for i, frame in images if i % 2 and i % 10 != 9)
     split = splits(Config(dataset_dir=str(folder / "continued" / "data")))["test"]
-    if kind == "clutter":
-        held = {group(name) for name in split.names if name.startswith(kind)}
-        return (frame for frame in without_target(data) if frame[0] in held)
+    if kind.endswith("clutter"):
+        held = {group(name) for name in split.names if name.startswith("clutter")}
+        real = (frame for frame in without_target(data) if frame[0].startswith("clutter"))
+        return (frame for frame in real if (frame[0] in held) == (kind == "clutter"))
     pairs = zip(split.names, split.pairs, strict=True)
     return ((name, *pair) for name, pair in pairs if name.startswith(kind))
 
@@ -59,7 +65,7 @@ if __name__ == "__main__":
         detector = Detector(weights)
         detector.multiscale = MULTISCALE
         results[title] = {}
-        for kind in ("clips", "irstd", "nudt", "nuaa", "clutter"):
+        for kind in KINDS:
             found = judge(detector, frames(kind, data, folder), kind)
             results[title][kind] = found
             first = next(iter(results.values()))[kind]
