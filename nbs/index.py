@@ -7,7 +7,7 @@
 #
 # A target is a bright spot of up to about a hundred pixels, against sky, sea or ground. This library finds targets with pretrained weights, trains [MSHNet](https://arxiv.org/abs/2403.19366) (Liu et al., CVPR 2024; not their code) on your images, and explains every step in notebooks.
 #
-# ![Three infrared frames with marked detections: a drone that is found, a cloud as a false alarm above a drone that is missed, a bird that is missed](images/frames.jpg)
+# ![Three infrared frames with marked detections: a drone, found; a cloud, a false alarm, above a missed drone; a missed bird](images/frames.jpg)
 #
 # | frame | centre (row, column) | pixels | peak probability | result |
 # |---|---|---|---|---|
