@@ -25,7 +25,7 @@ from mshnet.recipe import Config
 from mshnet.run import read_checkpoint
 from mshnet.train import train
 
-SIZES = [(40, 52), (64, 64), (33, 47), (12, 90), (48, 48)]  # height and width
+SIZES = [(64, 72), (64, 64), (63, 79), (12, 90), (80, 80)]  # height and width
 TINY = {"base_size": "native", "crop_size": 32, "batch_size": 2, "epochs": 2, "device": "cpu"}
 TINY |= {"precision": "fp32", "schedule": "constant", "deterministic": True, "lr": 1e-5}
 TINY |= {"weight_path": "pretrained"}  # which find something
