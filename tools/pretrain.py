@@ -103,8 +103,9 @@ def without_target(data: Path) -> Iterator[Picture]:
 
 def save_pair(folder: Path, name: str, image: np.ndarray, mask: np.ndarray) -> None:
     "Write an image and its mask of 0 and 1."
-    Image.fromarray(image).save(folder / "images" / f"{name}.png")
-    Image.fromarray(mask * np.uint8(255)).save(folder / "masks" / f"{name}.png")
+    for kind, pixels in (("images", image), ("masks", mask * np.uint8(255))):
+        (folder / kind).mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(folder / kind / f"{name}.png")
 
 
 def pieces(height: int, width: int, most: int = PIECE) -> list[tuple[slice, slice]]:
@@ -128,8 +129,6 @@ def write_pictures(
     if (folder / "test.txt").exists():
         return
     shutil.rmtree(folder, ignore_errors=True)
-    for kind in ("images", "masks"):
-        (folder / kind).mkdir(parents=True)
     names: dict[str, list[str]] = {"trainval": [], "test": []}
     groups: dict[str, dict[str, int]] = {}  # of each origin: its groups, by number
     for name, pixels, mask in pictures():
@@ -145,9 +144,10 @@ def write_pictures(
         (folder / f"{part}.txt").write_text("".join(f"{name}\n" for name in listed))
 
 
-def patches(detector: Detector, pictures: Iterable[Picture], least: int = 1) -> Iterator[Picture]:
-    "A patch around each false alarm, of `least` pixels or more, on training images."
-    for name, image, mask in pictures:
+def write_patches(detector: Detector, pairs: Iterable[Any], folder: Path, least: int = 1) -> None:
+    "Add patches to a data set: around each false alarm on images, of `least` pixels or more."
+    names: list[str] = []
+    for image, mask in pairs:
         near = ndimage.binary_dilation(mask > 0, iterations=3)
         for row in detections(predict_frame(detector, image), detector.threshold).rows():
             top, left, bottom, right = row["box"]
@@ -156,7 +156,10 @@ def patches(detector: Detector, pictures: Iterable[Picture], least: int = 1) -> 
             starts = np.round(row["centroid"]) - PATCH // 2
             starts = np.maximum(np.minimum(starts, np.array(mask.shape) - PATCH), 0).astype(int)
             cut = tuple(slice(start, start + PATCH) for start in starts)
-            yield name, image[cut], mask[cut]
+            names.append(f"hard_{len(names):04d}")
+            save_pair(folder, names[-1], image[cut], mask[cut])
+    with (folder / "trainval.txt").open("a") as file:
+        file.writelines(f"{name}\n" for name in names)
 
 
 def write_hard(detector: Detector, folder: Path, hard: Path) -> None:
@@ -165,12 +168,7 @@ def write_hard(detector: Detector, folder: Path, hard: Path) -> None:
         return
     shutil.rmtree(hard, ignore_errors=True)
     shutil.copytree(folder, hard, ignore=shutil.ignore_patterns("test.txt"))
-    split = splits(Config(dataset_dir=str(folder)))["train"]
-    pictures = ((name, *pair) for name, pair in zip(split.names, split.pairs, strict=True))
-    with (hard / "trainval.txt").open("a") as file:
-        for i, (_, *pair) in enumerate(patches(detector, pictures), len(split.names)):
-            save_pair(hard, f"hard_{i:04d}", *pair)
-            file.write(f"hard_{i:04d}\n")
+    write_patches(detector, splits(Config(dataset_dir=str(folder)))["train"].pairs, hard)
     shutil.copy(folder / "test.txt", hard)
 
 

@@ -41,7 +41,7 @@ APART = 5, 9  # of ten clips, these two are not trained on
 CUT = 0.3  # of the contrast between a target and its surroundings: its edge
 RECIPE = {"augment": "robust", "crop": "native", "target_share": 0.8, "batch_size": 8}
 FAINT = 0.3  # the threshold of a search for false alarms
-LEAST = 4  # pixels of a false alarm on a clip; a smaller one may be a bird without a box
+LEAST = {"images": 1, "frames": 1, "clips": 4}  # pixels of one; on a clip, 3 may be a bird
 
 
 class Step(NamedTuple):
@@ -125,28 +125,16 @@ def names_of(folder: Path, part: str = "trainval") -> list[str]:
     return (folder / f"{part}.txt").read_text().split()
 
 
-def searched(kind: str, data: Path, here: Path) -> Iterator[pretrain.Picture]:
+def searched(kind: str, data: Path, here: Path) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     "What is searched: training frames of clips, whole background frames, or all other images."
     split = splits(Config(dataset_dir=str(here)))["train"]
     if kind == "frames":
         known = {name.rsplit("_", 2)[0] for name in split.names if name.startswith("clutter")}
-        yield from (frame for frame in pretrain.without_target(data) if frame[0] in known)
+        yield from (pair for name, *pair in pretrain.without_target(data) if name in known)
         return
     for name, pair in zip(split.names, split.pairs, strict=True):
         if name.startswith("drone-ir") == (kind == "clips"):
-            yield name, *pair
-
-
-def write_patches(folder: Path, detector: Detector, pictures: Iterator[pretrain.Picture]) -> None:
-    "Write the patches around false alarms on pictures."
-    for kind in ("images", "masks"):
-        (folder / kind).mkdir(parents=True, exist_ok=True)
-    names = []
-    least = LEAST if folder.name.endswith("clips") else 1
-    for i, (_, *pair) in enumerate(pretrain.patches(detector, pictures, least)):
-        names.append(f"patch_{i:04d}")
-        pretrain.save_pair(folder, names[-1], *pair)
-    (folder / "trainval.txt").write_text("".join(f"{name}\n" for name in names))
+            yield pair
 
 
 def write_set(here: Path, data: Path, searches: list[Path], step: Step) -> None:
@@ -196,7 +184,9 @@ def main(words: list[str]) -> int:
             if not (searches[-1] / "trainval.txt").exists():
                 detector = Detector(weights)
                 detector.threshold, detector.multiscale = FAINT, step.multiscale
-                write_patches(searches[-1], detector, searched(kind, data, folder / "data"))
+                searches[-1].mkdir(parents=True, exist_ok=True)
+                pairs = searched(kind, data, folder / "data")
+                pretrain.write_patches(detector, pairs, searches[-1], LEAST[kind])
         here = folder / f"data-{step.name}"
         if not (folder / f"{step.name}-{step.seeds[0]}").exists():
             write_set(here, folder / "data", searches, step)
