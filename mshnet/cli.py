@@ -452,7 +452,9 @@ def _data(config: Any, split: float | None = None, write: str = "") -> int:
     if split is not None:
         if config.task != "detect":
             raise UserError(f"split={split} is not possible for task {config.task}: leave it out")
-        print(resolve("mshnet.data:write_lists")(config, split))
+        print(line := resolve("mshnet.data:write_lists")(config, split))
+        if "--train-list" in line:  # they lie beside the data set, which is read-only
+            return 0
     text, usable = task.describe_data()
     print(text)
     return 0 if usable else 2

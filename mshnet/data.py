@@ -517,18 +517,22 @@ def write_lists(config: Config, fraction: float) -> str:
     except UserError:  # both or none
         test.unlink()
         raise
-    stems = {unicodedata.normalize("NFC", path.stem) for path in _images_below(source.images)}
-    if left := stems - {name.split("/")[-1] for name in names}:
+    if left := _image_names(source) - {*names}:
         use += f"; left out, without a mask of the same name: {len(left)} ({min(left)})"
     counts = f"{train.name} ({first}), {test.name} ({len(names) - first})"
     return f"lists written to {train.parent}: {counts}{use}"
 
 
+def _image_names(source: Source) -> set[str]:
+    "The names of all images: paths below their folder, without the endings."
+    below = (path.relative_to(source.images) for path in _images_below(source.images))
+    return {p.with_name(unicodedata.normalize("NFC", p.stem)).as_posix() for p in below}
+
+
 def _masks_by_name(source: Source) -> dict[str, Path]:
     "The mask of each image that has one, by the sorted names of the images."
-    below = (path.relative_to(source.images) for path in _images_below(source.images))
-    names = {p.with_name(unicodedata.normalize("NFC", p.stem)).as_posix() for p in below}
-    masks = ((name, find_file(source.masks, name, MASK_ENDINGS)) for name in sorted(names))
+    names = sorted(_image_names(source))
+    masks = ((name, find_file(source.masks, name, MASK_ENDINGS)) for name in names)
     return {name: mask for name, mask in masks if mask}
 
 

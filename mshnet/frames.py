@@ -86,7 +86,7 @@ def _pictures(file: Path) -> Iterator[tuple[np.ndarray, int]]:  # pixels; number
         raise UserError("videos need the package av; run: pip install av")
     import av
 
-    with av.open(str(file)) as video:
+    with av.open(str(file.absolute())) as video:
         stream: Any = video.streams.video[0]
         cover, more = av.stream.Disposition.attached_pic, video.streams.video[1:]
         if count := sum(not each.disposition & cover for each in more):

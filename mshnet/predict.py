@@ -282,11 +282,11 @@ def _pixels_in(image: Any) -> np.ndarray:  # [H,W] or [H,W,3] uint8
 
 def _without_fractions(values: np.ndarray) -> np.ndarray:
     "Values as Pillow reads them; those that are bytes, or bytes divided by 255, as bytes."
-    kind = values.dtype.kind
-    if kind == "u" and values.itemsize == 4:  # Pillow would read them as signed
-        return (values.astype(np.int64) - 2**31).astype(np.int32)
-    if kind in "iu" and values.itemsize == 8:
+    kind, size = values.dtype.kind, values.itemsize
+    if kind in "iu" and (size == 8 or (size == 4 and 0 <= values.min() <= values.max() <= 255)):
         values = values.astype(float)
+    elif kind == "u" and size == 4:  # Pillow would read them as signed
+        return (values.astype(np.int64) - 2**31).astype(np.int32)
     elif kind != "f":
         return values
     low, high = values.min(), values.max()

@@ -47,8 +47,8 @@ def read_file(path: str | Path) -> Any:  # what it holds, tensors on the CPU
         if (opened := _OPENED.pop(stamp(Path(path)), None)) is not None:
             return opened
         content = _load_any(path)
-        written = content.pop("checksum", None) if isinstance(content, dict) else None
-        form = content.get("format") if isinstance(content, dict) else None
+        own = content if isinstance(content, dict) and "model" in content else {}
+        written, form = own.pop("checksum", None), own.get("format")
         # the first format had no checksum; the weights that come with mshnet have one
         ours = bool(reinstall(path)) or (type(form) is int and form > 1)
         if (ours and not written) or (written and written != checksum(content)):
@@ -114,7 +114,7 @@ def find_weights(content: Any) -> dict[str, Tensor]:
     for key in ("model", "state_dict", "net", "model_state_dict"):
         if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
             rest = [k for k in content if k not in (key, "trained") and _is_state_dict(content[k])]
-            alike = [k for k in rest if len(content[k]) == len(content[key])]
+            alike = [k for k in rest if abs(len(content[k]) - len(content[key])) < 2]
             if alike:  # such as averaged weights
                 text = f"the weights under {key} are used; for those under {shown(alike[0])}"
                 warnings.warn(f"{text}, save that state dict alone", stacklevel=2)

@@ -664,18 +664,22 @@ def write_lists(config: Config, fraction: float) -> str:
     except UserError:  # both or none
         test.unlink()
         raise
-    stems = {unicodedata.normalize("NFC", path.stem) for path in _images_below(source.images)}
-    if left := stems - {name.split("/")[-1] for name in names}:
+    if left := _image_names(source) - {*names}:
         use += f"; left out, without a mask of the same name: {len(left)} ({min(left)})"
     counts = f"{train.name} ({first}), {test.name} ({len(names) - first})"
     return f"lists written to {train.parent}: {counts}{use}"
 
 
+def _image_names(source: Source) -> set[str]:
+    "The names of all images: paths below their folder, without the endings."
+    below = (path.relative_to(source.images) for path in _images_below(source.images))
+    return {p.with_name(unicodedata.normalize("NFC", p.stem)).as_posix() for p in below}
+
+
 def _masks_by_name(source: Source) -> dict[str, Path]:
     "The mask of each image that has one, by the sorted names of the images."
-    below = (path.relative_to(source.images) for path in _images_below(source.images))
-    names = {p.with_name(unicodedata.normalize("NFC", p.stem)).as_posix() for p in below}
-    masks = ((name, find_file(source.masks, name, MASK_ENDINGS)) for name in sorted(names))
+    names = sorted(_image_names(source))
+    masks = ((name, find_file(source.masks, name, MASK_ENDINGS)) for name in names)
     return {name: mask for name, mask in masks if mask}
 
 
@@ -976,9 +980,7 @@ def refuse_size(file: Image.Image, most: int) -> None:
 # %% [markdown]
 # ## Questions
 #
-# 1. Two runs have equal scores, and the hash of the test split differs. What happened?
-#    <details><summary>Answer</summary>Names, pixels or the order of the test list changed, in a way that did not change the counts. Only <code>image_digests</code> shows whether the images are the same.</details>
-# 2. The report above counts a target of 16,323 pixels. Where does it come from, and what would happen to a training?
+# 1. The report above counts a target of 16,323 pixels. Where does it come from, and what would happen to a training?
 #    <details><summary>Answer</summary>From the inverted mask: its background is one large object. The network would learn to mark the sky in one image and to leave it alone in the others.</details>
-# 3. A data set has masks of 0, 1 and 2. A colleague adds one mask of 0 and 255. What is a target before and after?
+# 2. A data set has masks of 0, 1 and 2. A colleague adds one mask of 0 and 255. What is a target before and after?
 #    <details><summary>Answer</summary>Before, all above 0, because 1 and 2 are numbers of objects. After, all above half of 255, so the old masks have no target left. The old images would teach that nothing is there, and the report warns of their masks.</details>

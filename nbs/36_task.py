@@ -724,8 +724,8 @@ def predictions_folder(
     in_run = file.stem in ("best", "last", "previous")
     name = file.resolve().parent.name if in_run else file.stem
     top = where().runs.with_name("predictions")
-    folders = (top / name, *(top / f"{name}-{number}" for number in range(2, 1000)))
-    return next(filter(fits, folders))
+    more = (top / f"{name}-{number}" for number in itertools.count(2))
+    return next(filter(fits, itertools.chain([top / name], more)))
 
 
 def new_png(folder: Path, given: str) -> tuple[str, Path]:

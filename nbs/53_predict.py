@@ -97,7 +97,7 @@ for axes, threshold in zip(figure.subplots(1, 3), (0.1, 0.5, 0.9), strict=True):
     axes.set_title(f"threshold {threshold}: areas {areas}")
 
 # %% [markdown]
-# A lower threshold makes each detection larger and finds a third object, which is a false alarm. A higher one shrinks them. The default is the threshold stored with the weights, else 0.5. `threshold` of `detect` and `--threshold` of `mshnet predict` change it, and `--min-area` drops small detections.
+# A lower threshold makes each detection larger. A higher one shrinks the first and loses the second, a target. The default is the threshold stored with the weights, else 0.5. `threshold` of `detect` and `--threshold` of `mshnet predict` change it, and `--min-area` drops small detections.
 #
 # ## Folders and videos
 #
@@ -411,11 +411,11 @@ def _pixels_in(image: Any) -> np.ndarray:  # [H,W] or [H,W,3] uint8
 
 def _without_fractions(values: np.ndarray) -> np.ndarray:
     "Values as Pillow reads them; those that are bytes, or bytes divided by 255, as bytes."
-    kind = values.dtype.kind
-    if kind == "u" and values.itemsize == 4:  # Pillow would read them as signed
-        return (values.astype(np.int64) - 2**31).astype(np.int32)
-    if kind in "iu" and values.itemsize == 8:
+    kind, size = values.dtype.kind, values.itemsize
+    if kind in "iu" and (size == 8 or (size == 4 and 0 <= values.min() <= values.max() <= 255)):
         values = values.astype(float)
+    elif kind == "u" and size == 4:  # Pillow would read them as signed
+        return (values.astype(np.int64) - 2**31).astype(np.int32)
     elif kind != "f":
         return values
     low, high = values.min(), values.max()
@@ -807,7 +807,7 @@ def predict_files(
 #
 # 1. Why does a tile begin at a multiple of 16?
 #    <details><summary>Answer</summary>The network halves the image four times. A tile that begins elsewhere would be pooled in other blocks of pixels than the whole frame, and its probabilities would differ.</details>
-# 2. A threshold of 0.1 gives three detections in the scene above, and one of 0.5 gives two. Can a lower threshold also give <em>fewer</em> detections?
+# 2. A threshold of 0.9 gives one detection in the scene above, and one of 0.5 gives two. Can a lower threshold also give <em>fewer</em> detections?
 #    <details><summary>Answer</summary>Yes. Every detection grows, and two that touch become one. Their common centroid may then be too far from both targets.</details>
 # 3. A prediction was killed after 600 of 1,000 frames. What does the same command do?
 #    <details><summary>Answer</summary>If the frames are files, it skips the 600 whose record is complete, predicts the others, and writes the tables of all. If they are one video, it begins that video again, because only finished files are skipped.</details>

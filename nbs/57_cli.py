@@ -536,7 +536,9 @@ def _data(config: Any, split: float | None = None, write: str = "") -> int:
     if split is not None:
         if config.task != "detect":
             raise UserError(f"split={split} is not possible for task {config.task}: leave it out")
-        print(resolve("mshnet.data:write_lists")(config, split))
+        print(line := resolve("mshnet.data:write_lists")(config, split))
+        if "--train-list" in line:  # they lie beside the data set, which is read-only
+            return 0
     text, usable = task.describe_data()
     print(text)
     return 0 if usable else 2
@@ -646,5 +648,3 @@ def main(
 #    <details><summary>Answer</summary>The training stopped before its last epoch, so its status is 75, and the shell did not start the export. The same line again resumes the training, and then exports.</details>
 # 2. A run was trained and scored with <code>base_size</code> 256. You call <code>mshnet test --weight-path RUN --base-size 512</code>. Which settings are used, and may you compare both scores?
 #    <details><summary>Answer</summary>Those of the run, except for the size, because a flag overrides what the run has recorded. The protocol has the size, and <code>mshnet compare</code> refuses to compare the two.</details>
-# 3. You call <code>mshnet train --preset tpu --config FILE</code>. The preset has batches of 16, the file has 32. Which size is used? And with <code>--batch-size 8</code>?
-#    <details><summary>Answer</summary>32, then 8. The file overrides the preset, and a flag overrides the file.</details>

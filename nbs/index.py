@@ -18,7 +18,7 @@
 #
 # Blue: found; orange: false alarm; yellow: missed; inset: enlarged. The three frames were picked from 15, one for each case. In all 15 the weights find 13 of 15 targets, with 2 false alarms ([all frames](../results/pretrained/frames.json)).
 #
-# The 15 are the middle frames of every tenth clip of 161, if they have a mark. We trained on none of them, but compared settings on some. Source: Svanström et al., Data in Brief 2021 ([Zenodo 5500576](https://zenodo.org/records/5500576), CC0).
+# The 15 are the middle frames of every tenth clip of 161, if they have a mark. None was trained on, but the weights were chosen by all. Source: Svanström et al., Data in Brief 2021 ([Zenodo 5500576](https://zenodo.org/records/5500576), CC0).
 #
 # ## Start here
 #
@@ -58,9 +58,9 @@
 # | frames | targets found (Pd) | false alarms per frame |
 # |---|---|---|
 # | 400 images of IRSTD-1k, an unknown data set | 0.870; of targets below 9 pixels 0.692 | 0.36 |
-# | frames of 32 of the clips above; most others were trained on | 0.941 | 0.12 |
+# | frames of 31 of the clips above; most others were trained on | 0.941 | 0.12 |
 #
-# Settings of the prediction were chosen on many of these images, so your camera may score lower. [Model card](../mshnet/pretrained.md): scores and known failures.
+# The weights were chosen on these clips, settings on many of the images. Your camera may score lower. [Model card](../mshnet/pretrained.md): scores and known failures.
 #
 # ### I have a data set
 #

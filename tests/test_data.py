@@ -237,14 +237,14 @@ def test_a_fraction_that_parts_nothing_is_refused(unlisted, fraction):
     assert contents(unlisted) == before
 
 
-def test_lists_of_a_read_only_folder_lie_beside(unlisted, tmp_path, monkeypatch):
+def test_lists_of_a_read_only_folder_lie_beside(unlisted, tmp_path, monkeypatch, capsys):
     "With what to write, once; a run takes them from there."
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     monkeypatch.setattr("mshnet.data.os.access", lambda path, mode: False)
     before = contents(unlisted)
-    line = write_lists(config(unlisted), 0.5)
-    words = shlex.split(line.partition("use them by ")[2])
+    assert main(["data", str(unlisted), "--split", "0.5"]) == 0
+    words = shlex.split(capsys.readouterr().out.partition("use them by ")[2])
     assert words[0] == "--train-list" and contents(unlisted) == before
     parts, _ = load_data(config(unlisted, train_list=words[1], test_list=words[3]))
     assert [len(part) for part in parts.values()] == [5, 5]

@@ -228,9 +228,9 @@ def test_an_image_divided_by_255_is_that_image():
     for same in (image / 255, (image / 255).astype(np.float32), torch.from_numpy(image) / 255):
         assert detect(same, device="cpu") == want
         assert detect(np.dstack([same] * 3), device="cpu") == want
-    for kind in (np.float64, np.int64, np.uint64):
+    for kind in (np.float64, np.int64, np.uint64, np.int32, np.uint32):
         assert detect(image.astype(kind), device="cpu") == want
-    stretched = detect(image.astype(np.int32), device="cpu")
+    stretched = detect(image.astype(np.int32) * 1000, device="cpu")
     for kind in ("u4", ">u4"):  # beyond the range of int32
         assert detect((image * np.uint32(2**24)).astype(kind), device="cpu") == stretched
 
@@ -297,7 +297,7 @@ def film(path, pictures, codec, form, sound=0, late=0, **options):
 
 
 @pytest.mark.parametrize("suffix", [".MP4", ".avi", ".mkv"])
-def test_a_video_is_read_picture_by_picture(tmp_path, suffix):
+def test_a_video_is_read_picture_by_picture(tmp_path, suffix, monkeypatch):
     "The pictures before a break count, and the file is reported."
     clip = [noise(64, 64, seed=i) for i in range(20)]
     clip[3][:] = 200
@@ -307,6 +307,8 @@ def test_a_video_is_read_picture_by_picture(tmp_path, suffix):
     assert [(f.number, f.error, f.single) for f in whole] == [(i, "", False) for i in range(20)]
     assert [f.last for f in whole] == [False] * 19 + [True]
     assert np.abs(whole[3].pixels.astype(int) - 200).mean() < 9
+    monkeypatch.chdir(tmp_path)  # a colon in a relative name is no protocol
+    assert len([*frames_of(Path(shutil.copy(path, f"12:30{suffix}")))]) == 20
     path.write_bytes(path.read_bytes()[: path.stat().st_size * 8 // 10])
     *some, last = frames_of(path)
     if suffix == ".MP4":  # its index is at its end

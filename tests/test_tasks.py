@@ -3,6 +3,7 @@
 import copy
 import json
 import os
+from functools import partial
 
 import numpy as np
 import pytest
@@ -30,6 +31,7 @@ from mshnet.task import Task, Values, make_task, predict_each, score_split, trai
 from mshnet.train import average, train
 
 SHORT = {"epochs": 3, "batch_size": 8, "device": "cpu", "precision": "fp32", "log_every": 1000}
+toy = partial(toys.RingSettings, **SHORT)  # the settings of a short run
 
 
 @pytest.mark.parametrize("name", ["detect", "eit", "events", "signs"])
@@ -38,11 +40,6 @@ def test_what_to_make_smaller_is_a_setting_of_the_task(name):
     kind = settings_class(name)
     flags = [word for word in kind.smaller.split() if word.startswith("--")]
     assert flags and {flag[2:].replace("-", "_") for flag in flags} <= set(kind.model_fields)
-
-
-def toy(**more):
-    "The settings of a short run."
-    return toys.RingSettings(**SHORT | more)
 
 
 @pytest.fixture(scope="module")

@@ -32,7 +32,7 @@ from mshnet.recipe import Config
 
 MASKED = ("nuaa-sirst", "nudt-sirst", "irstd-1k")
 SENSORS = (*MASKED, "drone-ir")
-PARTS = 10  # of the clips: part 9 may choose settings, part 5 is for the last measurement
+PARTS = 10  # of the clips: two are apart from training, see results/pretrained/continued
 THRESHOLDS = (0.01, 0.02, 0.05, *np.arange(0.1, 1, 0.1).round(1).tolist(), 0.95, 0.98, 0.99, 0.999)
 SIZES = ("below 9", "9 to 80", "above 80")  # pixels of a target, or of its box
 EVERY, BESIDE = 10, 3  # frames of a clip; pixels beside a box

@@ -26,7 +26,8 @@ from .networks import DiT, Guided
 from .scores import calibration, score_images
 from .tank import WAYS, tank_map
 from .tanks import describe_folder, load_tanks, read_measurements, write_tanks
-from ..files import find_inputs, make_folder, write_arrays
+from ..files import find_inputs, write_arrays
+from ..session import alone
 from mshnet.task import (
     RowTally,
     Task,
@@ -235,18 +236,18 @@ def _predict_tanks(
     folder = predictions_folder(weights, output_dir, "eit")
     on, found = open_device(device, precision), dict[str, Tensor]()
     model = on.to_device(model)
-    make_folder(folder)
-    for part in read:
-        if part.note:
-            warnings.warn(part.note, stacklevel=2)
-        how = part.names, lambda _, part=part: part, on, batch_size, len(part)
-        for short, images in predict_each(task, model, *how):
-            name, file = new_png(folder, short)
-            found[name] = images
-            resolve("mshnet.show:save_picture")(draw_tank(name, images), file)
-    drawn = torch.stack(list(found.values()))
-    arrays = {"mean": drawn.mean(1), "spread": drawn.std(1, correction=0)}
-    write_arrays(folder / "tanks.npz", names=np.array(list(found)), **arrays)
+    with alone(folder):
+        for part in read:
+            if part.note:
+                warnings.warn(part.note, stacklevel=2)
+            how = part.names, lambda _, part=part: part, on, batch_size, len(part)
+            for short, images in predict_each(task, model, *how):
+                name, file = new_png(folder, short)
+                found[name] = images
+                resolve("mshnet.show:save_picture")(draw_tank(name, images), file)
+        drawn = torch.stack(list(found.values()))
+        arrays = {"mean": drawn.mean(1), "spread": drawn.std(1, correction=0)}
+        write_arrays(folder / "tanks.npz", names=np.array(list(found)), **arrays)
     line = f"{counted(len(found), 'tank')} of {counted(len(read), 'file')}"
     return Written(folder, line, len(files) - len(read))
 

@@ -308,14 +308,17 @@ def _a_few(tanks: FolderTanks) -> list[Tensor]:  # voltages [N,208], images [N,S
     return [torch.stack(x) for x in zip(*pairs, strict=True)]
 
 
-def _stats_of(folder: Path, part: str) -> Stats:
-    "The statistics of a split: from its files, from the training split, or the published ones."
+def _stats_of(folder: Path, part: str, known: str = "") -> Stats:
+    "The statistics of a split: from its files, the training split, or the known ones."
     if (folder / "mean.pth").exists() or (folder / "std.pth").exists():
         return Stats.read(folder)
-    files = tuple(sorted((folder / PARTS["train"]).glob("*.npz")))
-    if not files or PARTS[part] in SCALES:
+    if PARTS[part] in SCALES:
         return Stats.known("published")
-    return Stats.of(FolderTanks("train", files, Stats.known("published"), 0, 1.0).voltages)
+    if files := tuple(sorted((folder / PARTS["train"]).glob("*.npz"))):
+        return Stats.of(FolderTanks("train", files, Stats.known("published"), 0, 1.0).voltages)
+    if not known:
+        raise UserError(f"{folder}: has no mean.pth, std.pth and train; copy those of the training")
+    return Stats.known(known)
 
 
 def load_tanks(config: Any, names: Sequence[str]) -> dict[str, SimulatedTanks | FolderTanks]:
@@ -342,12 +345,11 @@ def describe_folder(folder: Path) -> str:
     "A line for each split: how well its voltages agree with those computed from its images."
     parts = [part for part, name in PARTS.items() if (folder / name).is_dir()]
     lines = ["correlation: of voltages with those computed from the images"]
-    files = {part: {f.name: f for f in (folder / PARTS[part]).glob("*.npz")} for part in parts}
     for part in parts or ["train"]:
         found = open_folder(folder, part, 64, whole=True)
         fit = tank.orientation(*_a_few(found))[:, 0].nanmedian()
         lines.append(f"{PARTS[part]}: {counted(len(found), 'tank')}, correlation {fit:.3f}")
-    Task.warn_of_copies(files)
+    Task.warn_of_copies({p: {f.name: f for f in (folder / PARTS[p]).glob("*.npz")} for p in parts})
     return "\n".join(lines)
 
 
@@ -396,7 +398,8 @@ def read_measurements(path: Path, known: str = "published") -> _Measurements:  #
     voltages, stats, folder = torch.stack(found), Stats.known(known), path.resolve().parent
     check_voltages(voltages, path)
     if part := next((part for part, name in PARTS.items() if name == folder.name), ""):
-        voltages, stats = voltages / SCALES.get(folder.name, 1.0), _stats_of(folder.parent, part)
+        stats = _stats_of(folder.parent, part, known)
+        voltages = voltages / SCALES.get(folder.name, 1.0)
         if voltages.any():
             where = f"{path} (folder {folder.name} means a data set; else rename it)"
             check_voltages(voltages, where, stats)

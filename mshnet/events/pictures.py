@@ -86,7 +86,7 @@ def draw_confusion(confusion: Sequence[Sequence[int]], names: Sequence[str]) -> 
 # %% ../../nbs/events/05_pictures.ipynb #draw_answers
 def draw_answers(run: Path, config: EventsConfig) -> None:
     "Draw three recordings of the test list, and the confusions, into figures/ of a finished run."
-    own = {"dataset_dir": config.dataset_dir, "output_dir": config.output_dir}
+    own = {"dataset_dir": config.dataset_dir, "output_dir": str(run), "resume": ""}
     task, model = trained_task(run, config, **own)
     save, folder = resolve("mshnet.show:save_picture"), run / "figures"
     names = config.sensor.classes

@@ -230,8 +230,10 @@ def hold_out(labels: Sequence[int], share: float, seed: int) -> np.ndarray:  # [
 def _in_classes(folder: Path, dataset: str) -> list[_Entry]:
     "Recordings in folders named after classes."
     classes = SENSORS[dataset].classes
-    there = [p for p in folder.glob("*/*") if p.parent.name in classes and p.name[0] != "."]
-    files = sorted(p for p in there if p.suffix.lower() in SUFFIXES)
+    there = [p for p in folder.glob("*/*") if p.suffix.lower() in SUFFIXES and p.name[0] != "."]
+    if odd := {p.parent.name for p in there} - {*classes}:
+        warnings.warn(f"{folder / min(odd)}: no class; its recordings are left out", stacklevel=2)
+    files = sorted(p for p in there if p.parent.name in classes)
     kept = {path.with_suffix(""): path for path in files}  # the last one: npz, not bin or aedat
     if left := [path for path in files if kept[path.with_suffix("")] != path]:
         why = f"{counted(len(left), 'recording')} in two formats, of which one is read"
@@ -253,7 +255,9 @@ def _find_gestures(root: Path, dataset: str) -> dict[str, list[_Entry]]:
     found = {}
     for part, folder in (("train", "ibmGestureTrain"), ("test", "ibmGestureTest")):
         files = sorted((root / folder).glob("*/*.npy"))
-        found[part] = [_Entry(p, int(p.stem)) for p in files if p.stem.isdigit()]
+        found[part] = [_Entry(p, int(p.stem)) for p in files if p.stem.isdecimal()]
+        if wrong := [e.path for e in found[part] if e.label >= len(SENSORS[dataset].classes)]:
+            raise UserError(f"{wrong[0]}: use the names 0 to 10, as tonic writes them")
     return found
 
 
@@ -356,9 +360,9 @@ def read_frames(
     stamps = [(entry, stamp(entry.path) or gone) for entry in entries]
     lines = [f"{e.name} {e.label} {size} {time}" for e, (size, time, _) in stamps]
     file = cache / f"{_mark(how, 'version 3', *lines)}.frames"  # changes with what is refused
-    if not file.exists():
+    if (stamp(file) or gone)[0] != len(entries) * how.steps * int(np.prod(how.shape)):
         make_folder(cache)
-        with cannot_be_written(file), replacing(file, durable=False) as out:
+        with cannot_be_written(file), replacing(file) as out:
             for entry in entries:
                 recording = read_recording(entry.path, how.shape)
                 out.write(how.frames(recording).tobytes())

@@ -17,7 +17,8 @@ from matplotlib.figure import Figure
 
 from ..core import UserError, configure, read_record, resolve
 from ..device import open_device
-from ..files import find_inputs, make_folder, write_table
+from ..files import find_inputs, write_table
+from ..session import alone
 from .clips import TRACKS, VIDEOS, Clip, Clips, count_frames, read_tracks, read_video
 from .glosses import Vocabulary, corpus_errors
 from .networks import out_lengths
@@ -97,19 +98,19 @@ def read_files(
     task.load_vocabulary(model)
     rows, lines, read = [["clip", "gloss", "frame", "probability"]], list[str](), 0
     model = on.to_device(model)
-    for clips in read_each(files, lambda file: _read_clips(file, side)):
-        read += 1
-        make_folder(folder)
-        how = clips, lambda some: Clips("predict", "files", tuple(some), side), on, batch_size
-        for clip, log_probs in predict_each(task, model, *how):
-            name, file = new_png(folder, clip.name)
-            values = log_probs[: -(-min(clip.frames, task.config.max_frames) // FRAMES)].numpy()
-            figure = Figure(figsize=(8, 2.2), layout="constrained")
-            found = draw_clip(figure.subplots(), values, clip.frames, task, name)
-            resolve("mshnet.show:save_picture")(figure, file)
-            lines.append(f"{name}: {' '.join(word for word, *_ in found) or '(nothing)'}")
-            rows += [[name, word, str(frame), f"{p:.4f}"] for word, frame, p in found]
-    write_table(folder / "signs.csv", rows)
+    with alone(folder):
+        for clips in read_each(files, lambda file: _read_clips(file, side)):
+            read += 1
+            how = clips, lambda some: Clips("predict", "files", tuple(some), side), on, batch_size
+            for clip, log_probs in predict_each(task, model, *how):
+                name, file = new_png(folder, clip.name)
+                values = log_probs[: -(-min(clip.frames, task.config.max_frames) // FRAMES)].numpy()
+                figure = Figure(figsize=(8, 2.2), layout="constrained")
+                found = draw_clip(figure.subplots(), values, clip.frames, task, name)
+                resolve("mshnet.show:save_picture")(figure, file)
+                lines.append(f"{name}: {' '.join(word for word, *_ in found) or '(nothing)'}")
+                rows += [[name, word, str(frame), f"{p:.4f}"] for word, frame, p in found]
+        write_table(folder / "signs.csv", rows)
     more = [f"... {len(lines) - 10} more in signs.csv"] if len(lines) > 10 else []
     return Written(folder, "\n".join([*lines[:10], *more]), len(files) - read)
 

@@ -60,7 +60,7 @@ from mshnet.weights import read_file
 #
 # Inclusions change the voltage of a pair beside the driven one four times as much as that of the pair opposite. A network learns best from inputs of similar magnitude, so each value is normalised by its mean and standard deviation over the training set. Turning a tank must not change this normalisation. So values of the same distance between the driven and the sensed pair share one mean and one deviation. Over many tanks they are equal by symmetry; over a finite set they are not, so we average them. The cell below turns a hundred tanks by seven electrodes: only with shared statistics the mean square of their normalised voltages remains 1.
 #
-# Tanks simulated in memory are normalised by the statistics of the simulator. Files are normalised by `mean.pth` and `std.pth` of their folder, else by its training files. Without these, and for real tanks without `mean.pth`, we use the published statistics. A run on files records their statistics, and `mshnet predict` uses them for a measurement outside of any data set. After a training on simulated tanks it uses the published ones. So a network that was trained on simulated tanks can read recorded ones, and no true image of a recorded tank is needed.
+# Tanks simulated in memory are normalised by the statistics of the simulator. Files are normalised by `mean.pth` and `std.pth` of their folder, else by its training files. Real tanks without `mean.pth` are normalised by the published statistics; any other folder without either is refused. A run on files records their statistics, and `mshnet predict` uses them for a measurement outside of any data set, and in such a folder. After a training on simulated tanks it uses the published ones. So a network that was trained on simulated tanks can read recorded ones, and no true image of a recorded tank is needed.
 
 # %%
 #| export
@@ -402,14 +402,17 @@ def _a_few(tanks: FolderTanks) -> list[Tensor]:  # voltages [N,208], images [N,S
     return [torch.stack(x) for x in zip(*pairs, strict=True)]
 
 
-def _stats_of(folder: Path, part: str) -> Stats:
-    "The statistics of a split: from its files, from the training split, or the published ones."
+def _stats_of(folder: Path, part: str, known: str = "") -> Stats:
+    "The statistics of a split: from its files, the training split, or the known ones."
     if (folder / "mean.pth").exists() or (folder / "std.pth").exists():
         return Stats.read(folder)
-    files = tuple(sorted((folder / PARTS["train"]).glob("*.npz")))
-    if not files or PARTS[part] in SCALES:
+    if PARTS[part] in SCALES:
         return Stats.known("published")
-    return Stats.of(FolderTanks("train", files, Stats.known("published"), 0, 1.0).voltages)
+    if files := tuple(sorted((folder / PARTS["train"]).glob("*.npz"))):
+        return Stats.of(FolderTanks("train", files, Stats.known("published"), 0, 1.0).voltages)
+    if not known:
+        raise UserError(f"{folder}: has no mean.pth, std.pth and train; copy those of the training")
+    return Stats.known(known)
 
 
 def load_tanks(config: Any, names: Sequence[str]) -> dict[str, SimulatedTanks | FolderTanks]:
@@ -436,12 +439,11 @@ def describe_folder(folder: Path) -> str:
     "A line for each split: how well its voltages agree with those computed from its images."
     parts = [part for part, name in PARTS.items() if (folder / name).is_dir()]
     lines = ["correlation: of voltages with those computed from the images"]
-    files = {part: {f.name: f for f in (folder / PARTS[part]).glob("*.npz")} for part in parts}
     for part in parts or ["train"]:
         found = open_folder(folder, part, 64, whole=True)
         fit = tank.orientation(*_a_few(found))[:, 0].nanmedian()
         lines.append(f"{PARTS[part]}: {counted(len(found), 'tank')}, correlation {fit:.3f}")
-    Task.warn_of_copies(files)
+    Task.warn_of_copies({p: {f.name: f for f in (folder / PARTS[p]).glob("*.npz")} for p in parts})
     return "\n".join(lines)
 
 
@@ -506,7 +508,8 @@ def read_measurements(path: Path, known: str = "published") -> _Measurements:  #
     voltages, stats, folder = torch.stack(found), Stats.known(known), path.resolve().parent
     check_voltages(voltages, path)
     if part := next((part for part, name in PARTS.items() if name == folder.name), ""):
-        voltages, stats = voltages / SCALES.get(folder.name, 1.0), _stats_of(folder.parent, part)
+        stats = _stats_of(folder.parent, part, known)
+        voltages = voltages / SCALES.get(folder.name, 1.0)
         if voltages.any():
             where = f"{path} (folder {folder.name} means a data set; else rename it)"
             check_voltages(voltages, where, stats)

@@ -111,7 +111,5 @@ for claimed in (sizes / 2, sizes, torch.ones_like(sizes), sizes.flip(2)):
 #
 # 1. Multiply an image by 2. Which scores change?
 #    <details><summary>Answer</summary>RMSE and PSNR, and Dice, because other pixels exceed 0.5. SSIM changes, too. CC does not: a correlation ignores the scale.</details>
-# 2. Why has plain water no CC?
-#    <details><summary>Answer</summary>A correlation divides by the standard deviation of the image, which is 0. The score is NaN, not 0.</details>
-# 3. A method returns a standard deviation of 10 in every pixel. What do the three numbers of `calibration` show?
+# 2. A method returns a standard deviation of 10 in every pixel. What do the three numbers of `calibration` show?
 #    <details><summary>Answer</summary>The truth is always within one and two standard deviations, instead of in 68% and 95% of the pixels: the method is far too careful. The correlation is NaN, because a constant shows nothing about where the errors are.</details>

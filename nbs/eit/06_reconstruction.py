@@ -43,7 +43,8 @@ from mshnet.eit.networks import DiT, Guided
 from mshnet.eit.scores import calibration, score_images
 from mshnet.eit.tank import WAYS, tank_map
 from mshnet.eit.tanks import describe_folder, load_tanks, read_measurements, write_tanks
-from mshnet.files import find_inputs, make_folder, write_arrays
+from mshnet.files import find_inputs, write_arrays
+from mshnet.session import alone
 from mshnet.task import (
     RowTally,
     Task,
@@ -262,8 +263,8 @@ def _fit_guesses(data: Any, config: EitConfig) -> Tensor:  # [hints, size * size
 
 
 # %%
-alone: EitBatch = Eit(task.config).batch(data, [2], None)
-print("the noise of tank 2 is the same alone:", torch.equal(alone.noise[0], batch.noise[2]))
+single: EitBatch = Eit(task.config).batch(data, [2], None)
+print("the noise of tank 2 is the same alone:", torch.equal(single.noise[0], batch.noise[2]))
 
 
 # %% [markdown]
@@ -292,18 +293,18 @@ def _predict_tanks(
     folder = predictions_folder(weights, output_dir, "eit")
     on, found = open_device(device, precision), dict[str, Tensor]()
     model = on.to_device(model)
-    make_folder(folder)
-    for part in read:
-        if part.note:
-            warnings.warn(part.note, stacklevel=2)
-        how = part.names, lambda _, part=part: part, on, batch_size, len(part)
-        for short, images in predict_each(task, model, *how):
-            name, file = new_png(folder, short)
-            found[name] = images
-            resolve("mshnet.show:save_picture")(draw_tank(name, images), file)
-    drawn = torch.stack(list(found.values()))
-    arrays = {"mean": drawn.mean(1), "spread": drawn.std(1, correction=0)}
-    write_arrays(folder / "tanks.npz", names=np.array(list(found)), **arrays)
+    with alone(folder):
+        for part in read:
+            if part.note:
+                warnings.warn(part.note, stacklevel=2)
+            how = part.names, lambda _, part=part: part, on, batch_size, len(part)
+            for short, images in predict_each(task, model, *how):
+                name, file = new_png(folder, short)
+                found[name] = images
+                resolve("mshnet.show:save_picture")(draw_tank(name, images), file)
+        drawn = torch.stack(list(found.values()))
+        arrays = {"mean": drawn.mean(1), "spread": drawn.std(1, correction=0)}
+        write_arrays(folder / "tanks.npz", names=np.array(list(found)), **arrays)
     line = f"{counted(len(found), 'tank')} of {counted(len(read), 'file')}"
     return Written(folder, line, len(files) - len(read))
 
@@ -326,9 +327,7 @@ def draw_tank(title: str, drawn: Tensor, truth: Tensor | None = None, on: Any = 
 # %% [markdown]
 # ## Questions
 #
-# 1. A method returns the true image at half its strength. What are its CC, its RMSE and its Dice?
-#    <details><summary>Answer</summary>CC is 1. RMSE is half that of an image of zeros. Dice is 0, because no pixel exceeds 0.5.</details>
-# 2. In the figure of a prediction the standard deviation is zero everywhere. Which two causes are possible?
+# 1. In the figure of a prediction the standard deviation is zero everywhere. Which two causes are possible?
 #    <details><summary>Answer</summary>Only one image was sampled (<code>--samples 1</code>). Or the network adds nothing to its first guess, as before training: then all samples are equal.</details>
-# 3. `jitter` multiplies the voltages of a training tank by a random factor, and leaves its image as it is. What does the network learn from this?
+# 2. `jitter` multiplies the voltages of a training tank by a random factor, and leaves its image as it is. What does the network learn from this?
 #    <details><summary>Answer</summary>That the strength of the voltages alone says little about the image, because the same image occurs with weaker and with stronger voltages. So it relies on their pattern, which an instrument with another gain also shows.</details>

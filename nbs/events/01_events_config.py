@@ -143,6 +143,8 @@ class EventsConfig(Settings, _EventFields):
             todo = f"use a bin above 0 and at most time_window={self.window_ms:g}ms"
         elif abs(1000 * self.bin_ms - round(1000 * self.bin_ms)) > self.bin_ms:  # a thousandth
             todo = "use whole microseconds"
+        elif self.window_ms > 10_000 * self.bin_ms:
+            todo = "use at most 10,000 bins in a time_window"
         if todo:
             raise UserError(f"dt={self.dt or self.sensor.bin} is not possible: {todo}")
 

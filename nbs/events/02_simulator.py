@@ -188,5 +188,3 @@ plt.imshow(np.block([drawn[:10], drawn[10:]]), cmap="gray");
 #    <details><summary>Answer</summary>The logarithm grows by log(1.2 / 0.2) = 1.79, which is 7.2 thresholds of 0.25. So it reports 7 ON events, and the stored value stays a little below the new one.</details>
 # 2. The lamp of the room becomes twice as bright, and the digit moves as before. How many more events are there?
 #    <details><summary>Answer</summary>None (except for rounding). Twice the light adds log 2 to all logarithms, those of the background too, and pixels compare differences. Only the moment at which the lamp changes causes events, and those everywhere.</details>
-# 3. The digit ends where it began. What is the number of ON minus OFF events of a pixel, without noise?
-#    <details><summary>Answer</summary>0. In the end the stored value differs from its start by a whole number of thresholds, and from the logarithm by less than one. The logarithm is the same as at the start, so the whole number is 0. (In the simulation, rounding leaves one event, ON or OFF, in 2% of the pixels: their last difference is exactly one threshold.)</details>

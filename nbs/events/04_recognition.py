@@ -51,7 +51,6 @@ below.legend();
 #| default_exp events.recognition
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -75,8 +74,9 @@ from mshnet.events.recordings import (
     read_recording,
 )
 from mshnet.events.simulator import simulate
-from mshnet.files import find_inputs, make_folder, write_arrays, write_table
+from mshnet.files import find_inputs, write_arrays, write_table
 from mshnet.places import run_folder
+from mshnet.session import alone
 from mshnet.task import (
     Evaluation,
     Origin,
@@ -375,14 +375,14 @@ def _predict_recordings(
         row = {"file": file.as_posix(), "events": len(recording), "ms": recording.milliseconds}
         return row, _counting(task.config).frames(recording)
 
-    rows, curves, some = list[dict[str, Any]](), list[Tensor](), read_each(files, read)
-    some = chain([next(some)], some)  # UserError if no file can be read: then no folder is made
-    make_folder(folder)
-    model = on.to_device(model)
-    for (row, _), found in predict_each(task, model, some, _as_frames, on, batch_size):
-        curves.append(found["evidence"].softmax(-1))
-        rows.append(row | _answer(curves[-1], task.config) | {"spikes": int(found["spikes"].sum())})
-    _write_answers(folder, rows, torch.stack(curves), task.config)
+    rows, curves, model = list[dict[str, Any]](), list[Tensor](), on.to_device(model)
+    how = read_each(files, read), _as_frames, on, batch_size
+    with alone(folder):
+        for (row, _), found in predict_each(task, model, *how):
+            curves.append(found["evidence"].softmax(-1))
+            row |= _answer(curves[-1], task.config) | {"spikes": int(found["spikes"].sum())}
+            rows.append(row)
+        _write_answers(folder, rows, torch.stack(curves), task.config)
     return Written(folder, counted(len(rows), "recording"), len(files) - len(rows))
 
 

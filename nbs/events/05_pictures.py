@@ -151,7 +151,7 @@ draw_confusion(result.details["confusion"], task.config.sensor.classes)
 #| export
 def draw_answers(run: Path, config: EventsConfig) -> None:
     "Draw three recordings of the test list, and the confusions, into figures/ of a finished run."
-    own = {"dataset_dir": config.dataset_dir, "output_dir": config.output_dir}
+    own = {"dataset_dir": config.dataset_dir, "output_dir": str(run), "resume": ""}
     task, model = trained_task(run, config, **own)
     save, folder = resolve("mshnet.show:save_picture"), run / "figures"
     names = config.sensor.classes
@@ -184,5 +184,3 @@ def draw_answers(run: Path, config: EventsConfig) -> None:
 #    <details><summary>Answer</summary>The raster shows the 80 neurons that spike most, the rate counts all. In a layer of 4,624 neurons these 80 add only 0.9% to the rate, and the others hardly spike.</details>
 # 2. Why do the curves of the class probability change quickly at first, and slowly later?
 #    <details><summary>Answer</summary>The network takes the mean over all bins so far. The second bin has half of the weight in it, the thirtieth a thirtieth.</details>
-# 3. In the confusion matrix above, how many of the recordings that were predicted as 4 are a 4, and how many of the true 6 were found?
-#    <details><summary>Answer</summary>20 of the 23 in the column of the 4, and 16 of the 20 in the row of the 6.</details>

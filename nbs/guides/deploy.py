@@ -184,7 +184,7 @@ for seed in range(3):
 #
 # `frames` is a folder with some images of your camera, some of them with targets, and without masks. Up to 64 images are used, and of large ones the middle 512x512 pixels (after the reduction, where a of step 3 is 0). The convolutions then compute with 8-bit integers. `mshnet export` compares the detections in these images with PyTorch's, and refuses the file if they differ much (Pd below 0.9 or IoU below 0.7). The input, the outputs and the five steps are the same. In Python, `openvino.Core().compile_model("mshnet-int8.onnx", "CPU")` returns a function: `model(image)["probability"]`.
 #
-# Measured on 100 images of a camera that neither the weights nor the calibration knew, at one size ([folder](../../results/predict-large)):
+# Measured with an earlier version of the weights on 100 images of a camera that neither they nor the calibration knew, at one size ([folder](../../results/predict-large)):
 #
 # | runtime, file | processor time (PyTorch: 1) | IoU | Pd | Fa |
 # |---|---|---|---|---|

@@ -6,7 +6,7 @@
 # %% [markdown]
 # ## What to expect
 #
-# Weights work best on images like those they were trained on. On a data set that is new to them, the pretrained weights find 0.870 of the targets, with 0.36 false alarms per frame. On new clips of a camera that they know, they find 0.941, with 0.12 ([folder](../../results/pretrained/two-sizes)). This is slightly optimistic, because some settings were chosen on some of these images. Your camera may give better or worse scores.
+# Weights work best on images like those they were trained on. On a data set that is new to them, the pretrained weights find 0.870 of the targets, with 0.36 false alarms per frame. On new clips of a camera that they know, they find 0.941, with 0.12 ([folder](../../results/pretrained/two-sizes)). This is optimistic: weights were chosen on these clips, settings on some of the images. Your camera may give better or worse scores.
 #
 # ## Look at the results
 #
@@ -90,7 +90,7 @@ for name, pixels in (("good frame", frame), ("hot pixel", bad)):
 # |---|---|---|
 # | all | 0.884 | 0.08 |
 # | of confirmed tracks, from the frame that confirms them (a live display) | 0.859 | 0.07 |
-# | of confirmed tracks, from their first detection (`tracks.csv`) | 0.880 | not counted |
+# | of confirmed tracks, from their first detection (`tracks.csv`) | 0.881 | not counted |
 #
 # Only frames with a mark are counted: in the others of this data set birds and drones fly, too.
 

@@ -37,7 +37,7 @@ for column, (image, mask) in zip(panels.T, pairs[1:4], strict=True):
 #
 # | question | answer |
 # |---|---|
-# | Which pixels? | Those brighter than about halfway between the background and the brightest pixel of the target. Do not mark a box or a ring around it: one more pixel on each side turns 3x3 into 5x5 |
+# | Which pixels? | Those above the background by at least a third of the contrast of the target's brightest pixel. Do not mark a box or a ring around it: one more pixel on each side turns 3x3 into 5x5 |
 # | At which size? | At the original size. Draw with a hard pencil, zoomed in, without anti-aliasing; never resize a mask |
 # | Two targets that touch? | They count as one object, also if they touch at a corner. Leave a row of 0 between them |
 # | A target of one pixel? | Mark that pixel. A target is found if the detection's centre is less than 3 pixels away (at 256x256) |

@@ -150,8 +150,8 @@ def _rows(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
         for cells in reader:
             row = {k: (v or "").strip() for k, v in cells.items() if k}
             row |= {k: unicodedata.normalize("NFC", row[k]) for k in {"Gloss", "word"} & set(row)}
-            if broken := [k for k, v in cells.items() if "\n" in "".join(v or "").strip()]:
-                raise csv.Error(f"a line break in {broken[0] or 'a column without a name'}")
+            if broken := [k for k, v in cells.items() if k is None or "\n" in (v or "").strip()]:
+                raise csv.Error(f"a line break in {broken[0]}" if broken[0] else "a cell too many")
             rows.append(row)
     except csv.Error as error:
         where = f"{path}, row {len(rows) + 1}"
@@ -412,7 +412,7 @@ def count_frames(path: Path) -> int:  # 0: the video is damaged
     except ImportError:
         raise UserError("videos need the package av; run: pip install av") from None
     try:
-        with av.open(str(path)) as video:
+        with av.open(str(path.absolute())) as video:
             stream = video.streams.video[0]
             return stream.frames or round((video.duration or 0) / 1e6 * (stream.average_rate or 0))
     except (EOFError, ValueError, IndexError):  # also PyAV's InvalidDataError

@@ -19,7 +19,8 @@ from matplotlib.figure import Figure
 
 from mshnet.core import UserError, configure, read_record, resolve
 from mshnet.device import open_device
-from mshnet.files import find_inputs, make_folder, write_table
+from mshnet.files import find_inputs, write_table
+from mshnet.session import alone
 from mshnet.signs.clips import TRACKS, VIDEOS, Clip, Clips, count_frames, read_tracks, read_video
 from mshnet.signs.glosses import Vocabulary, corpus_errors
 from mshnet.signs.networks import out_lengths
@@ -135,19 +136,19 @@ def read_files(
     task.load_vocabulary(model)
     rows, lines, read = [["clip", "gloss", "frame", "probability"]], list[str](), 0
     model = on.to_device(model)
-    for clips in read_each(files, lambda file: _read_clips(file, side)):
-        read += 1
-        make_folder(folder)
-        how = clips, lambda some: Clips("predict", "files", tuple(some), side), on, batch_size
-        for clip, log_probs in predict_each(task, model, *how):
-            name, file = new_png(folder, clip.name)
-            values = log_probs[: -(-min(clip.frames, task.config.max_frames) // FRAMES)].numpy()
-            figure = Figure(figsize=(8, 2.2), layout="constrained")
-            found = draw_clip(figure.subplots(), values, clip.frames, task, name)
-            resolve("mshnet.show:save_picture")(figure, file)
-            lines.append(f"{name}: {' '.join(word for word, *_ in found) or '(nothing)'}")
-            rows += [[name, word, str(frame), f"{p:.4f}"] for word, frame, p in found]
-    write_table(folder / "signs.csv", rows)
+    with alone(folder):
+        for clips in read_each(files, lambda file: _read_clips(file, side)):
+            read += 1
+            how = clips, lambda some: Clips("predict", "files", tuple(some), side), on, batch_size
+            for clip, log_probs in predict_each(task, model, *how):
+                name, file = new_png(folder, clip.name)
+                values = log_probs[: -(-min(clip.frames, task.config.max_frames) // FRAMES)].numpy()
+                figure = Figure(figsize=(8, 2.2), layout="constrained")
+                found = draw_clip(figure.subplots(), values, clip.frames, task, name)
+                resolve("mshnet.show:save_picture")(figure, file)
+                lines.append(f"{name}: {' '.join(word for word, *_ in found) or '(nothing)'}")
+                rows += [[name, word, str(frame), f"{p:.4f}"] for word, frame, p in found]
+        write_table(folder / "signs.csv", rows)
     more = [f"... {len(lines) - 10} more in signs.csv"] if len(lines) > 10 else []
     return Written(folder, "\n".join([*lines[:10], *more]), len(files) - read)
 
@@ -183,9 +184,7 @@ def draw_sentences(run: Path, config: SignsConfig) -> None:
 # %% [markdown]
 # ## Questions
 #
-# 1. Why do we not simply take the most probable step of each gloss?
-#    <details><summary>Answer</summary>The steps might be in a different order than the glosses. And a gloss that occurs twice would be placed twice at the same step.</details>
-# 2. A clip has 1,000 frames, and `max_frames` is 300. How many frames does a step of the figure cover?
+# 1. A clip has 1,000 frames, and `max_frames` is 300. How many frames does a step of the figure cover?
 #    <details><summary>Answer</summary>300 frames are read, evenly spaced, so each stands for 999 / 299 = 3.3 frames. A step of four of them covers 13.4 frames.</details>
-# 3. The blank has a probability near 1 between two glosses. Do the hands rest there?
+# 2. The blank has a probability near 1 between two glosses. Do the hands rest there?
 #    <details><summary>Answer</summary>Not necessarily. The blank stands for "nothing new". CTC needs a gloss in one step only, and the blank may fill the rest of the sign.</details>

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from mshnet.core import UserError, configure, from_notebook, settings_from
 from mshnet.eit.eit_config import EitConfig
 from mshnet.eit.tank import simulate
 from mshnet.eit.tanks import write_tanks
+from mshnet.session import alone
 from mshnet.task import make_task
 from mshnet.train import train
 from mshnet.weights import weights_file
@@ -20,11 +22,7 @@ from mshnet.weights import weights_file
 TINY = {"tanks": 16, "size": 16, "patch": 2, "scales": 1, "width": 16, "heads": 2, "hints": 1}
 TINY |= {"epochs": 2, "eval_every": 1, "batch_size": 8, "samples": 2, "sampling_steps": 2}
 TINY |= {"device": "cpu", "precision": "fp32", "log_every": 1000}
-
-
-def tiny(**more):
-    "The settings of a short run."
-    return EitConfig(**TINY | more)
+tiny = partial(EitConfig, **TINY)  # the settings of a short run
 
 
 @pytest.fixture(scope="module")
@@ -142,6 +140,8 @@ def test_equal_names_of_measurements_are_numbered(run, files, tmp_path):
         (tmp_path / day).mkdir()
         paths.append(str(shutil.copy(files / "one.npz", tmp_path / day / "$_{$\udcba.npz")))
     task, out = make_task(run.config), str(tmp_path / "out")
+    with alone(tmp_path / "out"), pytest.raises(UserError, match="another process works in this"):
+        task.predict_files(str(run.folder), paths, output_dir=out, device="cpu", samples=1)
     task.predict_files(str(run.folder), paths, output_dir=out, device="cpu", samples=1)
     names = np.load(tmp_path / "out" / "tanks.npz")["names"].tolist()
     assert names == ["$_{$\udcba", "$_{$\udcba-2", "$_{$\udcba-3", "$_{$\udcba-4"]

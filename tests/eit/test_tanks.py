@@ -293,6 +293,10 @@ def test_a_file_of_a_set_has_the_statistics_of_its_set(written, tmp_path):
     with pytest.raises(UserError, match=r"mine.csv \(folder test means a data set; else rename it"):
         read_measurements(tmp_path / "test/mine.csv")
     assert torch.equal(read_measurements(tmp_path / "alone.npz").stats.mean, known.mean)
+    shutil.rmtree(tmp_path / "train")  # then only what the weights recorded can be used
+    assert torch.equal(read_measurements(tmp_path / "test" / file.name).stats.mean, known.mean)
+    with pytest.raises(UserError, match=r"has no mean.pth, std.pth and train; copy those of the"):
+        open_folder(tmp_path, "test", 32)
 
 
 def test_statistics_of_another_unit_are_noticed_either_way():

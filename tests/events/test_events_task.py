@@ -5,6 +5,7 @@ import json
 import math
 from argparse import Namespace
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -24,11 +25,7 @@ from mshnet.weights import load_weights
 
 TINY = {"recordings": 40, "dt": "30ms", "width": 4, "features": 4, "d_model": 8, "layers": 1}
 TINY |= {"epochs": 2, "eval_every": 1, "batch_size": 8, "device": "cpu", "log_every": 1000}
-
-
-def tiny(**more):
-    "The settings of a short run."
-    return EventsConfig(**TINY | more)
+tiny = partial(EventsConfig, **TINY)  # the settings of a short run
 
 
 @pytest.fixture(scope="module")
@@ -142,6 +139,7 @@ def test_presets_are_possible(preset):
     [
         (["--dt", "10"], "dt=10 is not possible: use a time with its unit, such as 10ms"),
         (["--dt", "1s"], "use a bin above 0 and at most time_window=300ms"),
+        (["--dt", "1us"], "dt=1us is not possible: use at most 10,000 bins in a time_window"),
         (["--dt", "1.5us"], "dt=1.5us is not possible: use whole microseconds"),
         (["--tau", ""], "tau='' is not possible: use a time with its unit, such as 33ms"),
         (["--dataset", "dvsgesture"], "dataset=dvsgesture needs dataset_dir"),

@@ -1,6 +1,7 @@
 "Files of event cameras: formats, folders, bins, noise, and what is refused."
 
 import itertools
+import os
 
 import numpy as np
 import pytest
@@ -56,9 +57,6 @@ def nmnist(folder, count=4, parts=("Train", "Test")):
     return folder
 
 
-# Bins
-
-
 def test_counts_are_those_of_a_loop():
     "Event by event; and a window pads or cuts."
     recording = made(2000, 100)
@@ -82,9 +80,6 @@ def test_the_filter_is_that_of_a_loop_over_events():
     np.testing.assert_array_equal(found.t, recording.t[want])
     np.testing.assert_array_equal(found.x, recording.x[want])
     assert 0 < len(found) < len(recording)
-
-
-# Formats
 
 
 def aedat2(recording):
@@ -200,9 +195,6 @@ def test_an_npz_file_runs_no_code(tmp_path):
             read_recording(tmp_path / f"{name}.npz", EYE)
 
 
-# Folders
-
-
 def test_gestures_are_found_in_the_folders_of_tonic(tmp_path):
     "Their times are milliseconds; the published recordings are converted first."
     tonic = tmp_path / "data/DVSGesture"
@@ -215,6 +207,9 @@ def test_gestures_are_found_in_the_folders_of_tonic(tmp_path):
     where = {"dataset_dir": str(tmp_path / "data"), "output_dir": str(tmp_path / "runs/run")}
     with pytest.warns(UserWarning, match="^1 of the 2 samples of test are training samples, too"):
         load_recordings(EventsConfig(dataset="dvsgesture", **where), ["train", "test"])
+    (tonic / "ibmGestureTest/user02_led/11.npy").touch()
+    with pytest.raises(UserError, match=r"11.npy: use the names 0 to 10, as tonic writes them"):
+        find_recordings(tonic, "dvsgesture")
 
 
 def test_things_have_a_fixed_test_part(tmp_path):
@@ -245,6 +240,9 @@ def test_folders_behind_links_are_found(tmp_path):
     found = find_recordings(tmp_path / "link", "nmnist")
     assert [len(found[part]) for part in ("train", "test")] == [4, 4]
     assert len(find_inputs([f"{tmp_path}/link/**"], (".bin",))) == 8
+    (tmp_path / "tests/1").rename(tmp_path / "tests/one")
+    with pytest.warns(UserWarning, match="Test/one: no class; its recordings are left out"):
+        assert len(find_recordings(real, "nmnist")["test"]) == 2
 
 
 def test_a_share_of_each_class_is_held_out():
@@ -253,9 +251,6 @@ def test_a_share_of_each_class_is_held_out():
     one, again, other = (hold_out(labels, 0.2, seed) for seed in (0, 0, 1))
     assert (one[:97].sum(), one[97:].sum()) == (19, 1)
     assert (one == again).all() and (one != other).any()
-
-
-# Frames
 
 
 def test_frames_are_kept_until_a_recording_or_the_bins_change(tmp_path, monkeypatch):
@@ -277,6 +272,9 @@ def test_frames_are_kept_until_a_recording_or_the_bins_change(tmp_path, monkeypa
     fourth = read_frames("train", "set", entries, how, cache)
     assert fourth.hash == third.hash and fourth.content != third.content
     assert fourth.part("val", [0, 1]).content == fourth.content
+    for file in cache.glob("*.frames"):
+        os.truncate(file, 0)  # as a power failure may leave it
+    assert read_frames("train", "set", entries, how, cache).counts.any()
 
 
 def test_a_damaged_file_stops_the_run(tmp_path):

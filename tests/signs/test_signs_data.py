@@ -250,9 +250,9 @@ def test_another_separator_of_glosses_and_another_encoding_are_named(tmp_path):
     for sign in (";", "\t"):  # of spreadsheets
         path.write_text(f'Number{sign}Translator{sign}Gloss{sign}Note\n1{sign}A{sign}X{sign}"a b"')
         assert _read_labels(path) == [("1", "A", ("X",))]
-    for name, note in (("Note", ",Note"), ("a column without a name", "")):  # a row is swallowed
+    for why, note in (("a line break in Note", ",Note"), ("a cell too many", "")):  # swallowed
         path.write_text(f'Number,Translator,Gloss{note}\n1,A,X,"a\n2,A,Y,b"\n')
-        with pytest.raises(UserError, match=f"row 1: a line break in {name}; look for a stray"):
+        with pytest.raises(UserError, match=f"row 1: {why}; look for a stray"):
             _read_labels(path)
     labels(tmp_path, "1,A,小时/时间", encoding="gbk")
     with pytest.raises(UserError, match=r"train\.csv: not a readable table .*GBK, as UTF-8"):

@@ -4,6 +4,7 @@ import csv
 import json
 import shutil
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -27,11 +28,7 @@ TINY = {"network": "tracks", "preset": "", "signs": 4, "sentences": 32, "hidden"
 TINY |= {"epochs": 2, "eval_every": 1, "batch_size": 8, "device": "cpu", "num_workers": 0}
 TINY |= {"log_every": 1000, "lr": 0.01}
 TFNET = {"network": "tfnet", "backbone": "small", "max_frames": 48, "distil": "detached"}
-
-
-def tiny(**more):
-    "The settings of a short run."
-    return SignsConfig(**TINY | more)
+tiny = partial(SignsConfig, **TINY)  # the settings of a short run
 
 
 @pytest.fixture(scope="module")
