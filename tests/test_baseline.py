@@ -88,9 +88,6 @@ def test_equal_is_relative_to_the_rounding_of_the_plain_script(ours, equal):
     assert beside.check("x", 1.0, ours, [1 + 2e-6, 1.0])["equal"] is equal
 
 
-# The plain script
-
-
 def test_the_plain_script_needs_nothing_of_ours():
     "A yardstick that shares our code would gain from its gains."
     assert not re.search(r"(?m)^\s*(from|import) mshnet", (BASELINE / "plain.py").read_text())

@@ -272,9 +272,10 @@ def test_a_data_set_gets_its_lists_by_one_command(capsys, tmp_path):
     assert "split=1 is not possible" in refused(capsys, f"data {folder} --split 1")
     assert "invalid float value: 'half'" in refused(capsys, f"data {folder} --split half")
     shutil.copytree(folder / "masks", folder / "images" / "more")  # the same names elsewhere
+    shutil.copy(folder / "images" / "test_0.png", folder / "images" / "new.png")
     status, out, _ = call(capsys, f"data {folder} --split 0.7 --seed 3")
     assert status == 0 and out.startswith(f"lists written to {folder}: train.txt (7)")
-    assert "test.txt (3); left out, without a mask of the same name: 10 (more/test_0)\n" in out
+    assert "test.txt (3); left out, without a mask of the same name: 11 (more/test_0)\n" in out
     assert "there is a list" in refused(capsys, f"data {folder} --split 0.7 --seed 3")
 
 

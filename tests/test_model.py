@@ -110,10 +110,11 @@ def test_a_whole_model_is_refused_with_the_lines_that_mend_it(model, tmp_path):
     torch.save(model, tmp_path / "model.pt")
     with pytest.raises(ValueError, match=r"torch.save\(model.state_dict\(\), 'weights.pt'\)"):
         load_weights(model, tmp_path / "model.pt")
-    ema = torch.optim.swa_utils.AveragedModel(model).state_dict()
-    torch.save({"model": model.state_dict(), "ema": ema}, tmp_path / "two.pt")
-    with pytest.warns(UserWarning, match="under model are used; for those under ema, save that"):
-        load_weights(model, tmp_path / "two.pt")
+    said = "the weights under model are used; for those under ema, save that state dict alone"
+    for ema in (model, torch.optim.swa_utils.AveragedModel(model)):
+        torch.save({"model": model.state_dict(), "ema": ema.state_dict()}, tmp_path / "two.pt")
+        with pytest.warns(UserWarning, match=said):
+            load_weights(model, tmp_path / "two.pt")
 
 
 class Evil:
