@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 from PIL import Image, ImageOps, TiffImagePlugin, UnidentifiedImageError
-from scipy.ndimage import label, maximum, maximum_filter, median_filter, rank_filter
+from scipy.ndimage import label, maximum, maximum_filter, median_filter, minimum, rank_filter
 
 from .core import UserError, counted, did_you_mean, one_line, quoted, read_text, shown
 from .fetch import find_dataset, shipped_lists, usual_list
@@ -770,10 +770,15 @@ def read_mask(
 
 def _lost_targets(values: np.ndarray, scale: float) -> bool:
     "Whether a grey mask has objects that the cut removes; noise of JPEG is below a quarter of it."
-    if scale in _NOTES or not ((values > scale / 4) & (values <= scale)).any():
+    if scale in _NOTES or not ((values > 0) & (values <= scale)).any():
         return False
-    labels, count = label(values > scale / 4, np.ones((3, 3)))
-    return bool(min(maximum(values, labels, range(1, count + 1))) <= scale)
+    spots = values > scale / 4
+    if np.unique(values).size <= 8:  # no noise; dark objects of one value may be numbered
+        labels, count = label(values > 0, np.ones((3, 3)))
+        low, high = (end(values, labels, range(count + 1)) for end in (minimum, maximum))
+        spots |= (values > 0) & ((low == high) & (np.bincount(labels.flat) > 3))[labels]
+    labels, count = label(spots, np.ones((3, 3)))
+    return bool(min(maximum(values, labels, range(1, count + 1)), default=np.inf) <= scale)
 
 
 KINDS = ("PNG", "BMP", "JPEG", "TIFF", "WEBP", "GIF")  # as Pillow calls them

@@ -51,7 +51,7 @@ from mshnet.files import (
 from .frames import READABLE, Frame, frames_of, read_frames
 from .metrics import Objects, crop
 from .run import Folder, Stop, Stopped, environment
-from .session import alone, bar, duration
+from .session import bar, duration
 from .task import Written, predictions_folder
 from .tracks import COLUMNS, Tracker, confirmed_tracks
 from .weights import PRETRAINED, settings_of_weights, weights_file
@@ -565,17 +565,6 @@ def _record(detector: Detector, path: Path, inputs: Any, options: dict[str, Any]
     return {"asked": request, **own, "environment": environment(detector.device.description)}
 
 
-def _output_folder(weights: Path, output_dir: str | Path, request: dict[str, Any]) -> Path:
-    "The folder for results: the given one, or a free one that is named after the weights."
-
-    def is_usable(folder: Path) -> bool:
-        used = folder.is_dir() and any(path.name[0] != "." for path in folder.iterdir())
-        return not used or Folder(folder).read_json(SUMMARY).get("asked") == request
-
-    outside_of_data(output_dir)
-    return predictions_folder(weights, output_dir, "detect", is_usable)
-
-
 def _predict_part(results: _Results, detector: Detector) -> None:
     "Predict this process's files and show progress; Stopped after a request to stop."
     ranks, tile, found, skipped = detector.device.ranks, results.request["tile"], 0, 0
@@ -629,10 +618,13 @@ def predict_files(
     detector = Detector(path, device, precision, shared=True)
     record = _record(detector, path, inputs, {"precision": precision, "save": kinds, **options})
 
+    def is_same(folder: Path) -> bool:
+        return bool(Folder(folder).read_json(SUMMARY).get("asked") == record["asked"])
+
     def begin() -> _Results:
-        folder = _output_folder(path, output_dir, record["asked"])
-        stack.enter_context(alone(folder))
-        return _Results(folder, files, record)
+        outside_of_data(output_dir)
+        folder = predictions_folder(path, output_dir, "detect", is_same)
+        return _Results(stack.enter_context(folder), files, record)
 
     with contextlib.ExitStack() as stack, warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="PIL")  # we report errors of files ourselves

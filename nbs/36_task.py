@@ -51,7 +51,7 @@ from mshnet.device import (
 )
 from mshnet.files import prefetch, write_json
 from mshnet.places import installed, where
-from mshnet.session import bar
+from mshnet.session import alone, bar
 from mshnet.weights import PRETRAINED, has_record, load_weights, read_file, weights_file
 
 
@@ -708,24 +708,30 @@ def predict_each(
         yield from ((some[row], found[row]) for row in sorted(found))
 
 
+@contextlib.contextmanager
 def predictions_folder(
     weights: str | Path,  # a run folder or a file; empty: the pretrained ones
     output_dir: str | Path,  # empty: predictions/NAME, of the run or the file
     task: str,
-    fits: Callable[[Path], bool] = lambda folder: not any(folder.glob("[!.]*")),
-) -> Path:
-    "The folder for results: the given one, if it fits, or the first of NAME, NAME-2 that does."
-    if output_dir:
-        if fits(folder := Path(os.path.expanduser(output_dir))):
-            return folder
-        text = "holds something else than this prediction; use another --output-dir"
-        raise UserError(f"output_dir={folder}: {text}")
+    is_same: Callable[[Path], bool] = lambda folder: False,  # whether it holds this prediction
+) -> Iterator[Path]:
+    "Lock a folder for results, empty or of the same prediction: NAME, NAME-2 and so on."
     file = weights_file(weights or PRETRAINED, task)
     in_run = file.stem in ("best", "last", "previous")
     name = file.resolve().parent.name if in_run else file.stem
     top = where().runs.with_name("predictions")
     more = (top / f"{name}-{number}" for number in itertools.count(2))
-    return next(filter(fits, itertools.chain([top / name], more)))
+
+    def fits(folder: Path) -> bool:
+        return not any(folder.glob("[!.]*")) or is_same(folder)
+
+    free = filter(fits, itertools.chain([top / name], more))
+    folder = Path(os.path.expanduser(output_dir)) if output_dir else next(free)
+    if not fits(folder):
+        text = "holds something else than this prediction; use another --output-dir"
+        raise UserError(f"output_dir={folder}: {text}")
+    with alone(folder):
+        yield folder
 
 
 def new_png(folder: Path, given: str) -> tuple[str, Path]:
@@ -737,7 +743,7 @@ def new_png(folder: Path, given: str) -> tuple[str, Path]:
 
 
 # %%
-print(Written(predictions_folder("mine.pt", "", "eit"), "3 tanks of 2 files", skipped=1))
+print(Written(Path("predictions/mine"), "3 tanks of 2 files", skipped=1))
 
 # %% [markdown]
 # ## Questions

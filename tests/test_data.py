@@ -657,9 +657,12 @@ def test_grey_targets_that_the_cut_removes_are_reported(folder):
     "Beside one that stays; their pixels are background from then on. A list of them is no data."
     mask = np.zeros((32, 32), np.uint8)
     mask[3:6, 3:6], mask[20:24, 20:24] = 255, 100
-    Image.fromarray(mask).save(folder / "masks" / "train_2.png")
+    put(folder, "masks", "train_2", mask)
+    for name, levels in ("train_0", [255, 60]), ("train_1", [1, 0, 2, 0, 255]):  # edge, numbers
+        block = np.kron(np.diag(np.uint8(levels)), np.ones((4, 4), np.uint8))
+        put(folder, "masks", name, np.pad(block, (0, 32 - len(block))))
     lines = [line for line in warned(folder)[1] if "loses objects by the cut" in line]
-    assert len(lines) == 1 and lines[0].endswith(": 1 (train_2)")
+    assert len(lines) == 1 and lines[0].endswith(": 2 (train_1, train_2)")
     for path in (folder / "masks").glob("test*"):
         Image.fromarray(np.minimum(np.asarray(Image.open(path)), 100)).save(path)
     with pytest.raises(UserError, match="list of grey masks without a target"):

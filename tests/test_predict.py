@@ -607,8 +607,9 @@ def test_a_folder_that_holds_something_else_is_left_alone(
     assert folder("a.png") == "predictions/own"
     assert folder("b.png") == "predictions/own-2"
     assert folder("a.png", min_area=3) == "predictions/own-3"
-    mshnet.predict.predictions_folder("own.pt", "", "eit").mkdir()  # as of the other tasks
-    Path("predictions/own-4/thesis.tex").touch()
+    with mshnet.predict.predictions_folder("own.pt", "", "eit") as other:  # as of the other tasks
+        Path("predictions/own-4/thesis.tex").touch()
+    assert other == Path("predictions/own-4")
     assert folder("b.png", tile=512) == "predictions/own-5"
     assert [folder("b.png"), folder(tmp_path / "a.png")] == ["predictions/own-2", "predictions/own"]
     for name, out, how in (

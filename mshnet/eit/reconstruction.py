@@ -27,7 +27,6 @@ from .scores import calibration, score_images
 from .tank import WAYS, tank_map
 from .tanks import describe_folder, load_tanks, read_measurements, write_tanks
 from ..files import find_inputs, write_arrays
-from ..session import alone
 from mshnet.task import (
     RowTally,
     Task,
@@ -233,10 +232,9 @@ def _predict_tanks(
     record = read_file(weights_file(weights or PRETRAINED, "eit")).get("data", {})
     known = record.get("statistics") or "published"
     read = list(read_each(files, lambda file: read_measurements(file, known)))
-    folder = predictions_folder(weights, output_dir, "eit")
     on, found = open_device(device, precision), dict[str, Tensor]()
     model = on.to_device(model)
-    with alone(folder):
+    with predictions_folder(weights, output_dir, "eit") as folder:
         for part in read:
             if part.note:
                 warnings.warn(part.note, stacklevel=2)

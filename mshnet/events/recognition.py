@@ -33,7 +33,6 @@ from mshnet.events.recordings import (
 from .simulator import simulate
 from ..files import find_inputs, write_arrays, write_table
 from ..places import run_folder
-from ..session import alone
 from mshnet.task import (
     Evaluation,
     Origin,
@@ -269,16 +268,16 @@ def _predict_recordings(
     deep = [f"{p}/**" if Path(p).expanduser().is_dir() else p for p in inputs]
     files = find_inputs(deep, SUFFIXES)
     task, model = trained_task(weights, EventsConfig())
-    folder, on = predictions_folder(weights, output_dir, "events"), open_device(device, precision)
 
     def read(file: Path) -> tuple[dict[str, Any], np.ndarray]:
         recording = read_recording(file, task.config.sensor.shape)
         row = {"file": file.as_posix(), "events": len(recording), "ms": recording.milliseconds}
         return row, _counting(task.config).frames(recording)
 
+    on = open_device(device, precision)
     rows, curves, model = list[dict[str, Any]](), list[Tensor](), on.to_device(model)
     how = read_each(files, read), _as_frames, on, batch_size
-    with alone(folder):
+    with predictions_folder(weights, output_dir, "events") as folder:
         for (row, _), found in predict_each(task, model, *how):
             curves.append(found["evidence"].softmax(-1))
             row |= _answer(curves[-1], task.config) | {"spikes": int(found["spikes"].sum())}

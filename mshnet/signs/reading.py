@@ -18,7 +18,6 @@ from matplotlib.figure import Figure
 from ..core import UserError, configure, read_record, resolve
 from ..device import open_device
 from ..files import find_inputs, write_table
-from ..session import alone
 from .clips import TRACKS, VIDEOS, Clip, Clips, count_frames, read_tracks, read_video
 from .glosses import Vocabulary, corpus_errors
 from .networks import out_lengths
@@ -89,7 +88,6 @@ def read_files(
     configure({"task": "signs", **options})  # UserError for a value that is impossible
     changed = {**options, "num_workers": num_workers, "buckets": 0}
     task, model = trained_task(weights, SignsConfig(), **changed)
-    folder, on = predictions_folder(weights, output_dir, "signs"), open_device(device, precision)
     side = 0 if task.config.network == "tracks" else task.config.frame_size
     kinds = VIDEOS if side else (".csv",)
     files = find_inputs(inputs, kinds, whole=lambda p: side > 0 and count_frames(p) > 0)
@@ -97,8 +95,9 @@ def read_files(
         files = [p for p in files if p.name == TRACKS or not (p.parent / TRACKS).is_file()]
     task.load_vocabulary(model)
     rows, lines, read = [["clip", "gloss", "frame", "probability"]], list[str](), 0
+    on = open_device(device, precision)
     model = on.to_device(model)
-    with alone(folder):
+    with predictions_folder(weights, output_dir, "signs") as folder:
         for clips in read_each(files, lambda file: _read_clips(file, side)):
             read += 1
             how = clips, lambda some: Clips("predict", "files", tuple(some), side), on, batch_size

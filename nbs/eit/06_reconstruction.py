@@ -44,7 +44,6 @@ from mshnet.eit.scores import calibration, score_images
 from mshnet.eit.tank import WAYS, tank_map
 from mshnet.eit.tanks import describe_folder, load_tanks, read_measurements, write_tanks
 from mshnet.files import find_inputs, write_arrays
-from mshnet.session import alone
 from mshnet.task import (
     RowTally,
     Task,
@@ -290,10 +289,9 @@ def _predict_tanks(
     record = read_file(weights_file(weights or PRETRAINED, "eit")).get("data", {})
     known = record.get("statistics") or "published"
     read = list(read_each(files, lambda file: read_measurements(file, known)))
-    folder = predictions_folder(weights, output_dir, "eit")
     on, found = open_device(device, precision), dict[str, Tensor]()
     model = on.to_device(model)
-    with alone(folder):
+    with predictions_folder(weights, output_dir, "eit") as folder:
         for part in read:
             if part.note:
                 warnings.warn(part.note, stacklevel=2)

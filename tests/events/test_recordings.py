@@ -81,19 +81,14 @@ def test_the_filter_is_that_of_a_loop_over_events():
     assert 0 < len(found) < len(recording)
 
 
-def aedat2(recording):
-    "The bytes of a CIFAR10-DVS file: an address whose x and y are mirrored and exchanged."
-    address = (127 - recording.x) << 8 | (127 - recording.y) << 1 | (1 - recording.p)
-    words = np.stack([address, recording.t], 1).astype(">u4")
-    outside = b"\0\0\x80\0\0\0\0\0"  # an external event: it has no pixel
-    return b"#!AER-DAT2.0\r\n# made\r\n" + outside + words.tobytes()
-
-
 def test_every_format_gives_the_events(tmp_path):
-    "Of N-MNIST, AEDAT 2 and npz; the npy of tonic is among the times."
+    "Of N-MNIST, AEDAT 2 (whose x and y are mirrored and exchanged) and npz; npy: see the times."
     small, large = made(), made(shape=(2, 128, 128), milliseconds=2000)
     (tmp_path / "a.bin").write_bytes(bin_bytes(small))
-    (tmp_path / "b.aedat").write_bytes(aedat2(large))
+    address = (127 - large.x) << 8 | (127 - large.y) << 1 | (1 - large.p)
+    words = np.stack([address, large.t], 1).astype(">u4").tobytes()
+    outside = b"\0\0\x80\0\0\0\0\0"  # an external event: it has no pixel
+    (tmp_path / "b.aedat").write_bytes(b"#!AER-DAT2.0\r\n# made\r\n" + outside + words)
     for name, shape in (("d.npz", -1), ("e.npz", (1, -1)), ("f.npz", (-1, 1))):  # two of MATLAB
         np.savez(tmp_path / name, **{n: getattr(large, n).reshape(shape) for n in "xytp"})
     assert same(read_recording(tmp_path / "a.bin", EYE), small)
