@@ -76,7 +76,7 @@ def measure(
 ) -> list[dict[str, Any]]:
     "Seconds of training, of its data alone, and of evaluation: a row each, with every turn."
     task, first = Detection(config), config.warm_epoch + 1
-    data, test = some(parts["train"], images, config.batch_size), some(parts["test"], images)
+    data, test = (some(parts[name], images, config.batch_size) for name in ("train", "test"))
     state, model = fresh_state(task, device), device.to_device(trained.model)
 
     def read(turn: int) -> None:

@@ -303,7 +303,8 @@ def configure(
     if trained:  # by a newer release perhaps
         of_run = {k: v for k, v in of_run.items() if k in kind.model_fields}
     values = {**of_run, **by_hand}
-    if trained and by_hand.get("dataset_dir") not in (None, of_run.get("dataset_dir")):  # its lists
+    folders = [os.path.expanduser(str(v.get("dataset_dir") or "")) for v in (values, of_run)]
+    if trained and len({*map(os.path.abspath, folders)}) > 1:  # its lists are of another data set
         values = {k: v for k, v in values.items() if not k.endswith("_list") or k in by_hand}
     config = kind(**values)
     for text in config.unused(flags if repeated else by_hand):

@@ -195,8 +195,9 @@ _LEAST = {"pd": 0.9, "iou": 0.7}  # if the detections of PyTorch are taken as gr
 
 def _calibration_images(folder: str | Path, reduction: int) -> list[Tensor]:  # [1,3,H,W] uint8
     "The middle of each image of a folder, reduced; UserError if none can be used."
-    if not str(folder) or not Path(folder).is_dir():
-        raise UserError(f"int8={shown(str(folder))}: name a folder of images")
+    folder = os.path.expanduser(folder)
+    if not folder or not os.path.isdir(folder):
+        raise UserError(f"int8={shown(folder)}: name a folder of images")
     files, found = find_inputs(folder, SUFFIXES), []
     least = f"{32 * reduction}x{32 * reduction} pixels"
     for file in (files[i] for i in even_steps(len(files), _MOST_IMAGES)):

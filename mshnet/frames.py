@@ -80,7 +80,7 @@ def _upright(picture: Any) -> np.ndarray:  # [H,W] or [H,W,3] uint8
     return np.ascontiguousarray(pixels[:: -1 if d < 0 else 1, :: -1 if a < 0 else 1])
 
 
-def _pictures(file: Path) -> Iterator[tuple[np.ndarray, int]]:  # pixels; number by the header
+def _pictures(file: Path) -> Iterator[tuple[np.ndarray | str, int]]:  # as of `_pages`
     "The frames of a video. Raises one of many errors for other files, and if it breaks off."
     if not importlib.util.find_spec("av"):
         raise UserError("videos need the package av; run: pip install av")
@@ -104,8 +104,14 @@ def _pictures(file: Path) -> Iterator[tuple[np.ndarray, int]]:  # pixels; number
             if packet.pts is not None:
                 end = float((packet.pts + (packet.duration or 0)) * (packet.time_base or 0))
                 ends = [max(ends[0], end * own), max(ends[1], end)]
-            for picture in packet.decode() if own else ():
-                yield _upright(picture), round(seconds * rate) or stream.frames
+            try:
+                pictures: list[Any] = packet.decode() if own else []
+            except av.error.FFmpegError:  # it costs its pictures alone
+                pictures = [None]
+            for picture in pictures:
+                good = picture and not picture.is_corrupt
+                pixels = _upright(picture) if good else "damaged picture"
+                yield pixels, round(seconds * rate) or stream.frames
         exact = avi or "mp4" in video.format.name  # others round
         if ends[1] - start < 0.9 * whole or (exact and ends[0] < seconds - 2 / (rate or 1)):
             raise OSError("it breaks off")

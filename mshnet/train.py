@@ -688,7 +688,9 @@ def _launch(config: Settings, task: Task | None) -> Run:
             raise
     last = run.read_json("status.json")
     if failed:
-        raise RuntimeError(f"a process has failed (status {failed[0]}): see the lines above")
+        killed = -9 in failed and "was killed, perhaps for want of memory"
+        how = f"a process {killed or f'has failed (status {min(failed)})'}: see the lines above"
+        raise UserError(f"{how}; run the same command again to resume")
     if last["state"] == "stopped" and not run.file("scores.json").exists():
         raise Stopped(last["reason"])
     return Run(run.path, config)

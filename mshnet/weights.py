@@ -276,17 +276,17 @@ def settings_of_weights(weights: str) -> dict[str, Any]:  # without those of fol
     "The settings of a run folder, or of a file in it or copied from it; {} if none can be read."
     if weights == PRETRAINED:  # not a folder of this name
         return {}
-    file = weights_file(weights)
+    file, found = weights_file(weights), dict[str, Any]()
     with contextlib.suppress(UserError):  # of another program's config.json
-        if is_record(found := settings_of(weights)):
-            return found
-    if not os.path.isfile(file):
-        return {}
+        found = settings_of(weights)
+    found = found if is_record(found) else {}
+    if not os.path.isfile(file) or (found and file.stem in ("best", "last", "previous")):
+        return found
     with contextlib.suppress(UserError):  # its next reader says what is wrong
         state, content = stamp(file), read_file(file)  # so ordered, as it may be replaced
         _OPENED.clear()
         _OPENED[state] = content
-        if has_record(content):
+        if has_record(content):  # it may be a copy beside another run
             known = of_earlier_release(content["config"])
             return {k: v for k, v in known.items() if k not in OF_ITS_MACHINE}
-    return {}
+    return found

@@ -399,7 +399,8 @@ def configure(
     if trained:  # by a newer release perhaps
         of_run = {k: v for k, v in of_run.items() if k in kind.model_fields}
     values = {**of_run, **by_hand}
-    if trained and by_hand.get("dataset_dir") not in (None, of_run.get("dataset_dir")):  # its lists
+    folders = [os.path.expanduser(str(v.get("dataset_dir") or "")) for v in (values, of_run)]
+    if trained and len({*map(os.path.abspath, folders)}) > 1:  # its lists are of another data set
         values = {k: v for k, v in values.items() if not k.endswith("_list") or k in by_hand}
     config = kind(**values)
     for text in config.unused(flags if repeated else by_hand):
@@ -706,5 +707,3 @@ RETIRED_RECIPE = dict(lr_rule="fixed", flip=False, vocabulary="", hot_pixels=2, 
 #    <details><summary>Answer</summary>0.01. The flag overrides the file, and the file would override the 0.05 of the preset.</details>
 # 2. A run was interrupted on a GPU. May it be resumed on a CPU, and with twice the batch?
 #    <details><summary>Answer</summary>On a CPU, yes: <code>device</code> is a runtime setting, and the name of the run stays. Twice the batch changes the result. The name is different, so it is a different run. With <code>--resume</code>, or with the same <code>--output-dir</code>, it is refused.</details>
-# 3. Why does an unknown setting in a notebook raise an error, when Python itself accepts any variable?
-#    <details><summary>Answer</summary>Because <code>epochz = 3</code> has no effect. The run would train the usual number of epochs and look as if it had obeyed.</details>

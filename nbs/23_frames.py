@@ -67,7 +67,7 @@ for axes, (title, (black, white)) in zip(figure.subplots(1, 3), ranges.items(), 
 #
 # ## A folder with a damaged file
 #
-# Below is a folder with a file of one image, one that breaks off, and a TIFF of two pages. A damaged file gives its reason in place of a frame, and the next file is read:
+# Below is a folder with a file of one image, one that breaks off, and a TIFF of two pages. A damaged file gives its reason in place of a frame, and the next file is read (in a video, a damaged picture does, and the next picture is read):
 
 # %%
 place = tempfile.TemporaryDirectory()
@@ -148,7 +148,7 @@ def _upright(picture: Any) -> np.ndarray:  # [H,W] or [H,W,3] uint8
     return np.ascontiguousarray(pixels[:: -1 if d < 0 else 1, :: -1 if a < 0 else 1])
 
 
-def _pictures(file: Path) -> Iterator[tuple[np.ndarray, int]]:  # pixels; number by the header
+def _pictures(file: Path) -> Iterator[tuple[np.ndarray | str, int]]:  # as of `_pages`
     "The frames of a video. Raises one of many errors for other files, and if it breaks off."
     if not importlib.util.find_spec("av"):
         raise UserError("videos need the package av; run: pip install av")
@@ -172,8 +172,14 @@ def _pictures(file: Path) -> Iterator[tuple[np.ndarray, int]]:  # pixels; number
             if packet.pts is not None:
                 end = float((packet.pts + (packet.duration or 0)) * (packet.time_base or 0))
                 ends = [max(ends[0], end * own), max(ends[1], end)]
-            for picture in packet.decode() if own else ():
-                yield _upright(picture), round(seconds * rate) or stream.frames
+            try:
+                pictures: list[Any] = packet.decode() if own else []
+            except av.error.FFmpegError:  # it costs its pictures alone
+                pictures = [None]
+            for picture in pictures:
+                good = picture and not picture.is_corrupt
+                pixels = _upright(picture) if good else "damaged picture"
+                yield pixels, round(seconds * rate) or stream.frames
         exact = avi or "mp4" in video.format.name  # others round
         if ends[1] - start < 0.9 * whole or (exact and ends[0] < seconds - 2 / (rate or 1)):
             raise OSError("it breaks off")
@@ -216,7 +222,5 @@ def read_frames(files: Iterable[Path], workers: int) -> Iterator[Frame]:
 #
 # 1. The percentiles 2 and 99.5 of a frame are 7,000 and 7,400. Its targets reach 7,600, and one hot pixel has 60,000. Which value becomes white, and how many of the 256 grey levels lie between 7,400 and the targets?
 #    <details><summary>Answer</summary>7,600, because the hot pixel is alone. (If three hot pixels touched, it would be 7,400 + 2 * 400 = 8,200.) If the minimum is near 7,000, the range has 600 values, and the targets are 200 of them above 7,400: about 85 of 256 levels. From minimum to maximum it would be one.</details>
-# 2. A target is the brightest object of a frame and covers 2% of it. Does a range from percentile 1 to 99 clip it?
-#    <details><summary>Answer</summary>Only its brighter half, because percentile 99 is the middle of its values. A target of a few pixels is clipped whole.</details>
-# 3. A video of 1,000 frames breaks off after 300. What does `read_frames` return for it?
+# 2. A video of 1,000 frames breaks off after 300. What does `read_frames` return for it?
 #    <details><summary>Answer</summary>For an AVI, an MKV, or an MP4 with its index at the beginning: the 300 frames, and then an entry without pixels whose error is "unreadable video, from frame 300". For an MP4 with its index at the end: one entry, "unreadable video". In both cases the next file is read as usual.</details>

@@ -83,8 +83,8 @@ class Ranks(OneProcess):
         self.prefix = f"{self.count} processes, each " if self.count > 1 else ""
         self.gpu = device.kind == "cuda"
         self.phase, self.wrapped = "", nn.Module()
-        if self.rank:
-            sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - the first process prints the same
+        if self.rank:  # the first process prints the same
+            sys.stdout = open(os.devnull, "w", encoding="utf-8", errors="replace")  # noqa: SIM115
         if self.gpu:
             torch.cuda.set_device(device.index or 0)
         if not dist.is_initialized():

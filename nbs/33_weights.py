@@ -351,27 +351,25 @@ def settings_of_weights(weights: str) -> dict[str, Any]:  # without those of fol
     "The settings of a run folder, or of a file in it or copied from it; {} if none can be read."
     if weights == PRETRAINED:  # not a folder of this name
         return {}
-    file = weights_file(weights)
+    file, found = weights_file(weights), dict[str, Any]()
     with contextlib.suppress(UserError):  # of another program's config.json
-        if is_record(found := settings_of(weights)):
-            return found
-    if not os.path.isfile(file):
-        return {}
+        found = settings_of(weights)
+    found = found if is_record(found) else {}
+    if not os.path.isfile(file) or (found and file.stem in ("best", "last", "previous")):
+        return found
     with contextlib.suppress(UserError):  # its next reader says what is wrong
         state, content = stamp(file), read_file(file)  # so ordered, as it may be replaced
         _OPENED.clear()
         _OPENED[state] = content
-        if has_record(content):
+        if has_record(content):  # it may be a copy beside another run
             known = of_earlier_release(content["config"])
             return {k: v for k, v in known.items() if k not in OF_ITS_MACHINE}
-    return {}
+    return found
 
 # %% [markdown]
 # ## Questions
 #
-# 1. A file of 2 GB claims to be weights of this model. Which check comes first, and when could a pickle run?
-#    <details><summary>Answer</summary>Whether a zip file unpacks to more than itself: the list at its end shows that, and nothing is unpacked. A pickle could run when torch reads the file, which comes next. With <code>weights_only</code> torch refuses all functions that are not on its list. Names and shapes are compared last.</details>
-# 2. A checkpoint contains a checksum of its content. Does it protect against a malicious file?
+# 1. A checkpoint contains a checksum of its content. Does it protect against a malicious file?
 #    <details><summary>Answer</summary>No. Whoever writes the file computes the checksum, too, and it is compared after the file is read. It finds damage by accident, such as a flipped bit.</details>
-# 3. In the file of several GPUs above, one name lacks `module.`. Does it load?
+# 2. In the file of several GPUs above, one name lacks `module.`. Does it load?
 #    <details><summary>Answer</summary>No. Two prefixes, `module.` and none, could each be a model of its own, so the error asks for one state dict alone, and no weight changes.</details>

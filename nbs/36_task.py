@@ -748,9 +748,7 @@ print(Written(Path("predictions/mine"), "3 tanks of 2 files", skipped=1))
 # %% [markdown]
 # ## Questions
 #
-# 1. A training list has 10 samples, and the batch size is 4. How many batches has an epoch, and how many an evaluation?
-#    <details><summary>Answer</summary>An epoch has two, and two samples are dropped, different ones in each epoch. An evaluation has three. The last one has two samples and two rows of -1, which are padding.</details>
-# 2. The random numbers of a sample depend on the epoch in training, but not in an evaluation. Why?
+# 1. The random numbers of a sample depend on the epoch in training, but not in an evaluation. Why?
 #    <details><summary>Answer</summary>In training each epoch should show a new variant of the sample. In an evaluation only the weights should differ. Otherwise two scores of the same weights would differ, and epochs could not be compared.</details>
-# 3. One detector finds 40 of 50 targets, a second one finds 39. Is the first one better?
+# 2. One detector finds 40 of 50 targets, a second one finds 39. Is the first one better?
 #    <details><summary>Answer</summary>These counts do not show it: one target decides. Both saw the same targets, so count those that only one of the two finds. 1 against 0 proves nothing, and neither does 11 against 10.</details>

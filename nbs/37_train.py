@@ -854,7 +854,9 @@ def _launch(config: Settings, task: Task | None) -> Run:
             raise
     last = run.read_json("status.json")
     if failed:
-        raise RuntimeError(f"a process has failed (status {failed[0]}): see the lines above")
+        killed = -9 in failed and "was killed, perhaps for want of memory"
+        how = f"a process {killed or f'has failed (status {min(failed)})'}: see the lines above"
+        raise UserError(f"{how}; run the same command again to resume")
     if last["state"] == "stopped" and not run.file("scores.json").exists():
         raise Stopped(last["reason"])
     return Run(run.path, config)
@@ -868,7 +870,5 @@ print("starts processes:", processes_to_start(all_gpus(Config(device="cpu", num_
 #
 # 1. With a cosine schedule a longer run is a new run, and not a resumed one. Why? And with a constant learning rate?
 #    <details><summary>Answer</summary>The cosine depends on the number of all steps, so every step of the longer run has a different learning rate. With a constant rate the first epochs of both are the same, and the longer run resumes the shorter one.</details>
-# 2. An epoch in bfloat16 has 100 steps, and `log_every` is 20. How often does the host wait for the device while it trains this epoch?
-#    <details><summary>Answer</summary>Five times: after 20, 40, 60 and 80 steps, and at the end for the mean loss.</details>
-# 3. In this epoch the loss of step 37 (counted from 0) is NaN. When does the run notice, and which images does the error name?
+# 2. An epoch in bfloat16 has 100 steps, and `log_every` is 20. The loss of step 37 (counted from 0) is NaN. When does the run notice, and which images does the error name?
 #    <details><summary>Answer</summary>After 40 steps, when the sum is read. 37 sums were finite, so the error names step 37 and the images of its batch. The weights are useless by then, but they are not written: the last checkpoint stays.</details>

@@ -100,9 +100,7 @@ if __name__ == "__main__":
 # %% [markdown]
 # ## Questions
 #
-# 1. <code>mshnet train</code> ends with status 130. Which key was pressed? And what does 143 mean?
-#    <details><summary>Answer</summary>130 is 128 + 2: Ctrl-C sends SIGINT, number 2. 143 is 128 + 15: another program, such as <code>kill</code> or a scheduler, sent SIGTERM.</details>
-# 2. You start <code>nohup mshnet train &amp;</code> and close the terminal, which sends SIGHUP. Why does the training continue?
+# 1. You start <code>nohup mshnet train &amp;</code> and close the terminal, which sends SIGHUP. Why does the training continue?
 #    <details><summary>Answer</summary><code>nohup</code> sets SIGHUP to be ignored before it starts the command. <code>start</code> installs its handler only for a signal with the usual effect, so SIGHUP stays ignored.</details>
-# 3. Why is <code>mshnet.cli</code> imported within <code>start</code>, and not at the top of the module as usual?
+# 2. Why is <code>mshnet.cli</code> imported within <code>start</code>, and not at the top of the module as usual?
 #    <details><summary>Answer</summary>At the top it would be imported before the handlers are installed, and Ctrl-C in this moment would be a traceback.</details>

@@ -193,15 +193,6 @@ def most_memory() -> float:
     return float(found[1]) * 1024 if found else 0
 
 
-def limit_memory(room: int) -> None:
-    "Let this process take so many bytes more and no more, where the system can limit it."
-    with contextlib.suppress(ImportError, OSError, ValueError):
-        import resource
-
-        size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (size + room, size + room))
-
-
 # Settings
 
 
@@ -516,7 +507,11 @@ def run(name: str, examples: int = EXAMPLES, seed: int | None = None) -> dict[st
 def main(words: list[str]) -> int:
     "Try the readers named, or all, a line for each."
     if words[:1] == ["--one"]:
-        limit_memory(ROOM)
+        with contextlib.suppress(ImportError, OSError, ValueError):  # a system that cannot limit it
+            import resource
+
+            size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+            resource.setrlimit(resource.RLIMIT_AS, (size + ROOM, size + ROOM))
         found = try_reader(READERS[words[1]], int(words[2]), int(words[3] or 0) or None)
         print(json.dumps(found))
         return 0

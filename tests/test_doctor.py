@@ -213,7 +213,8 @@ def test_a_disk_that_cannot_be_written(machine, monkeypatch):
 
 
 def test_spoilt_data(machine, tmp_path):
-    "The first finding, and where all are listed."
+    "What training would say of few images; the first finding, and where all are listed."
+    assert "there are only" in ask("data", dataset_dir="set", batch_size=64)[1]
     (tmp_path / "set" / "trainval.txt").write_text("ghost\n")
     level, text = ask("data", dataset_dir="set")
     assert (level, "`mshnet data" in text) == ("error", True)

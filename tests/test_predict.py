@@ -319,15 +319,18 @@ def test_a_video_is_read_picture_by_picture(tmp_path, suffix, monkeypatch):
 
 
 def test_a_page_of_nan_costs_that_page(tmp_path):
-    "And a film whose clock begins late, as the parts of a recording do, is whole."
+    "As a damaged picture of a film. One whose clock begins late, as parts of recordings, is whole."
     pages = [Image.fromarray(np.full((32, 32), np.nan if i == 2 else 9.5, "f4")) for i in range(5)]
     pages[0].save(tmp_path / "a.tif", save_all=True, append_images=pages[1:])
-    assert [bool(frame.error) for frame in frames_of(tmp_path / "a.tif")] == [
-        i == 2 for i in range(5)
-    ]
-    film(
-        tmp_path / "a.mkv", [noise(64, 64, seed=i) for i in range(20)], "mpeg4", "yuv420p", late=50
+    assert [f.number for f in frames_of(tmp_path / "a.tif") if f.error] == [2]
+    clip = [noise(64, 64, seed=i) for i in range(20)]
+    film(path := tmp_path / "a.mp4", clip, "mpeg4", "yuv420p")
+    path.write_bytes((whole := path.read_bytes())[:20000] + bytes(99) + whole[20099:])
+    errors = [frame.error for frame in frames_of(path)]
+    assert len(errors) == 20 and 1 <= errors.count("damaged picture") == len(
+        [*filter(None, errors)]
     )
+    film(tmp_path / "a.mkv", clip, "mpeg4", "yuv420p", late=50)
     assert [frame.error for frame in frames_of(tmp_path / "a.mkv")] == [""] * 20
 
 

@@ -473,6 +473,7 @@ def test_a_moved_file_is_read_once(command, picture, tmp_path, monkeypatch):
     words = [command, "--weight-path", str(moved), "--device", "cpu"]
     words += [str(picture), "--output-dir", str(tmp_path / "out")] * (command == "predict")
     assert main(words) == 0 and len(read) == 1
-    mshnet.weights.settings_of_weights(str(moved))
+    (tmp_path / "config.json").write_text('{"seed": 1, "choose": "", "lr": 1}')  # of another run
+    assert mshnet.weights.settings_of_weights(str(moved))["scenes"] == 12
     torch.save({"net": {"other": torch.ones(1)}}, moved)
     assert mshnet.weights.read_file(moved)["net"]["other"] == 1
