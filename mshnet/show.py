@@ -312,7 +312,7 @@ def gallery(folder: Path, config: Any = None) -> Picture:  # its settings; None:
     places = {name: i for i, name in enumerate(split.names)}
     ranked = [row for row in read_details(folder).images if row.name in places]
     if not ranked:
-        raise UserError(f"{folder}: has no scored images of its test list; finish the run first")
+        raise UserError(f"{folder}: has no scored images of its test list; finish or name a run")
     ranked.sort(key=lambda image: image.iou)
     rows = [ranked[i] for i in even_steps(len(ranked), _SHOWN)]
     detector = Detector(folder / "best.pt", "cpu")

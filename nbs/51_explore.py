@@ -219,8 +219,8 @@ def explore(
     For weights of another task, a line. Raises UserError without weights or images, and for a
     threshold outside 0 to 1.
     """
-    if not 0 <= threshold <= 1:
-        raise UserError(f"threshold={threshold}: a probability; use a number from 0 to 1")
+    if isinstance(threshold, str) or not 0 <= threshold <= 1:
+        raise UserError(f"{threshold=}: a probability; use a number from 0 to 1")
     path = Path(weights).expanduser()
     file, config = weights_file(path), settings_from(settings_of_weights(str(path)))
     if line := not_drawn("explore", config):
