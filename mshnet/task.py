@@ -553,11 +553,11 @@ def predict_each(
 @contextlib.contextmanager
 def predictions_folder(
     weights: str | Path,  # a run folder or a file; empty: the pretrained ones
-    output_dir: str | Path,  # empty: predictions/NAME, of the run or the file
+    output_dir: str | Path,  # empty: predictions/NAME, of the run or the file, or NAME-2 ...
     task: str,
     is_same: Callable[[Path], bool] = lambda folder: False,  # whether it holds this prediction
 ) -> Iterator[Path]:
-    "Lock a folder for results, empty or of the same prediction: NAME, NAME-2 and so on."
+    "Lock a folder that is empty or holds this prediction; UserError if the given one does not."
     file = weights_file(weights or PRETRAINED, task)
     in_run = file.stem in ("best", "last", "previous")
     name = file.resolve().parent.name if in_run else file.stem
