@@ -854,9 +854,8 @@ def _launch(config: Settings, task: Task | None) -> Run:
             raise
     last = run.read_json("status.json")
     if failed:
-        killed = -9 in failed and "was killed, perhaps for want of memory"
-        how = f"a process {killed or f'has failed (status {min(failed)})'}: see the lines above"
-        raise UserError(f"{how}; run the same command again to resume")
+        how = "was killed (is memory short?)" if -9 in failed else f"failed (status {min(failed)})"
+        raise UserError(f"a process {how}: see the lines above; run it again to resume")
     if last["state"] == "stopped" and not run.file("scores.json").exists():
         raise Stopped(last["reason"])
     return Run(run.path, config)

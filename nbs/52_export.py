@@ -277,7 +277,7 @@ _LEAST = {"pd": 0.9, "iou": 0.7}  # if the detections of PyTorch are taken as gr
 def _calibration_images(folder: str | Path, reduction: int) -> list[Tensor]:  # [1,3,H,W] uint8
     "The middle of each image of a folder, reduced; UserError if none can be used."
     folder = os.path.expanduser(folder)
-    if not folder or not os.path.isdir(folder):
+    if not os.path.isdir(folder):
         raise UserError(f"int8={shown(folder)}: name a folder of images")
     files, found = find_inputs(folder, SUFFIXES), []
     least = f"{32 * reduction}x{32 * reduction} pixels"
