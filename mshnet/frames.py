@@ -8,6 +8,8 @@ __all__ = ['VIDEOS', 'READABLE', 'Frame', 'frames_of', 'read_frames']
 # %% ../nbs/23_frames.ipynb #c-import-importlib-util
 import importlib.util
 import itertools
+import json
+import math
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -48,8 +50,11 @@ def _pages(file: Path) -> Iterator[tuple[np.ndarray | str, int]]:  # or an error
         except Exception:  # a file that breaks off: its first pages may be there
             count = 0
         text = str(getattr(image, "tag_v2", {}).get(270))
-        if count == 1 and "\nimages=" in text.replace("\nimages=1\n", ""):  # by ImageJ
-            raise UserError("a stack of ImageJ in one page: save its images as single files")
+        values = image.width * image.height * len(image.getbands())
+        stack = "\nimages=" in text.replace("\nimages=1\n", "")  # by ImageJ; or by tifffile
+        stack |= '"truncated": true' in text and math.prod(json.loads(text)["shape"]) > values
+        if count == 1 and stack:
+            raise UserError("a stack in one page: save its images as pages, or as single files")
         for page in range(count) if count else itertools.count():
             image.seek(page)
             if page and getattr(image, "tag_v2", {}).get(254, 0) & 5:  # reduced, or a mask

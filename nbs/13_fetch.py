@@ -366,5 +366,3 @@ with tempfile.TemporaryDirectory() as tmp:
 #    <details><summary>Answer</summary>Little: 172 of the test images, or 80%, are training images, too. Only the other 42 show what the network does with new images. And the score cannot be compared with the tables of either split.</details>
 # 2. One repository has the images of NUAA-SIRST as BMP files, another one has them as JPEG files. Which of the two can be downloaded here?
 #    <details><summary>Answer</summary>The first. The digests are of the pixels, and BMP keeps them. JPEG changes them, so all images would be missing at the end.</details>
-# 3. You add an image to `set.zip` and name the archive again. Which images are found, and what does that cost?
-#    <details><summary>Answer</summary>All. The archive has a different size and time, and so a different hash: it is unpacked to a second folder. The first folder stays on the disk until you delete it. No run uses the new image before a list names it.</details>

@@ -29,6 +29,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
+from zipfile import is_zipfile
 
 from mshnet.core import PlaceFields, UserError, read_record, reason
 from mshnet.files import ChangedMeanwhile, Stamp, copy_file, digest, stamp
@@ -262,6 +263,8 @@ class Mirror:
         for folder in reversed(Path(name).parents[:-1]):
             (self.target / folder).mkdir(exist_ok=True)
         now, there = stamp(old), stamp(new)
+        if old.suffix == ".pt" and is_zipfile(new) and not is_zipfile(old):
+            raise OSError(f"{name} is damaged in the run, so its copy is kept")
         for part in ("log.jsonl", "best.pt") if name == "last.pt" else ():
             if stamp(self.source / part) != self.copied.get(part):
                 self.copy(part)

@@ -158,7 +158,5 @@ panels({"image": image, "ground truth": mask})
 #
 # 1. Why does the brightness of a target follow from its surroundings, and not from a fixed range?
 #    <details><summary>Answer</summary>On a flat sky ten grey levels are obvious; at a cloud edge fifty are not. With a fixed range some targets would be invisible, and the score would depend on the background, not on the detector.</details>
-# 2. What changes if every background has the slope 0 (white noise)?
-#    <details><summary>Answer</summary>Neighbouring pixels become independent, and only targets and warm objects are structures. The mean over a few pixels then separates them well from the background. Real difficulty comes from structures of all sizes.</details>
-# 3. A detector finds every target in new scenes. Why may it miss targets of a camera?
+# 2. A detector finds every target in new scenes. Why may it miss targets of a camera?
 #    <details><summary>Answer</summary>A scene has the noise, the objects and the targets that we thought of. A camera adds its own: stripes, halos, compression, targets of other sizes.</details>

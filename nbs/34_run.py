@@ -39,6 +39,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
+from zipfile import is_zipfile
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -55,7 +56,7 @@ from mshnet.core import (
     shown,
 )
 from mshnet.device import each_tensor, started_processes
-from mshnet.files import cannot_be_written, move, to_disk, write_atomic, write_json
+from mshnet.files import cannot_be_written, copy_file, move, to_disk, write_atomic, write_json
 from mshnet.places import has_checkpoint, installed
 from mshnet.weights import PRETRAINED, checksum, find_weights, fit_weights, read_file
 from mshnet.xla import XLA_PACKAGES
@@ -372,6 +373,20 @@ def best_or_last(folder: Folder) -> dict[str, Any]:
         return last
 
 
+def _mend(folder: Folder, content: dict[str, Any], file: Path) -> None:
+    "Replace a damaged `last.pt` by this file, then a damaged `best.pt` of its epoch by `last.pt`."
+    last, best = folder.file("last.pt"), folder.file("best.pt")
+    if file != last:  # previous.pt
+        if last.exists():
+            move(last, folder.file("damaged.pt"))  # or good, and a disk had a hiccup
+        folder.file("scores.json").unlink(missing_ok=True)  # perhaps of the epoch that is repeated
+        move(file, last)
+    kept = content["best"] and not content["step"] and content["best"]["epoch"] == content["epoch"]
+    if kept and not is_zipfile(best):
+        with cannot_be_written(best):
+            copy_file(last, best)
+
+
 # %%
 #| export
 def _differences(old: dict[str, Any], new: Settings) -> list[str]:
@@ -421,14 +436,11 @@ def find_checkpoint(
         takes = f" (--resume {quoted(folder.path)} takes them)" if offered else ""
         changed += [f"{k} {old['data'][k]} -> {data[k]}" for k in moved]
         what = f"{config.resume or folder.path} holds another run ({'; '.join(changed)})"
-        raise UserError(f"{what}; use its settings{takes} or another --output-dir")
+        new = "leave out --resume for another" if config.resume else "another"
+        raise UserError(f"{what}; use its settings{takes} or {new} --output-dir")
     if config.epochs < (done := old["epoch"] + 1):
         raise UserError(f"epochs={config.epochs}: the run has {done} already; use {done} or more")
-    if file.name != "last.pt":  # previous.pt, which takes its place
-        if (last := folder.file("last.pt")).exists():
-            move(last, folder.file("damaged.pt"))  # or good, and a disk had a hiccup
-        folder.file("scores.json").unlink(missing_ok=True)  # perhaps of the epoch that is repeated
-        move(file, last)
+    _mend(folder, old, file)
     return old
 
 

@@ -246,5 +246,3 @@ def take_along(
 #    <details><summary>Answer</summary>Yes. The system releases a lock with its process, and the file alone means nothing.</details>
 # 2. The disk is full. Does the next printed line end the run?
 #    <details><summary>Answer</summary>No. An error in writing to the terminal or to <code>train.log</code> is ignored. But at the end of the epoch the log entry or the checkpoint cannot be written either, and that error ends the run.</details>
-# 3. Why does the archive leave out `previous.pt`?
-#    <details><summary>Answer</summary>It is the checkpoint before <code>last.pt</code>, in case that one is damaged. With it the archive would be half as large again, for a copy that is hardly ever needed.</details>

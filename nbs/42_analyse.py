@@ -226,9 +226,7 @@ print(result.details["images"][0], result.details["targets"][0], sep="\n")
 # %% [markdown]
 # ## Questions
 #
-# 1. Why is the curve of objects computed at 23 thresholds, and that of pixels at 100?
-#    <details><summary>Answer</summary>A histogram of the probabilities gives all pixel counts at once, as sums from the top. Objects merge and vanish with the threshold, so they must be found and matched anew for each.</details>
-# 2. One prediction spans two targets, and both are missed. Which number shows that they were seen?
+# 1. One prediction spans two targets, and both are missed. Which number shows that they were seen?
 #    <details><summary>Answer</summary><code>covered</code>: the pixels of each target that were predicted. A target that the network did not see has 0.</details>
-# 3. The contrast of a target doubles if you halve the noise of its surroundings. Did the target change?
+# 2. The contrast of a target doubles if you halve the noise of its surroundings. Did the target change?
 #    <details><summary>Answer</summary>No. SCR describes the target in its place. The same spot is easy on a flat sky and difficult in broken cloud.</details>

@@ -214,5 +214,3 @@ for images in (torch.zeros(1, 3, 17, 32, dtype=torch.uint8), torch.zeros(1, 3, 1
 #    <details><summary>Answer</summary>In their protocols: size, resize, threshold, matching rule, list. If all agree, compare the hash of the data, which covers names and pixels.</details>
 # 2. How can `evaluate` know that weights were trained on a test image, if the file has a different name?
 #    <details><summary>Answer</summary>The record of a run contains digests of the pixels of its training images. The name plays no part.</details>
-# 3. A Detector on a TPU gets batches of 4, and the last one has 3 images. Why is it filled up to 4?
-#    <details><summary>Answer</summary>A new shape is a new program, and compiling it takes longer than many batches. One wasted image costs little in comparison.</details>

@@ -442,7 +442,5 @@ place.cleanup()
 #
 # 1. The loss of a run falls for 200 epochs, and its IoU stays at 0. Which figure do you draw first?
 #    <details><summary>Answer</summary><code>samples</code>. If the masks belong to other images, the network learns something that the test list does not reward.</details>
-# 2. In a different run all thresholds from 0.1 to 0.9 lie at one point of the curve. What follows for the probabilities?
-#    <details><summary>Answer</summary>Nearly all of them are below 0.1 or above 0.9, so no threshold in between changes a decision. A different one would not repair this detector.</details>
-# 3. The five images of a gallery have the IoUs 0, 0.4, 0.6, 0.8 and 1. Is their mean, 0.56, the IoU of the run?
+# 2. The five images of a gallery have the IoUs 0, 0.4, 0.6, 0.8 and 1. Is their mean, 0.56, the IoU of the run?
 #    <details><summary>Answer</summary>No. They are a selection at even steps. And the IoU of the run divides the sum of all intersections by the sum of all unions, so an image with large targets counts more. The mean over all images is nIoU, which leaves out images without targets and predictions.</details>

@@ -243,9 +243,7 @@ def explore(
 # %% [markdown]
 # ## Questions
 #
-# 1. The list begins with the lowest IoU. Is its first image always a bad detection?
-#    <details><summary>Answer</summary>No. A target of 2x2 pixels and a prediction of 2x2 pixels, moved by one column, share 2 of 6 pixels. The IoU is 0.33, but the target is found, and there is no false alarm.</details>
-# 2. <code>highest elsewhere</code> has a probability of 0.4, and at the threshold of 0.5 nothing is marked there. Why does the zoom offer it?
+# 1. <code>highest elsewhere</code> has a probability of 0.4, and at the threshold of 0.5 nothing is marked there. Why does the zoom offer it?
 #    <details><summary>Answer</summary>It is the next false alarm away from the targets. It appears as soon as the threshold falls below 0.4, so it shows how far you can lower the threshold in this image.</details>
-# 3. You move the slider through all test images, and 0.3 gives the best scores. May you report them?
+# 2. You move the slider through all test images, and 0.3 gives the best scores. May you report them?
 #    <details><summary>Answer</summary>Not as a result: the threshold was chosen on the images that are scored, so the scores are too high. Choose it on other images, such as the validation split, and then score the test list once.</details>

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 import warnings
+import zipfile
 from functools import partial
 from pathlib import Path
 
@@ -289,6 +290,15 @@ def test_a_file_that_changes_meanwhile_is_copied_whole(run, disk, name):
 
 
 # What goes wrong
+
+
+def test_damaged_weights_do_not_replace_a_good_copy(run, disk):
+    "A run is started again with a file that was cut off since."
+    disk.target.mkdir(parents=True)
+    zipfile.ZipFile(disk.target / "best.pt", "w").close()
+    good = (disk.target / "best.pt").read_bytes()
+    assert "(best.pt is damaged in the run, so its copy is kept)" in disk.mirror.flush(60)
+    assert (disk.target / "best.pt").read_bytes() == good
 
 
 def test_a_full_disk_keeps_what_fits_and_says_once_what_does_not(run, disk):

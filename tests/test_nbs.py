@@ -246,9 +246,6 @@ def test_a_mistake_in_a_text_is_one_line(tmp_path, capsys, name, old, new, repor
     assert reported in error and error.count("\n") == 1
 
 
-# Cell ids
-
-
 def test_ids_come_from_content_and_differ():
     "Also those of empty cells and of equal headings: letters, digits, - and _, at most 64."
     assert names("# %% [markdown]\n#\n\n# %% [markdown]\n#\n") == ["p-empty", "p-empty-2"]
@@ -440,9 +437,6 @@ def test_figures_are_small_and_stay_where_they_hardly_differ():
     assert outputs.alike(one, near) and not outputs.alike(one, far) and not outputs.alike(one, [])
 
 
-# Formatting
-
-
 def test_format_is_idempotent(tmp_path):
     "What formatting writes it would write again; tokens, tags and magics stay."
     ugly = CORE.replace(" * ", "*").replace("\n\n\n# %%", "\n# %%")
@@ -456,9 +450,6 @@ def test_format_is_idempotent(tmp_path):
     assert nbs.unformatted(tmp_path) == []
     assert (tmp_path / nbs.RUNNER).read_text() == RUNNER
     assert (tmp_path / "nbs/index.py").read_text() == INDEX
-
-
-# The command line
 
 
 def test_lesson_cells_run_and_failures_show(project, capfd):

@@ -344,8 +344,10 @@ def test_the_pages_before_a_break_count(tmp_path):
     assert [frame.pixels.shape for frame in some] == [(40, 50)] * 3
     assert last.error == "unreadable image, from frame 3"
     tifffile = pytest.importorskip("tifffile")
-    tifffile.imwrite(tmp_path / "a.tif", np.zeros((5, 64, 64), "u2"), imagej=True, truncate=True)
-    assert "a stack of ImageJ in one page" in next(frames_of(tmp_path / "a.tif")).error
+    for shape, imagej in itertools.product([(5, 64, 64), (64, 64)], [True, False]):
+        tifffile.imwrite(tmp_path / "a.tif", np.zeros(shape, "u2"), imagej=imagej, truncate=True)
+        error = next(frames_of(tmp_path / "a.tif")).error
+        assert error.startswith("a stack in one page") == (len(shape) == 3)
     tifffile.imwrite(tmp_path / "a.tif", np.zeros((16, 16, 16), "u1"), volumetric=True)
     assert "a volume of several slices" in next(frames_of(tmp_path / "a.tif")).error
     tifffile.imwrite(tmp_path / "a.tif", noise(64, 64), metadata=None)
@@ -714,9 +716,6 @@ def test_an_interrupted_prediction_skips_its_finished_files(
     assert (summary(out)["frames"], done.skipped) == (11, 1)
     assert list(summary(out)["skipped"]) == [str(data / "3.png")]
     assert results(out) == results(tmp_path / "whole")
-
-
-# How far it is
 
 
 def test_progress_counts_frames_and_detections(tmp_path, weights, by_pixels, capsys, monkeypatch):

@@ -283,9 +283,6 @@ def test_a_gpu_trains_under_torchrun(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-# Predictions
-
-
 KILLED = """
 import os
 if os.environ.get("RANK") == "1":

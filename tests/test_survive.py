@@ -427,9 +427,10 @@ def test_a_run_resumes_in_its_own_folder(tmp_path, whole):
         (tmp_path / "other", first, "a run resumes in its own folder, .*first; leave out"),
         ("", first / "best.pt", "use a run folder or its last.pt"),
         ("", tmp_path / "none", "none: no run to resume here"),
+        ("", first, "its settings or leave out --resume for another --output-dir"),
     ):
         with pytest.raises(UserError, match=line):
-            run_it(tiny(folder, resume=str(source)))
+            run_it(tiny(folder, resume=str(source), lr=1e-4))
         assert (first / "last.pt").read_bytes() == before
     for epochs, folder, source in ((2, "", first), (3, first, first / "last.pt")):
         asked = tiny(folder, resume=str(source), epochs=epochs, num_workers=3, log_every=1)
@@ -899,11 +900,13 @@ def test_a_run_with_a_retired_recipe_is_refused_by_its_name(tmp_path):
 
 
 def test_the_scores_of_a_finished_run_outlive_its_best_epoch(tmp_path):
-    "A file that is damaged later changes no number."
-    config = tiny(tmp_path / "run", choose="test")
-    before = run_it(config).scores
-    os.truncate(tmp_path / "run" / "best.pt", 1000)
-    assert run_it(config).scores == before
+    "A file that is damaged later changes no number; that of the last epoch is written again."
+    for choose in ("test", "last"):
+        config = tiny(tmp_path / choose, choose=choose)
+        before, best = run_it(config).scores, tmp_path / choose / "best.pt"
+        os.truncate(best, 1000)
+        assert run_it(config).scores == before
+    assert read_checkpoint(best)["epoch"] == config.epochs - 1
 
 
 WRITER = """
