@@ -354,7 +354,7 @@ def _last_checkpoint(folder: Folder) -> tuple[dict[str, Any], Path]:  # its cont
             text = f"{error}: resuming from {previous.name}, epoch {content['epoch']}"
             warnings.warn(text, stacklevel=2)
             return content, previous
-        todo = "begin again with another --output-dir"
+        todo = "with a backup, rename this folder and run it again; or use another --output-dir"
         with contextlib.suppress(UserError):
             read_checkpoint(folder.file("best.pt"))
             todo += f", and the weights that are kept: --weight-path {quoted(folder.path)}/best.pt"
@@ -436,8 +436,8 @@ def find_checkpoint(
         takes = f" (--resume {quoted(folder.path)} takes them)" if offered else ""
         changed += [f"{k} {old['data'][k]} -> {data[k]}" for k in moved]
         what = f"{config.resume or folder.path} holds another run ({'; '.join(changed)})"
-        new = "leave out --resume for another" if config.resume else "another"
-        raise UserError(f"{what}; use its settings{takes} or {new} --output-dir")
+        new = " without --resume" if config.resume else ""
+        raise UserError(f"{what}; use its settings{takes} or another --output-dir{new}")
     if config.epochs < (done := old["epoch"] + 1):
         raise UserError(f"epochs={config.epochs}: the run has {done} already; use {done} or more")
     _mend(folder, old, file)

@@ -427,7 +427,7 @@ def test_a_run_resumes_in_its_own_folder(tmp_path, whole):
         (tmp_path / "other", first, "a run resumes in its own folder, .*first; leave out"),
         ("", first / "best.pt", "use a run folder or its last.pt"),
         ("", tmp_path / "none", "none: no run to resume here"),
-        ("", first, "its settings or leave out --resume for another --output-dir"),
+        ("", first, "use its settings or another --output-dir without --resume"),
     ):
         with pytest.raises(UserError, match=line):
             run_it(tiny(folder, resume=str(source), lr=1e-4))
@@ -858,7 +858,7 @@ def test_two_damaged_checkpoints_leave_the_best_weights_as_a_start(tmp_path):
     run_it(config)
     for name in ("last.pt", "previous.pt"):
         os.truncate(tmp_path / "run" / name, 1000)
-    line = f"begin again with another --output-dir, .* --weight-path {best}"
+    line = f"with a backup, rename .* another --output-dir, .* --weight-path {best}"
     with pytest.raises(UserError, match=line) as refused:
         run_it(config)
     assert str(refused.value).startswith(str(tmp_path / "run" / "last.pt"))

@@ -103,10 +103,10 @@ def _rows(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
         if missing := [name for name in columns if name not in there]:
             raise UserError(f"{path}: has no column {missing[0]!r}, but {', '.join(there[:9])}")
         for cells in reader:
-            row = {k: (v or "").strip() for k, v in cells.items() if k}
-            row |= {k: unicodedata.normalize("NFC", row[k]) for k in {"Gloss", "word"} & set(row)}
-            if broken := [k for k, v in cells.items() if k is None or "\n" in (v or "").strip()]:
+            row = {k: "".join(v or "").strip() for k, v in cells.items()}  # None: a list
+            if broken := [k for k, v in row.items() if "\n" in v or (v and k is None)]:
                 raise csv.Error(f"a line break in {broken[0]}" if broken[0] else "a cell too many")
+            row |= {k: unicodedata.normalize("NFC", row[k]) for k in {"Gloss", "word"} & set(row)}
             rows.append(row)
     except csv.Error as error:
         where = f"{path}, row {len(rows) + 1}"

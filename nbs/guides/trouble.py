@@ -104,7 +104,7 @@ status
 # | `...: another process works in this folder; wait for it or stop it` | another terminal or kernel still trains or predicts in this folder |
 # | `...: not a checkpoint to resume from (weights go to --weight-path)` | published weights are not a run: start from them with `--weight-path` |
 # | `...: cannot be written (...)` | the disk is full or read-only. Repair that, then run the same command again to resume |
-# | `...: ..., and previous.pt cannot replace it; begin again with another --output-dir` | both checkpoints are damaged: start a new run; the line names the flags |
+# | `...: ..., and previous.pt cannot replace it; ...; or use another --output-dir` | both checkpoints are damaged. Is there a backup (`mirror_dir`)? Then a new folder is restored from it. Otherwise start a new run; the line names the flags |
 # | status 75 | the time limit was reached before the last epoch: run the same command again |
 # | `stopped  ...; nothing is lost...` | no error: somebody stopped the run, or it reached its time limit |
 # | `stopped  ...; Colab deletes this disk: download the run...` | the run has no backup: run the cell `Download the run` before the session ends |

@@ -104,7 +104,7 @@ status
 # | `...: another process works in this folder; wait for it or stop it` | 另一个终端或内核仍在这个文件夹中训练或预测 |
 # | `...: not a checkpoint to resume from (weights go to --weight-path)` | 公开的权重不是一次训练：用 `--weight-path` 从它们开始 |
 # | `...: cannot be written (...)` | 磁盘已满或只读。解决后再执行同一条命令即可恢复 |
-# | `...: ..., and previous.pt cannot replace it; begin again with another --output-dir` | 两个检查点都已损坏：请开始一次新的训练；提示给出参数 |
+# | `...: ..., and previous.pt cannot replace it; ...; or use another --output-dir` | 两个检查点都已损坏。如果有备份（`mirror_dir`），新的文件夹会从备份恢复。否则请开始一次新的训练；提示给出参数 |
 # | 状态 75 | 最后一个 epoch 之前达到了时间限制：再执行同一条命令 |
 # | `stopped  ...; nothing is lost...` | 不是错误：有人停止了训练，或达到了时间限制 |
 # | `stopped  ...; Colab deletes this disk: download the run...` | 这次训练没有备份：在会话结束之前运行 `Download the run` 单元格 |

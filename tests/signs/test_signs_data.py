@@ -248,7 +248,7 @@ def test_another_separator_of_glosses_and_another_encoding_are_named(tmp_path):
     with pytest.warns(UserWarning, match="4 spellings are read as 2, such as A: brackets and"):
         _read_labels(labels(tmp_path, "1,A,A1/A2/IX3/(G)IX/X1/退1/退2"))
     for sign in (";", "\t"):  # of spreadsheets
-        path.write_text(f'Number{sign}Translator{sign}Gloss{sign}Note\n1{sign}A{sign}X{sign}"a b"')
+        path.write_text('Number,Translator,Gloss,Note\n1,A,X,"a b",'.replace(",", sign))
         assert _read_labels(path) == [("1", "A", ("X",))]
     for why, note in (("a line break in Note", ",Note"), ("a cell too many", "")):  # swallowed
         path.write_text(f'Number,Translator,Gloss{note}\n1,A,X,"a\n2,A,Y,b"\n')
