@@ -427,7 +427,10 @@ def _predict(config: Config, inputs: list[str], argv: Sequence[str], **options: 
         from mshnet.train import processes_to_start, run_in_processes
 
         if processes_to_start(config):
-            return max(map(abs, run_in_processes(config, argv)), default=0)
+            if min(failed := run_in_processes(config, argv), default=0) < 0:
+                todo = "run it again (what is done stays), with fewer --num-devices"
+                raise UserError(f"a process was killed (is memory short?): {todo}")
+            return max(failed, default=0)
         if not started_processes():
             raise UserError("num_devices: one process drives all chips of a TPU; leave it out")
     names, predict = ["output_dir", "device", "precision"], predict_files
@@ -447,7 +450,7 @@ def _data(config: Any, split: float | None = None, write: str = "") -> int:
     "Print the data report, after writing lists or simulated data if asked; status 2 if unusable."
     task = resolve("mshnet.task:make_task")(config)
     if write:
-        print(task.write_data(Path(write).expanduser()))
+        print(task.write_data(Path(os.path.expanduser(write))))
         return 0
     if split is not None:
         if config.task != "detect":

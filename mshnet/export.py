@@ -263,12 +263,12 @@ def _target(source: Path, output: str | Path, task: str, int8: bool) -> Path:
         raise UserError(f"int8 is not possible for task {task}: leave it out")
     suffixes = suffixes[:1] if int8 else suffixes
     usual = folder_beside(source) / f"{source.stem}{'-int8' if int8 else ''}{suffixes[0]}"
-    path = Path(output or usual).expanduser()
+    path = Path(os.path.expanduser(output or usual))
     if path.suffix not in suffixes:
         some = " or ".join(f"FILE{suffix}" for suffix in suffixes)
         what = "--int8" if int8 else f"task {task}"
         raise UserError(f"output={output} is not possible for {what}: use {some}")
-    if path.exists() and path.samefile(source):
+    if os.path.exists(path) and path.samefile(source):
         raise UserError(f"{path}: is the file of the weights; use another --output")
     return path
 

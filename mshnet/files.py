@@ -271,6 +271,17 @@ def _named(text: str) -> list[Path]:
     raise UserError(f"{shown(text)}: nothing fits this pattern")
 
 
+def _left_below(top: str, found: dict[str, Path], suffixes: Sequence[str]) -> str:
+    "A hint at files in folders below a named one that were not found; empty: there are none."
+    deeper = [p for p in _inside(Path(top), "*/**/*") if p.suffix.lower() in suffixes]
+    taken = {*found.values()}
+    left = {os.path.realpath(p) for p in deeper if p.parent not in taken} - found.keys()
+    pictures = (f"{top}/{name}" for name in ("images", "IRSTD1k_Img"))  # without their masks
+    better = next(filter(os.path.isdir, pictures), f"{top}/**")
+    count = f"{counted(len(left), 'file')} left out; " if found else ""
+    return f"{count}for folders below {shown(top)}: {quoted(better)}" if left else ""
+
+
 def find_inputs(
     inputs: str | Path | Iterable[str | Path],  # files, folders, patterns
     suffixes: Sequence[str],  # of the files that are wanted, in small letters, such as (".npz",)
@@ -279,23 +290,25 @@ def find_inputs(
     "The files that are named and those of named folders, each once; UserError if there are none."
     given = [inputs] if isinstance(inputs, str | Path) else inputs
     texts = [os.path.expanduser(each) for each in given]
-    found, others = dict[str, Path](), 0
+    for text in texts:
+        if text.endswith(".pt") or any(os.path.isfile(f"{text}/{k}.pt") for k in ("best", "last")):
+            raise UserError(f"{shown(text)}: is a run or weights, no input; use --weight-path")
+    found, others, named = dict[str, Path](), list[Path](), {*map(Path, texts)}
     for path in (path for text in texts for path in _named(text)):
         folder = os.path.isdir(path) and not whole(path)
-        for each in _inside(path, "*") if folder else [path]:
-            fits = each.suffix.lower() in suffixes and os.path.isfile(each)
-            if fits or (os.path.isdir(each) and whole(each)):
-                found.setdefault(os.path.realpath(each), each)
-            elif not folder:
-                others += 1
+        fit = [
+            each
+            for each in (_inside(path, "*") if folder else [path])
+            if (each.suffix.lower() in suffixes and os.path.isfile(each))
+            or (os.path.isdir(each) and whole(each))
+        ]
+        for each in fit:
+            found.setdefault(os.path.realpath(each), each)
+        if not fit and (not folder or (path in named and not [*path.glob("*/")])):
+            others.append(path)
     endings = ", ".join(suffixes)
-    hints, taken = list[str](), {*found.values()}
-    for top in (text for text in texts if os.path.isdir(text) and not whole(Path(text))):
-        deeper = [p for p in _inside(Path(top), "*/**/*") if p.suffix.lower() in suffixes]
-        left = {os.path.realpath(p) for p in deeper if p.parent not in taken} - found.keys()
-        if left:
-            hint = f"for folders below {shown(top)}: {quoted(f'{top}/**')}"
-            hints.append(f"{counted(len(left), 'file')} left out; {hint}" if found else hint)
+    tops = (text for text in texts if os.path.isdir(text) and not whole(Path(text)))
+    hints = [hint for top in tops if (hint := _left_below(top, found, suffixes))]
     if not found:
         what = ", ".join(shown(text) for text in texts[:3]) or "no input"
         todo = f"name files that end in {endings}, or their folders"
@@ -303,7 +316,8 @@ def find_inputs(
     for hint in hints:
         warnings.warn(hint, stacklevel=2)
     if others:
-        text = f"{counted(others, 'input')} left out: use files that end in {endings}"
+        some = f"{counted(len(others), 'input')} left out (such as {shown(str(others[0]))})"
+        text = f"{some}: use files that end in {endings}"
         warnings.warn(text, stacklevel=2)
     return list(found.values())
 

@@ -292,9 +292,14 @@ def _without_fractions(values: np.ndarray) -> np.ndarray:
     low, high = values.min(), values.max()
     if 0 <= low <= high <= 1:
         x = values.astype(float)
-        fits = (n for n in (255, 4095, 16383, 65535) if abs(x * n - (x * n).round()).max() < 0.1)
-        if values.ndim == 3 or next(fits, 255) == 255:  # else 12 to 16 bits, divided
-            return (values * 255).round().astype(np.uint8)
+        tops = (255, 256, 1023, 1024, 4095, 4096, 16383, 16384, 65535, 65536)
+        top = next((n for n in tops if abs(x * n - (x * n).round()).max() < 0.1), 0)
+        if values.ndim == 3 or top < 257:  # else 10 to 16 bits, divided
+            grey = (values * 255).round().astype(np.uint8)
+            if not top and (count := np.unique(grey).size) < min(32, np.unique(values).size):
+                todo = "if they are values of more bits, give these, undivided"
+                warnings.warn(f"floats of {count} grey levels from 0 to 255: {todo}", stacklevel=4)
+            return grey
     if 0 <= low <= high <= 255 and (values == values.round()).all():
         return values.astype(np.uint8)
     return values.astype(np.float32)

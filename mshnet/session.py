@@ -158,7 +158,9 @@ def take_along(
         return f"{folder}: this disk keeps it"
     if not (run / "config.json").is_file():
         raise UserError(f"{folder}: is not a run, there is no config.json in it; name a run folder")
-    path = place.runs / f"{run.name}.tar.gz"
+    inside = run.is_relative_to(base := place.runs.resolve())
+    name = "-".join(run.relative_to(base).parts if inside else [run.name])
+    path = place.runs / f"{name}.tar.gz"
     make_folder(place.runs)
     with (
         cannot_be_written(path),

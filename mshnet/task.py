@@ -456,6 +456,9 @@ def trained_model(path: str | os.PathLike[str], config: Settings | None = None) 
     try:
         record = {name: content[name] for name in ("phase", "epoch", "best", "config")}
         record["data"] = content.get("data", {})  # exported weights of before have none
+        if not record["phase"]:
+            raise UserError("its run was stopped in the first epoch; resume it")
+        record["best"] = record["best"] or {"epoch": None, "name": None}
         origin, threshold = origin_of(record), float(content.get("threshold", 0.5))
         multiscale = scales_of(content)
         if record["epoch"] != record["best"]["epoch"] or content.get("step"):  # steps beyond it

@@ -105,8 +105,8 @@ def _looks_like(path: str | Path, error: str) -> str:
 
 def has_record(content: Any) -> bool:
     "Whether the content of a file has the record of a run."
-    kinds = {"best": dict, "config": dict, "phase": str}
-    return isinstance(content, dict) and all(isinstance(content.get(k), kinds[k]) for k in kinds)
+    kinds = {"best": dict | None, "config": dict, "phase": str}  # None: no epoch is kept so far
+    return isinstance(content, dict) and all(isinstance(content.get(k, 0), kinds[k]) for k in kinds)
 
 
 def find_weights(content: Any) -> dict[str, Tensor]:

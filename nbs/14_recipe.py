@@ -217,9 +217,7 @@ for group in (TrainingFields, OptimizerFields, DataFields, AugmentFields, Networ
 # %% [markdown]
 # ## Questions
 #
-# 1. Why does a cosine schedule need to know the number of epochs in advance, and a constant rate does not?
-#    <details><summary>Answer</summary>The cosine ends at its smallest rate in the last step. With more epochs every step after the warm-up has a different rate, so a run of 200 epochs is not the first half of a run of 400.</details>
-# 2. Why are targets trained at the size at which they are scored?
+# 1. Why are targets trained at the size at which they are scored?
 #    <details><summary>Answer</summary>A target of 6 pixels at the original resolution may have 2 after the resize. A network that was trained on the first has hardly seen the second.</details>
-# 3. You train with `--preset tpu --batch-size 64`. Which learning rate does the run use, and which one does the square root rule suggest?
+# 2. You train with `--preset tpu --batch-size 64`. Which learning rate does the run use, and which one does the square root rule suggest?
 #    <details><summary>Answer</summary>It uses 0.002, because a setting that you pass changes no other one. The rule suggests twice the rate for four times the batch, so 0.004.</details>

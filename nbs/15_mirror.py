@@ -357,5 +357,3 @@ def _take_files(copy: Path, folder: Path) -> None:
 #    <details><summary>Answer</summary>The run continues, because a thread copies its files. The backup gets no new files in this hour. At its end the run waits a limited time, ten minutes in training, and then reports which files are missing.</details>
 # 2. A run cannot be restored, and a new one begins at epoch 0 with the same `mirror_dir`. Does it replace the old backup?
 #    <details><summary>Answer</summary>Not at first: the old backup has more epochs, so nothing is copied, and this is reported. As soon as the new run has as many epochs, it replaces the backup. If the run is started again before that, it stops: a line says how to resume the old one.</details>
-# 3. Suppose `status.json` were copied first, and the session ended in the middle of a copy. What could the next session do wrong?
-#    <details><summary>Answer</summary>The backup would claim epochs that its checkpoint does not have. The next session restores the copy with the most epochs, so it could take this one instead of a better copy.</details>

@@ -401,7 +401,5 @@ tuple(batch.image.shape), batch.real.tolist()
 #
 # 1. Why may an image be turned upside down here, although nobody photographs a sky that way?
 #    <details><summary>Answer</summary>The network has to recognise a spot of a few pixels against its surroundings, and neither has an up or a down that matters at this size. For faces or digits the same change would be wrong: an upside-down 6 is a 9.</details>
-# 2. Two runs have the same seed, and one of them was interrupted twice. Do they see the same crops?
-#    <details><summary>Answer</summary>Yes. The parameters of a crop depend on the seed, the epoch and the index of its image, and on nothing that happened before.</details>
-# 3. What would the network learn if the texture of an occluder still showed the targets?
+# 2. What would the network learn if the texture of an occluder still showed the targets?
 #    <details><summary>Answer</summary>That some spots which look exactly like targets are background. It would lower all its predictions.</details>

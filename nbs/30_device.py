@@ -647,9 +647,7 @@ def _hold_memory() -> None:
 # %% [markdown]
 # ## Questions
 #
-# 1. Remove the `read` at log lines. What does a run lose, and what does it gain?
-#    <details><summary>Answer</summary>It learns its loss, and finds a NaN, only at the end of the epoch. In return the host waits for the device only once in an epoch.</details>
-# 2. Why does float16 need a scaled loss, and bfloat16 not?
+# 1. Why does float16 need a scaled loss, and bfloat16 not?
 #    <details><summary>Answer</summary>float16 has 5 bits of exponent, so small gradients become 0. bfloat16 has the 8 bits of float32, and fewer digits.</details>
-# 3. In the figure the host now needs 4 units to prepare a step, and the chip still needs 3. How long do ten steps take with a read in every step, and with a read every five steps?
+# 2. In the figure the host now needs 4 units to prepare a step, and the chip still needs 3. How long do ten steps take with a read in every step, and with a read every five steps?
 #    <details><summary>Answer</summary>70 and 46 units. The host alone needs 40, so the chip waits for it in almost every step. Fewer reads help less here. Preparing batches in other threads helps more.</details>

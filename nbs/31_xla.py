@@ -369,5 +369,3 @@ except UserError as error:
 #    <details><summary>Answer</summary>The batch size does: each shape is a new program. The learning rate does not, if it is an input of the program (<code>Device.number</code> makes sure that it is one). <code>if loss &gt; 1:</code> reads the loss, cuts the step in two, and compiles again when the decision first changes.</details>
 # 2. The last batch of an epoch has 3 images instead of 4. What does that cost, and what would you do?
 #    <details><summary>Answer</summary>A program of its own, which is compiled once: seconds to minutes for one step. Leave these images out, as our training does, or fill the batch with copies that do not count, as our evaluation does.</details>
-# 3. The loss is read in every step: before `sync`, or after it. What does each cost?
-#    <details><summary>Answer</summary>Before it, the step is cut in two programs, and the host waits between them. After it, the step stays one program, but the host cannot prepare the next step while the chips compute. The training loop therefore reads at log lines only.</details>

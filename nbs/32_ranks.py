@@ -210,5 +210,3 @@ class _CpuBatchNorm(nn.modules.batchnorm._BatchNorm):
 #    <details><summary>Answer</summary>If both have equally many rows. <code>shard</code> therefore refuses a batch that cannot be divided evenly.</details>
 # 2. What would the example print if batch norm took its mean and variance in each process?
 #    <details><summary>Answer</summary>1 and -1 in both. The means of 5, 1 and of 4, 2 are both 3, and their standard deviations are 2 and 1. Images that differ would have the same features, and the same run different losses on one GPU and on two.</details>
-# 3. A process reads one of its images wrongly. Does `assert_in_sync` find it?
-#    <details><summary>Answer</summary>No. Gradients and statistics are averaged over all processes, so all hold the same model, with the same error. It finds a process whose update differs, for example because its gradients were not averaged.</details>

@@ -59,8 +59,7 @@ with tempfile.TemporaryDirectory() as tmp:
 
 # %% [markdown]
 # A terminal or a notebook gets a bar with the rate and the time left. In a log file a bar would be megabytes of carriage returns. So any long loop prints a line every five seconds there, except the training, which has lines of its own. Work that cannot be counted shows how long it has taken.
-
-# %% [markdown]
+#
 # ## Download the run
 #
 # Colab and Kaggle delete most files with the session. There a notebook ends by packing its run into one file, with the files that a [backup](15_mirror.ipynb) has: in Colab the browser offers it for download, and Kaggle shows it in the panel Output. Your own disk keeps the folder, and we pack nothing. Here is what Kaggle gets of a run folder with four files:
@@ -220,7 +219,9 @@ def take_along(
         return f"{folder}: this disk keeps it"
     if not (run / "config.json").is_file():
         raise UserError(f"{folder}: is not a run, there is no config.json in it; name a run folder")
-    path = place.runs / f"{run.name}.tar.gz"
+    inside = run.is_relative_to(base := place.runs.resolve())
+    name = "-".join(run.relative_to(base).parts if inside else [run.name])
+    path = place.runs / f"{name}.tar.gz"
     make_folder(place.runs)
     with (
         cannot_be_written(path),

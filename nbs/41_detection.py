@@ -344,5 +344,3 @@ print(Detection(Config()).advice([found, empty]))
 #    <details><summary>Answer</summary>The fusing convolution is new when the heads join. A background logit far below zero, multiplied by nine weights whose sign is random, can become a large positive number in every pixel at once.</details>
 # 2. Which of the six things of a task change if each image has a class instead of a mask?
 #    <details><summary>Answer</summary>The content of a batch (a class in place of a mask), the network's output, the loss, the prediction and the count (accuracy in place of IoU). The data still are images with a list; the loop, the device and the run folder stay as they are.</details>
-# 3. Why does the record of a run's data hold digests of pixels, and not only the names of files?
-#    <details><summary>Answer</summary>A file may be replaced or resized under its old name. A resumed run would then mix two data sets without a sign. The pixels show it.</details>

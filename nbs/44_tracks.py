@@ -141,7 +141,5 @@ for name, value in zip(COLUMNS.split(","), next(confirmed_tracks(lines)), strict
 #
 # 1. Three false alarms in each frame of 200x200 pixels: how often does one lie within 16 pixels of a given place?
 #    <details><summary>Answer</summary>The circle has 804 of 40,000 pixels, so three alarms hit it in about 6% of the frames. Five times in eight frames almost never happens.</details>
-# 2. What do you change for a camera that takes five times as many frames per second?
-#    <details><summary>Answer</summary>A target moves a fifth as far between frames, so a smaller <code>reach</code> is enough and links fewer false alarms. For the same time until a decision, <code>hits</code> and <code>among</code> are five times as large. To bridge a gap of the same time, <code>memory</code> is, too.</details>
-# 3. Which false alarms become tracks?
+# 2. Which false alarms become tracks?
 #    <details><summary>Answer</summary>Those that stay: a hot pixel, a lamp, the corner of a roof. A track is evidence that something is there in every frame, not that it is a target.</details>

@@ -351,12 +351,12 @@ def _target(source: Path, output: str | Path, task: str, int8: bool) -> Path:
         raise UserError(f"int8 is not possible for task {task}: leave it out")
     suffixes = suffixes[:1] if int8 else suffixes
     usual = folder_beside(source) / f"{source.stem}{'-int8' if int8 else ''}{suffixes[0]}"
-    path = Path(output or usual).expanduser()
+    path = Path(os.path.expanduser(output or usual))
     if path.suffix not in suffixes:
         some = " or ".join(f"FILE{suffix}" for suffix in suffixes)
         what = "--int8" if int8 else f"task {task}"
         raise UserError(f"output={output} is not possible for {what}: use {some}")
-    if path.exists() and path.samefile(source):
+    if os.path.exists(path) and path.samefile(source):
         raise UserError(f"{path}: is the file of the weights; use another --output")
     return path
 
@@ -400,9 +400,7 @@ def export(
 # %% [markdown]
 # ## Questions
 #
-# 1. The example above divides the pixels by 255, converts them to bytes again, and finds nothing. What happens without this conversion?
-#    <details><summary>Answer</summary>The file takes bytes, so the runtime rejects floats with an error. This mistake cannot stay unseen.</details>
-# 2. You calibrate 8-bit integers on images of a clear sky, and your camera also sees warm ground. What goes wrong, and does the check notice it?
+# 1. You calibrate 8-bit integers on images of a clear sky, and your camera also sees warm ground. What goes wrong, and does the check notice it?
 #    <details><summary>Answer</summary>The measured ranges are too narrow, and larger values are cut off. The check does not notice it, because it compares detections in the same images of the sky.</details>
-# 3. A program runs the exported pretrained weights on whole frames and finds fewer targets than `mshnet predict`. Is the file wrong?
+# 2. A program runs the exported pretrained weights on whole frames and finds fewer targets than `mshnet predict`. Is the file wrong?
 #    <details><summary>Answer</summary>No. The file computes one size, and <code>mshnet predict</code> uses two for these weights, by the numbers under <code>multiscale</code> in the note. The program must do the same.</details>

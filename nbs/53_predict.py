@@ -421,9 +421,14 @@ def _without_fractions(values: np.ndarray) -> np.ndarray:
     low, high = values.min(), values.max()
     if 0 <= low <= high <= 1:
         x = values.astype(float)
-        fits = (n for n in (255, 4095, 16383, 65535) if abs(x * n - (x * n).round()).max() < 0.1)
-        if values.ndim == 3 or next(fits, 255) == 255:  # else 12 to 16 bits, divided
-            return (values * 255).round().astype(np.uint8)
+        tops = (255, 256, 1023, 1024, 4095, 4096, 16383, 16384, 65535, 65536)
+        top = next((n for n in tops if abs(x * n - (x * n).round()).max() < 0.1), 0)
+        if values.ndim == 3 or top < 257:  # else 10 to 16 bits, divided
+            grey = (values * 255).round().astype(np.uint8)
+            if not top and (count := np.unique(grey).size) < min(32, np.unique(values).size):
+                todo = "if they are values of more bits, give these, undivided"
+                warnings.warn(f"floats of {count} grey levels from 0 to 255: {todo}", stacklevel=4)
+            return grey
     if 0 <= low <= high <= 255 and (values == values.round()).all():
         return values.astype(np.uint8)
     return values.astype(np.float32)
@@ -797,9 +802,5 @@ def predict_files(
 # %% [markdown]
 # ## Questions
 #
-# 1. Why does a tile begin at a multiple of 16?
-#    <details><summary>Answer</summary>The network halves the image four times. A tile that begins elsewhere would be pooled in other blocks of pixels than the whole frame, and its probabilities would differ.</details>
-# 2. A threshold of 0.9 gives one detection in the scene above, and one of 0.5 gives two. Can a lower threshold also give <em>fewer</em> detections?
+# 1. A threshold of 0.9 gives one detection in the scene above, and one of 0.5 gives two. Can a lower threshold also give <em>fewer</em> detections?
 #    <details><summary>Answer</summary>Yes. Every detection grows, and two that touch become one. Their common centroid may then be too far from both targets.</details>
-# 3. A prediction was killed after 600 of 1,000 frames. What does the same command do?
-#    <details><summary>Answer</summary>If the frames are files, it skips the 600 whose record is complete, predicts the others, and writes the tables of all. If they are one video, it begins that video again, because only finished files are skipped.</details>

@@ -318,9 +318,7 @@ def _size_table(runs: Sequence[Scored]) -> str:
 # %% [markdown]
 # ## Questions
 #
-# 1. One of two runs was scored in the epoch that is best on the test list. In which direction is the comparison wrong?
-#    <details><summary>Answer</summary>Its score is too high. The best of 200 noisy scores is above the true one, also if all epochs are equally good. <code>compare</code> therefore refuses.</details>
-# 2. Five seeds have an IoU of 0.835 ± 0.007. A new recipe reaches 0.845 with one seed. What do you do?
+# 1. Five seeds have an IoU of 0.835 ± 0.007. A new recipe reaches 0.845 with one seed. What do you do?
 #    <details><summary>Answer</summary>Train more seeds. One run is 1.4 standard deviations above the mean, which happens by chance to about one run in eight (the deviation itself is known from five runs only).</details>
-# 3. Two recipes find 120 and 124 of the same 129 targets. What else do you need to know?
+# 2. Two recipes find 120 and 124 of the same 129 targets. What else do you need to know?
 #    <details><summary>Answer</summary>Which ones. The second may have gained four and lost none, or gained seven and lost three. And the false alarms of both: more detections find more targets by themselves.</details>

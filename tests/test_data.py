@@ -948,9 +948,6 @@ def test_grey_and_colour_images_share_a_batch(folder):
     np.testing.assert_array_equal(batch.image[1, 2].numpy(), split.pairs[1][0])
 
 
-# Real images
-
-
 def test_the_real_set_is_read_as_its_readme_says(sirst):
     "Messy as it is: four modes, a size for nearly every image, one mask of another size."
     parts, [line] = warned(sirst, base_size=256, crop_size=128)

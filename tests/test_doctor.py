@@ -130,9 +130,6 @@ def test_each_fault_has_its_level_and_its_remedy(
     assert not recwarn.list
 
 
-# The whole
-
-
 def test_on_a_machine_where_nothing_is_wrong_every_line_is_ok(machine, monkeypatch, tmp_path):
     "No question finds fault without a cause; the device is opened once, and no file is left."
     opened, real = [], doctor.open_device

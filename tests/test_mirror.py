@@ -628,9 +628,6 @@ def test_kaggle_looks_into_attached_outputs(tmp_path, top, inside):
         assert site.copies == [site.mirror, *attached]
 
 
-# How long
-
-
 def test_a_session_ends_before_the_service_ends_it():
     "Half an hour is left to score the kept epoch and to copy; what is asked for goes first."
     tpu, other, mine = {"TPU_WORKER_ID": "0"}, {"TPU_ACCELERATOR_TYPE": "v5e-8"}, {"TPU_NAME": "a"}

@@ -653,6 +653,8 @@ def test_a_run_is_taken_along_where_its_disk_is_deleted(run, monkeypatch, tmp_pa
         found = unpacked(path, tmp_path / f"from-{place.name}")
         assert (found.name, tree(found)) == (run.name, {name: name.encode() for name in KEPT})
     assert offered == [str(tmp_path / "colab" / "runs" / f"{run.name}.tar.gz")]
+    inside = replace(at_colab, runs=run.parents[1])  # runs/a/seed0 and runs/b/seed0 are two files
+    assert f"/{run.parent.name}-{run.name}.tar.gz " in take_along(run, inside)
 
 
 def test_a_run_that_cannot_be_taken_along_is_one_line(run, monkeypatch, tmp_path, capsys):

@@ -190,12 +190,14 @@ def test_a_hot_or_dead_pixel_hides_no_target(tmp_path):
     dead[0, 0], hot[5, 7], cold[0] = 0, 2**14 - 1, -9999
     lines, border, rows = frame.copy(), frame.copy(), frame.copy()
     lines[:, 9:11], border[:20], rows[-3:] = 2**16 - 1, 0, noise(3, 128) * np.uint16(257)
-    floats = (frame / 65535, np.float32(frame / 65535))
+    floats = (frame / 65535, np.float32(frame / 65535), frame / 2**14)
     for pixels in (frame, dead, hot, cold, cold.astype(np.float64), lines, border, rows, *floats):
         [found] = detect(pixels, device="cpu")
         assert np.abs(np.subtract(found["centroid"], (41, 61))).max() < 1
         Image.fromarray(pixels).save(tmp_path / "a.tif")
         assert detect(tmp_path / "a.tif", device="cpu") == [found]
+    with pytest.warns(UserWarning, match=r"floats of \d grey levels from 0 to 255"):
+        detect(frame / frame.max(), device="cpu")
     rows[-9:] = noise(9, 128) * np.uint16(257)  # too many rows for a line, which is reported
     with pytest.warns(UserWarning, match="few of the 256 grey levels; if it has telemetry rows"):
         detect(rows, device="cpu")
@@ -464,6 +466,12 @@ def test_inputs_are_found_once_in_order(tmp_path, tmp_path_factory, monkeypatch)
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     assert sorted(names(f"{here}/**")) == below and len(names(here)) == 3
+    (tmp_path / "set/images").mkdir(parents=True)
+    with pytest.warns(UserWarning, match="1 input left out .such as .*set/images"):
+        assert names(f"{here}/b.png", f"{here}/set/images") == ["b.png"]
+    (tmp_path / "set/images/a.png").touch()
+    with pytest.raises(UserError, match=r"for folders below .*/set: .*/set/images"):
+        names(f"{here}/set")
     monkeypatch.setattr(Path, "glob", lambda folder, _: os.listdir(folder / "closed"))
     with pytest.raises(UserError, match="cannot be searched"):
         names(here)
@@ -667,7 +675,7 @@ def test_what_a_shell_glob_brings_along_is_left_out(
         inputs = [path for path in sorted(Path().glob("*"))]
         status, printed, err = command(capsys, *inputs, "--weight-path", weights)
         assert (status, len(err)) == (0, 1)
-        assert "3 inputs left out: use files that end in .png" in err[0]
+        assert "3 inputs left out (such as " in err[0] and "use files that end in .png" in err[0]
         assert "5 frames of 5 files: " in printed
 
 
@@ -757,6 +765,7 @@ MISTAKES = {
     "empty name": ([""], "an input is empty"),
     "no name": (["a\0b.png"], "there is no such file"),
     "only below": (["{dir}/texts"], "name files that end in .png"),
+    "weights": (["{dir}/x.pt", "{dir}/a.png"], "is a run or weights, no input"),
     "not an image": (["{dir}/texts/a.txt"], "name files that end in .png"),
     "no hits": (["{dir}/*.bmp"], "nothing fits this pattern"),
     "format": (["{dir}/a.png", "--save", "masks,gif"], "use masks, overlays or none"),

@@ -346,9 +346,6 @@ def test_a_small_file_of_settings_is_no_run_of_the_first_release(tmp_path):
     assert configure(read) == Config(**wanted)
 
 
-# Averaged weights
-
-
 def test_averages_follow_the_formula_and_are_what_is_scored(tmp_path):
     "Weights and batch norm's statistics, with a decay that grows; best.pt is scored as it is."
     config = small(tmp_path / "run", ema=0.6)

@@ -36,7 +36,7 @@ from mshnet.files import write_atomic
 from mshnet.places import COLAB
 from mshnet.recipe import Config
 from mshnet.run import Folder, Interrupted, State, Stop, Stopped, read_checkpoint, write_checkpoint
-from mshnet.task import predictions, score_split
+from mshnet.task import predictions, score_split, trained_model
 from mshnet.train import Job, Losses, train, train_step
 from mshnet.weights import checksum
 
@@ -365,6 +365,8 @@ def test_no_time_at_all_is_one_step_and_no_error(tmp_path, capsys, monkeypatch):
         assert main([*words, "--epochs=1", "--max-hours=1e-6"]) == 75
     content = read_checkpoint(tmp_path / "run" / "last.pt")
     assert (content["epoch"], content["step"]) == (-1, 1)
+    with pytest.raises(UserError, match="its run was stopped in the first epoch; resume it"):
+        trained_model(tmp_path / "run" / "last.pt")
     said, end = capsys.readouterr().out, "download the run. Run the same command again to resume"
     assert f"over; Colab deletes this disk: {end}" in said
     assert not (tmp_path / "run" / "scores.json").exists()
@@ -660,9 +662,6 @@ def test_weights_that_are_no_numbers_are_one_line(tmp_path, capsys):
     assert main(["test", *words, "--base-size=32"]) == 2
     said = capsys.readouterr().err
     assert "the prediction is NaN or infinite" in said and said.count("\n") == 1
-
-
-# Bad images
 
 
 @pytest.fixture

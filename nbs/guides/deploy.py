@@ -10,7 +10,7 @@
 # | Python, many frames, probabilities | `Detector` and `predict_frame` | this library |
 # | another language that can start a command | `mshnet predict --save none`, then read `detections.csv` | this library |
 # | C++, C#, Java, a browser, a device without PyTorch | the ONNX file | onnxruntime |
-# | PyTorch without this library | `mshnet export --weight-path pretrained --output mshnet.safetensors`; the `.json` next to it has the normalisation | `mshnet/model.py`, which imports only PyTorch ([network](../00_model.ipynb)) |
+# | PyTorch without this library | `mshnet export --weight-path pretrained --output mshnet.safetensors`; the `.json` next to it has the normalisation | the package safetensors, and `mshnet/model.py`, which imports only PyTorch ([network](../00_model.ipynb)) |
 #
 # ## Python
 #

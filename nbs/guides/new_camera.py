@@ -6,7 +6,7 @@
 # %% [markdown]
 # ## What to expect
 #
-# Weights work best on images like those they were trained on. On a data set that is new to them, the pretrained weights find 0.870 of the targets, with 0.36 false alarms per frame. On new clips of a camera that they know, they find 0.941, with 0.12 ([folder](../../results/pretrained/two-sizes)). This is optimistic: weights were chosen on these clips, settings on some of the images. Your camera may give better or worse scores.
+# Weights work best on images like those they were trained on. On a data set that is new to them, the pretrained weights find 0.870 of the targets, with 0.36 false alarms per frame. On new clips of a camera that they know, they find 0.941, with 0.12 ([folder](../../results/pretrained/two-sizes)). This is optimistic: weights were chosen on these clips, settings on many of the images. Your camera may give better or worse scores.
 #
 # ## Look at the results
 #
@@ -26,7 +26,7 @@
 #
 # ## The threshold and the minimum area
 #
-# A lower threshold finds more targets and causes more false alarms. The [card](../../mshnet/pretrained.md) lists both by threshold, on the images above: below 0.2 the false alarms grow fast, above 0.9 targets are lost. A minimum area removes small false alarms, but also small targets.
+# A lower threshold mostly finds more targets, with more false alarms. The [card](../../mshnet/pretrained.md) lists both by threshold, on the images above: below 0.2 the false alarms grow fast, above 0.9 targets are lost. A minimum area removes small false alarms, but also small targets.
 #
 # The scene below has three targets and little contrast. Only the threshold 0.1 finds all three; the third has two pixels, and `--min-area 4` drops it. At 0.9 the detections of the other two shrink:
 

@@ -149,7 +149,7 @@ print(*sorted(path.relative_to(root).as_posix() for path in root.rglob("*.*")), 
 # |---|---|
 # | you have only a few dozen images | fine-tune instead (section 7) |
 # | your images are much larger than 256x256, or `mshnet data` reports that targets vanish | from random weights, try `--base-size native`: train and evaluate at the original size (fine-tuning: section 7; from random weights it was not measured) |
-# | most of your images have no target | begin with the default. If Pd stays low, try `--target-share 0.9` (default 0.5): if an image has targets, at least nine in ten of its crops contain one |
+# | most of your images have no target | begin with the default. If Pd stays low, try `--target-share 0.9` (default 0.5): if an image has targets, nine in ten of its crops are placed on one |
 # | your images come from several cameras | use `--augment robust`: it also varies contrast, brightness, noise, sensor faults and scale |
 # | you want to compare two settings | use `--choose val`. It holds out random training images, so do not use it for frames of videos. Compare the `val` scores in the log, and do not look at test scores before you have chosen |
 #

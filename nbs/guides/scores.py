@@ -59,7 +59,7 @@ print(score(found - 0.5, truth, rule="reference"))
 # - **A different size.** Resizing changes masks: at 256x256 a target of 2 pixels may become 1 pixel, or 6. Some papers evaluate images at their original size, as `mshnet test --base-size native` does. It pads each image to multiples of 16 pixels, and does not score the padding. To find out which size a published Pd belongs to, multiply it by the number of targets: for the right size, the product is a whole number, up to the rounding of Pd. IRSTD-1k's test list has 294 targets at 256x256 and 297 at the original size.
 # - **Averaged predictions.** `--mirrored true` scores the mean of the predictions of an image and its three mirror images, at four times the cost. The protocol records it.
 # - **Other definitions.** nIoU may be a mean over images or over targets; Fa may be per million pixels or per image.
-# - **The threshold.** A lower threshold raises Fa, and mostly Pd. `trade_offs("runs/NAME")` of `mshnet.show` plots the curve of a run.
+# - **The threshold.** A lower threshold mostly raises Pd and Fa. `trade_offs("runs/NAME")` of `mshnet.show` plots the curve of a run.
 #
 # ## What a score records
 

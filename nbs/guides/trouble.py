@@ -25,7 +25,7 @@ with contextlib.redirect_stderr(sys.stdout):
 status
 
 # %% [markdown]
-# In the tables, `...` stands for names and numbers. Messages that contain the whole remedy are not listed, such as `unknown setting ...; did you mean ...?`, `...=... is not possible: use ...`, `... is retired: use ...` and `mshnet ... has no option ...; leave it out`. `mshnet train --help-all` lists the names of all settings; a notebook's settings cell and papermill's `-p` use the same names. [TPU](tpu.ipynb) has the messages that begin with `device=xla`.
+# In the tables, `...` stands for names and numbers. Messages that contain the whole remedy are not listed, such as `unknown setting ...; did you mean ...?`, `...=... is not possible: use ...`, `... is retired: use ...` and `mshnet ... has no option ...; leave it out`. `mshnet train --help-all` lists all settings, such as `--batch-size`; in a notebook's settings cell and papermill's `-p`, write `batch_size`. [TPU](tpu.ipynb) has the messages that begin with `device=xla`.
 #
 # [A setting is rejected](#A-setting-is-rejected) · [The data are not found](#The-data-are-not-found) · [The data are wrong](#The-data-are-wrong) · [The device](#The-device) · [It trains, but](#It-trains,-but) · [A run does not resume](#A-run-does-not-resume) · [Google Drive and backups](#Google-Drive-and-backups) · [Weights](#Weights) · [Predicting, comparing, exporting](#Predicting,-comparing,-exporting) · [Tomography, event cameras, sign language](#Tomography,-event-cameras,-sign-language)
 #
@@ -48,8 +48,8 @@ status
 # | `...; name one with --...-list` | no list of names, or several: choose one with `--train-list` or `--test-list`. A data set of your own without lists: `mshnet data DIR --split 0.5` |
 # | `split=...: there is a list, ...; leave out --split` | lists are never overwritten: delete them first if you want others |
 # | `...: damaged, or not an archive ...; copy or download it again` | often a web page saved as `.zip`, or an incomplete upload |
-# | `...: cannot be downloaded ...` | no network, or the address has changed. On Kaggle switch Internet on; elsewhere download the data manually ([data sets](datasets.ipynb)) |
-# | `...: cannot be downloaded: ... files are missing or have other pixels (...)` | the archive at that address has changed or is damaged: the line names one of them. Download the data manually |
+# | `...: cannot be downloaded: ...; ... files are missing or have other pixels (...)` | no network, or the address has changed. On Kaggle switch Internet on; elsewhere download the data manually ([data sets](datasets.ipynb)) |
+# | the same, with the number of files right after `downloaded:` | the archive at that address has changed or is damaged: the line names a file. Download the data manually |
 # | `..._list=...: there is no such file in ..., and no list of the library has this name: ...` | pass one of the names in the line, or the path of a file in the data set |
 # | `...: cannot be unpacked to ... (...); free space, permit it, or mount the disk again` | the disk is full or read-only |
 #
@@ -73,8 +73,8 @@ status
 #
 # | message | what to do |
 # |---|---|
-# | `device=cuda: torch finds no NVIDIA GPU...; use --device cpu` | the doctor's line `build` names the reason: PyTorch without CUDA, an old driver, or a hidden GPU |
-# | `device=cuda: ...; see mshnet doctor, or use --device cpu` | this build of PyTorch does not support this GPU (recent builds on a P100): the doctor's line `accelerator` names the build to install |
+# | `device=cuda: torch finds no NVIDIA GPU...; use --device cpu` | the doctor names the reason: the line `build` a PyTorch without CUDA, `accelerator` what torch warns of, such as an old driver |
+# | `device=cuda:...: ...; see mshnet doctor, or use --device cpu` | there is no GPU of this number, or this build of PyTorch does not support it (recent builds on a P100): the doctor's line `accelerator` names the build to install |
 # | `device=mps: this machine has no Apple GPU that torch can use; use --device cpu` | this machine is no Mac with an Apple chip, or its macOS is too old for this PyTorch: use `--device cpu` |
 # | `this machine has a TPU, but torch_xla is not installed` | use the service's own TPU image; see [TPU](tpu.ipynb) |
 # | `precision=...: not on ...; use ...` | leave it at `auto` |
@@ -127,7 +127,7 @@ status
 # | message | what to do |
 # |---|---|
 # | `weight_path is empty: name the weights to export, such as runs/NAME/best.pt, or pretrained` | `mshnet export --weight-path runs/NAME` |
-# | `...: there is no such file` | is it the right folder? In PowerShell a pattern such as `runs/NUAA-SIRST-*` is not expanded: write the full name. Each run has its own folder, and `best.pt` appears after the first epoch |
+# | `...: there is no such file` | is it the right folder? In PowerShell a pattern such as `runs/NUAA-SIRST-*` is not expanded: write the full name. Each run has its own folder |
 # | `...: weights of another model: ...` | the weights of a different network, or of a different version; the line names the first differences |
 # | `...: not a torch file of weights, or a damaged one` | often an incomplete download, or a web page |
 # | `...; it comes with mshnet: install it again (...), or name other weights` | the file of the pretrained weights is missing or damaged: run the command that installed mshnet again, with `--force-reinstall --no-deps` |

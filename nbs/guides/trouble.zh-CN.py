@@ -25,7 +25,7 @@ with contextlib.redirect_stderr(sys.stdout):
 status
 
 # %% [markdown]
-# 表中 `...` 代表名称和数字。已写出全部解决办法的提示不在表中，例如 `unknown setting ...; did you mean ...?`、`...=... is not possible: use ...`、`... is retired: use ...` 和 `mshnet ... has no option ...; leave it out`。`mshnet train --help-all` 列出所有设置的名称；notebook 的设置单元格和 papermill 的 `-p` 使用同样的名称。以 `device=xla` 开头的提示见 [TPU](tpu.zh-CN.ipynb)。
+# 表中 `...` 代表名称和数字。已写出全部解决办法的提示不在表中，例如 `unknown setting ...; did you mean ...?`、`...=... is not possible: use ...`、`... is retired: use ...` 和 `mshnet ... has no option ...; leave it out`。`mshnet train --help-all` 列出所有设置，例如 `--batch-size`；在 notebook 的设置单元格和 papermill 的 `-p` 中写作 `batch_size`。以 `device=xla` 开头的提示见 [TPU](tpu.zh-CN.ipynb)。
 #
 # [设置被拒绝](#设置被拒绝) · [找不到数据](#找不到数据) · [数据有误](#数据有误) · [设备](#设备) · [能训练，但是](#能训练，但是) · [训练无法恢复](#训练无法恢复) · [Google Drive 与备份](#Google-Drive-与备份) · [权重](#权重) · [预测、比较、导出](#预测、比较、导出) · [层析成像、事件相机、手语](#层析成像、事件相机、手语)
 #
@@ -48,8 +48,8 @@ status
 # | `...; name one with --...-list` | 没有名称列表，或有几个：用 `--train-list` 或 `--test-list` 选择。你自己的、没有列表的数据集：`mshnet data DIR --split 0.5` |
 # | `split=...: there is a list, ...; leave out --split` | 列表从不被覆盖：想要别的列表，请先删除它们 |
 # | `...: damaged, or not an archive ...; copy or download it again` | 往往是把网页存成了 `.zip`，或上传不完整 |
-# | `...: cannot be downloaded ...` | 没有网络，或网址已改变。在 Kaggle 上打开 Internet；在别处手动下载数据（[数据集](datasets.zh-CN.ipynb)） |
-# | `...: cannot be downloaded: ... files are missing or have other pixels (...)` | 该网址的压缩包已改变或损坏：提示列出其中一个。请手动下载数据 |
+# | `...: cannot be downloaded: ...; ... files are missing or have other pixels (...)` | 没有网络，或网址已改变。在 Kaggle 上打开 Internet；在别处手动下载数据（[数据集](datasets.zh-CN.ipynb)） |
+# | 同上，但 `downloaded:` 之后直接是文件数 | 该网址的压缩包已改变或损坏：提示列出其中一个文件。请手动下载数据 |
 # | `..._list=...: there is no such file in ..., and no list of the library has this name: ...` | 写出提示中的一个名称，或数据集中一个文件的路径 |
 # | `...: cannot be unpacked to ... (...); free space, permit it, or mount the disk again` | 磁盘已满或只读 |
 #
@@ -73,8 +73,8 @@ status
 #
 # | 提示 | 怎么办 |
 # |---|---|
-# | `device=cuda: torch finds no NVIDIA GPU...; use --device cpu` | doctor 的 `build` 一行有原因：不带 CUDA 的 torch、旧驱动、被隐藏的 GPU |
-# | `device=cuda: ...; see mshnet doctor, or use --device cpu` | 这个 PyTorch 版本不支持这块 GPU（例如新版本与 P100）：doctor 的 `accelerator` 一行给出应安装的版本 |
+# | `device=cuda: torch finds no NVIDIA GPU...; use --device cpu` | doctor 给出原因：`build` 一行是不带 CUDA 的 torch，`accelerator` 一行是 torch 的警告，例如旧驱动 |
+# | `device=cuda:...: ...; see mshnet doctor, or use --device cpu` | 没有这个编号的 GPU，或这个 PyTorch 版本不支持它（例如新版本与 P100）：doctor 的 `accelerator` 一行给出应安装的版本 |
 # | `device=mps: this machine has no Apple GPU that torch can use; use --device cpu` | 这台机器不是 Apple 芯片的 Mac，或 macOS 对这个 PyTorch 来说太旧：用 `--device cpu` |
 # | `this machine has a TPU, but torch_xla is not installed` | 使用该服务自带的 TPU 镜像；见 [TPU](tpu.zh-CN.ipynb) |
 # | `precision=...: not on ...; use ...` | 保持 `auto` |
@@ -127,7 +127,7 @@ status
 # | 提示 | 怎么办 |
 # |---|---|
 # | `weight_path is empty: name the weights to export, such as runs/NAME/best.pt, or pretrained` | `mshnet export --weight-path runs/NAME` |
-# | `...: there is no such file` | 文件夹对吗？PowerShell 不展开 `runs/NUAA-SIRST-*` 这样的模式：请写出完整名称。每次训练有自己的文件夹，`best.pt` 在第一个 epoch 之后出现 |
+# | `...: there is no such file` | 文件夹对吗？PowerShell 不展开 `runs/NUAA-SIRST-*` 这样的模式：请写出完整名称。每次训练有自己的文件夹 |
 # | `...: weights of another model: ...` | 不是 MSHNet 的权重，或是另一个版本；提示列出最初的几处差异 |
 # | `...: not a torch file of weights, or a damaged one` | 往往是下载不完整，或是一个网页 |
 # | `...; it comes with mshnet: install it again (...), or name other weights` | 预训练权重的文件缺失或损坏：再执行一次安装 mshnet 的命令，加上 `--force-reinstall --no-deps` |
