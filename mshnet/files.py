@@ -291,7 +291,8 @@ def find_inputs(
     given = [inputs] if isinstance(inputs, str | Path) else inputs
     texts = [os.path.expanduser(each) for each in given]
     for text in texts:
-        if text.endswith(".pt") or any(os.path.isfile(f"{text}/{k}.pt") for k in ("best", "last")):
+        run = any(os.path.isfile(f"{text}/{name}.pt") for name in ("best", "last"))
+        if run or text.endswith((".pt", ".pth", ".safetensors")):
             raise UserError(f"{shown(text)}: is a run or weights, no input; use --weight-path")
     found, others, named = dict[str, Path](), list[Path](), {*map(Path, texts)}
     for path in (path for text in texts for path in _named(text)):

@@ -297,8 +297,7 @@ def _without_fractions(values: np.ndarray) -> np.ndarray:
         if values.ndim == 3 or top < 257:  # else 10 to 16 bits, divided
             grey = (values * 255).round().astype(np.uint8)
             if not top and (count := np.unique(grey).size) < min(32, np.unique(values).size):
-                todo = "if they are values of more bits, give these, undivided"
-                warnings.warn(f"floats of {count} grey levels from 0 to 255: {todo}", stacklevel=4)
+                warnings.warn(f"floats of {count} grey levels: give undivided values", stacklevel=4)
             return grey
     if 0 <= low <= high <= 255 and (values == values.round()).all():
         return values.astype(np.uint8)
