@@ -425,8 +425,8 @@ def _without_fractions(values: np.ndarray) -> np.ndarray:
         top = next((n for n in tops if abs(x * n - (x * n).round()).max() < 0.1), 0)
         if values.ndim == 3 or top < 257:  # else 10 to 16 bits, divided
             grey = (values * 255).round().astype(np.uint8)
-            if not top and (count := np.unique(grey).size) < min(32, np.unique(values).size):
-                warnings.warn(f"floats of {count} grey levels: give undivided values", stacklevel=4)
+            if top not in tops[:2] and (n := np.unique(grey).size) < min(32, np.unique(x).size):
+                warnings.warn(f"floats of {n} grey levels: give undivided values", stacklevel=4)
             return grey
     if 0 <= low <= high <= 255 and (values == values.round()).all():
         return values.astype(np.uint8)

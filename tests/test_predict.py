@@ -196,8 +196,9 @@ def test_a_hot_or_dead_pixel_hides_no_target(tmp_path):
         assert np.abs(np.subtract(found["centroid"], (41, 61))).max() < 1
         Image.fromarray(pixels).save(tmp_path / "a.tif")
         assert detect(tmp_path / "a.tif", device="cpu") == [found]
-    with pytest.warns(UserWarning, match=r"floats of \d grey levels: give undivided"):
-        detect(frame / frame.max(), device="cpu")
+    for divided in (frame / frame.max(), np.dstack([frame / 65535] * 3)):
+        with pytest.warns(UserWarning, match=r"floats of \d+ grey levels: give undivided"):
+            detect(divided, device="cpu")
     rows[-9:] = noise(9, 128) * np.uint16(257)  # too many rows for a line, which is reported
     with pytest.warns(UserWarning, match="few of the 256 grey levels; if it has telemetry rows"):
         detect(rows, device="cpu")
