@@ -823,13 +823,17 @@ class _Processes(Stop):
 
 
 def run_in_processes(config: Settings, words: Sequence[str]) -> list[int]:
-    "Run a command in `num_devices` processes; statuses of failed ones, UserError for a mistake."
+    "Statuses of the processes of a command that failed; UserError: a mistake, or one was killed."
     with _Processes(config, words) as processes:
         failed = processes.wait()
     if processes.number:
         raise Interrupted(processes.reason, processes.number)
     if mistakes := [line for line in processes.errors if line != STOPPED]:
         raise UserError(mistakes[0])
+    if min(failed, default=0) < 0:
+        how = "killed (is memory short?)" if -9 in failed else f"ended by signal {-min(failed)}"
+        todo = "run it again (what is done stays), perhaps with fewer --num-devices"
+        raise UserError(f"a process was {how}: {todo}")
     return failed
 
 
@@ -854,8 +858,7 @@ def _launch(config: Settings, task: Task | None) -> Run:
             raise
     last = run.read_json("status.json")
     if failed:
-        how = "was killed (is memory short?)" if -9 in failed else f"failed (status {min(failed)})"
-        raise UserError(f"a process {how}: see the lines above; run it again to resume")
+        raise UserError(f"a process failed (status {max(failed)}): see above; run it again")
     if last["state"] == "stopped" and not run.file("scores.json").exists():
         raise Stopped(last["reason"])
     return Run(run.path, config)

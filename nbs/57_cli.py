@@ -511,10 +511,7 @@ def _predict(config: Config, inputs: list[str], argv: Sequence[str], **options: 
         from mshnet.train import processes_to_start, run_in_processes
 
         if processes_to_start(config):
-            if min(failed := run_in_processes(config, argv), default=0) < 0:
-                todo = "run it again (what is done stays), with fewer --num-devices"
-                raise UserError(f"a process was killed (is memory short?): {todo}")
-            return max(failed, default=0)
+            return max(run_in_processes(config, argv), default=0)
         if not started_processes():
             raise UserError("num_devices: one process drives all chips of a TPU; leave it out")
     names, predict = ["output_dir", "device", "precision"], predict_files
