@@ -251,7 +251,7 @@ def card(found: list[dict[str, Any]]) -> str:
     scores = [
         f"| {title} | {name} | {' | '.join(cells(f['scores'][name]['scores']))} |"
         for title, f in zip(("file", "seed 0", "seed 1", "seed 2"), found, strict=True)
-        for name in SETS
+        for name in f["scores"]
     ]
     calibration = [
         f"| {c['said']:.2f} | {c['true']:.2f} | {c['pixels']:,} |" for c in first["calibration"]
@@ -339,7 +339,7 @@ def finish(
     file = folder / "pretrained.safetensors"
     write_atomic(file, safetensors_bytes(trained))
     scores = {}
-    for name in SETS:
+    for name in (*SETS, "irstd-1k"):
         test = Config(dataset_dir=str(data / name), weight_path=str(file), device=config.device)
         result = evaluate(test)
         scores[name] = {"line": str(result.scores), "scores": result.scores.as_dict()}
