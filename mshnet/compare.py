@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from .core import UserError, one_line, quoted, settings_from
+from .files import digest
 from .metrics import fraction
 from .show import Details, Record, TargetRecord, read_details, read_scores_file, shortened
 from .task import wilson
@@ -67,6 +68,9 @@ class Scored:
         weights, named = self.folder / "best.pt", str(self.details.settings.get("weight_path", ""))
         if named and not any(map(os.path.exists, (weights, self.folder / "config.json"))):
             weights = weights_file(named, self.task)
+            held = self.details.settings.get("weights")
+            if held and os.path.isfile(weights) and held != digest(weights):
+                return {}  # other weights lie there now
         if not (known := settings_of_weights(str(weights))):
             return {}
         config = settings_from(known)

@@ -305,7 +305,8 @@ def configure(
     values = {**of_run, **by_hand}
     folders = [os.path.expanduser(str(v.get("dataset_dir") or "")) for v in (values, of_run)]
     if trained and len({*map(os.path.abspath, folders)}) > 1:  # its lists are of another data set
-        values = {k: v for k, v in values.items() if not k.endswith("_list") or k in by_hand}
+        held = by_hand.keys() | {k for k in values if os.path.isfile(f"{folders[0]}/{values[k]}")}
+        values = {k: v for k, v in values.items() if not k.endswith("_list") or k in held}
     config = kind(**values)
     for text in config.unused(flags if repeated else by_hand):
         warnings.warn(text, stacklevel=2)

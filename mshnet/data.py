@@ -217,7 +217,10 @@ def _by_name(folder: Path, changed: int) -> dict[str, str]:
     "The image files of a folder by their names without suffix, letters and accents in one sign."
     files = [Path(name) for name in sorted(os.listdir(folder)) if name[0] != "."]
     images = [file for suffix in SUFFIXES for file in files if file.suffix.lower() == suffix]
-    return {unicodedata.normalize("NFC", file.stem): file.name for file in reversed(images)}
+    known = {unicodedata.normalize("NFC", file.stem): file.name for file in reversed(images)}
+    if twice := {file.name for file in images} - {*known.values()}:
+        warnings.warn(f"{folder / min(twice)}: not read; another file has its name", stacklevel=2)
+    return known
 
 # %% ../nbs/21_data.ipynb #Findings
 @dataclass
@@ -640,8 +643,10 @@ def grey_range(values: np.ndarray) -> tuple[float, float]:
     return low, high
 
 
-def _deep_values(file: Image.Image) -> np.ndarray:
+def _deep_values(file: Any) -> np.ndarray:  # an image
     "The values [H,W] of an image of 16 bits or floats, more is brighter; UserError for NaN."
+    if file.format == "TIFF" and file.tile and file.tile[0][0] == "libtiff":  # it swaps bytes
+        file.tile = [t._replace(args=(t[3][0].replace("B", ""), *t[3][1:])) for t in file.tile]
     temperatures = _temperatures(file) if _mode_of(file) != file.mode else None
     values = np.array(_upright(file, temperatures), np.float64)
     if not np.isfinite([values.min(), values.max()]).all():

@@ -20,6 +20,7 @@ from .core import Settings, UserError, as_user_error, configure, resolve
 from .cpu import use_cpu_passes, use_plain_passes
 from .detection import fused_for, normalise
 from .device import infer, open_device, share_cores
+from .files import digest
 from .places import site_of
 from .task import Evaluation, Origin, Trained, count_seen, make_task, trained_model
 from .weights import PRETRAINED, settings_of_weights, weights_file
@@ -64,10 +65,17 @@ def evaluate(
     fits = -(-config.batch_size // device.world) * device.world  # no score depends on it
     task = make_task(config.model_copy(update={"batch_size": fits, "weight_path": path}))
     test = task.splits(["test"])["test"]
-    seen = count_seen(task, test, trained.record.get("data", {}), "scored")
+    known, both = trained.record.get("data", {}), (vars(config), trained.record.get("config", {}))
+    data = [(os.path.basename(c.get("dataset_dir", "")), c.get("test_list")) for c in both]
+    was = known.get("test data", test.hash)
+    if data[0][0] and data[0] == data[1] and was != test.hash:
+        what = f"{config.dataset_dir}: not the test data of the run ({test.hash} instead of {was})"
+        warnings.warn(f"{what}; name those with --dataset-dir", stacklevel=2)
+    seen = count_seen(task, test, known, "scored")
     origin = replace(trained.origin, seen=seen)
     model = device.to_device(trained.model)
     found: Evaluation = task.evaluate(model, test, device, trained.phase, origin)
+    found.settings["weights"] = digest(weights_file(path, config.task))
     return found
 
 # %% ../nbs/43_evaluate.ipynb #Detector

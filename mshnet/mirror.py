@@ -233,7 +233,7 @@ def bring_back(folder: Path, copies: list[Path]) -> Path | None:
     found: list[tuple[int, Path]] = []
     for copy in copies:
         with _skipped(copy):
-            if has_checkpoint(copy):
+            if has_checkpoint(copy) and "another" not in _worth_more(copy, folder):
                 found.append((_epochs_done(copy), copy))
     for _, copy in sorted(found, key=lambda pair: -pair[0]):
         with _skipped(copy):

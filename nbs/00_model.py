@@ -390,5 +390,3 @@ _upsampling_matrix(2, 2)
 #    <details><summary>Answer</summary>The cell covers 8x8 = 64 pixels, so IoU is at most 25/64 = 0.39. If the target lies inside the cell, the centres differ by 1.5 pixels at most in each direction, and it is found. If the target lies across a corner of four cells, they differ by at least 2.5 pixels in each direction, and it is missed.</details>
 # 2. Shrink the cloud of the scene to the size of a target. What changes in the figure?
 #    <details><summary>Answer</summary>The network takes it for a target. With a radius of 9, 5, 3 and 1.5 pixels the logit in its middle is -14.8, -12.2, +9.0 and +13.8, and its spatial weight rises from 0.12 to 0.92. Size, not brightness, tells the two apart.</details>
-# 3. You predict an image in one piece, then in two halves. Why do the probabilities differ away from the cut, too?
-#    <details><summary>Answer</summary>Channel attention pools over everything that it is given. In a half the mean and the maximum of a channel are different, and so are the weights of all its pixels.</details>

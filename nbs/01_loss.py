@@ -299,7 +299,5 @@ for name in LOSSES:
 #
 # 1. An image has no target and the prediction is empty. What would 0/0 in its overlap do to the other images of the batch?
 #    <details><summary>Answer</summary>The mean over the batch would be NaN, and with it every gradient and every weight after the next step. <code>_ratio</code> returns 0 with gradient 0 instead, so the image has no influence through the overlap.</details>
-# 2. Move a predicted target along a circle around the top left corner. Which of the two parts of the location loss notices?
-#    <details><summary>Answer</summary>Only the angle. The distance from the corner stays the same, so a small shift costs little: the flat start of the curve <em>around the corner</em> (whose straight line is nearly a circle at first).</details>
-# 3. At z = -16 the gradient of the SLS loss is positive. What does one step of an optimizer do to an empty prediction?
+# 2. At z = -16 the gradient of the SLS loss is positive. What does one step of an optimizer do to an empty prediction?
 #    <details><summary>Answer</summary>It lowers all logits, so the prediction becomes emptier. That goes on until z is about -19, left of the figure, where the sign changes. There the prediction stays: empty. For the target mirrored at the diagonal the gradient is negative, and the step is one upwards.</details>

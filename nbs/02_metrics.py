@@ -478,5 +478,3 @@ def pd_fa(
 #    <details><summary>Answer</summary>Let the targets have 90 and 10 pixels. A covers 45 and 5 of them: IoU 50/100, nIoU (0.5 + 0.5)/2 = 0.5. B covers 50 and none: IoU 50/100, nIoU (0.56 + 0)/2 = 0.28.</details>
 # 2. A prediction surrounds a target of 2x2 pixels with two more pixels on each side. What are its IoU, Pd and Fa?
 #    <details><summary>Answer</summary>IoU is 4/36 = 0.11. Pd is 1, because the centroids agree, and Fa is 0, because the prediction found a target. Pd and Fa do not notice a blob that is too large.</details>
-# 3. Find an image on which both rules give the same Pd and a different Fa.
-#    <details><summary>Answer</summary>A target of 4 pixels with an exact prediction, and a second prediction of 4 pixels far away. Both rules find the target. The exact rule counts 4 false pixels. The reference counts none, because the false alarm has the area of the match.</details>

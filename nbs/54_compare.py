@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from mshnet.core import UserError, one_line, quoted, settings_from
+from mshnet.files import digest
 from mshnet.metrics import fraction
 from mshnet.show import Details, Record, TargetRecord, read_details, read_scores_file, shortened
 from mshnet.task import wilson
@@ -105,6 +106,9 @@ class Scored:
         weights, named = self.folder / "best.pt", str(self.details.settings.get("weight_path", ""))
         if named and not any(map(os.path.exists, (weights, self.folder / "config.json"))):
             weights = weights_file(named, self.task)
+            held = self.details.settings.get("weights")
+            if held and os.path.isfile(weights) and held != digest(weights):
+                return {}  # other weights lie there now
         if not (known := settings_of_weights(str(weights))):
             return {}
         config = settings_from(known)

@@ -357,7 +357,8 @@ def test_a_preset_is_applied_below_what_is_written_and_never_to_a_record(tmp_pat
     (tmp_path / "config.json").write_text(json.dumps(whole | lists))
     moved = configure({"resume": str(tmp_path), "dataset_dir": "moved"})
     assert (moved.dataset_dir, moved.train_list) == ("moved", "b.txt")
-    for folder, expected in (("a", "b.txt"), ("./a/", "b.txt"), ("other", "")):  # another's lists
+    (tmp_path / "b.txt").touch()  # as in a data set that was moved
+    for folder, expected in (("./a/", "b.txt"), ("other", ""), (str(tmp_path), "b.txt")):
         asked = configure({"dataset_dir": folder}, trained=whole | lists)
         assert asked.train_list == expected
 

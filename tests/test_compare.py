@@ -225,6 +225,8 @@ def test_scores_in_a_folder_of_their_own_know_their_weights(runs, tmp_path):
     scored = read_scored(tmp_path)
     assert scored.recipe == read_scored(runs / "seed0").recipe
     assert len(seed_groups([scored, read_scored(runs / "seed1")])) == 1
+    change(tmp_path, "details.json", settings=scored.details.settings | {"weights": "?"})
+    assert read_scored(tmp_path).recipe == {}  # other weights lie there now
 
 
 def drawn(rng, size=48):

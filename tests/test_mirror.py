@@ -520,6 +520,9 @@ def test_the_copy_with_most_epochs_is_taken(tmp_path):
         before = contents(copy_at(tmp_path / f"here {name}", 7, name))
         assert bring_back(tmp_path / f"here {name}", copies) is None
         assert contents(tmp_path / f"here {name}") == before
+    for n, folder in enumerate((tmp_path / "of another", tmp_path / "7")):
+        write(folder, "config.json", json.dumps({"seed": n}))
+    assert bring_back(tmp_path / "of another", [tmp_path / "7"]) is None
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert bring_back(tmp_path / "nothing", [tmp_path / "none"]) is None

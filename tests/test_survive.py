@@ -117,8 +117,6 @@ def status(folder):
     return json.loads((folder / "status.json").read_text())
 
 
-# Stopped within an epoch
-
 WAYS = {
     "clipped": (Small, {"clip_grad": 0.01}),
     "drawn in the batch": (Drawn, {}),
@@ -180,8 +178,6 @@ def test_listening_ends_with_the_run(tmp_path):
         run_it(tiny(tmp_path / "b", epochs=1), at=1, then=ask())
     assert [signal.getsignal(n) for n in numbers] == before
 
-
-# Another process
 
 QUICK = TINY | {"batch_size": 8, "scenes": 8, "lr": 0.05, "log_every": 1}
 FLAGS = [f"--{k.replace('_', '-')}={v}" for k, v in QUICK.items()]
@@ -317,9 +313,6 @@ def test_two_runs_in_one_folder(tmp_path, capsys):
     assert len(train(config).history) == done + 1
 
 
-# The session's time
-
-
 class Clock:
     "A clock that can be put forward, for the run alone."
 
@@ -383,9 +376,6 @@ def test_hours_of_a_run_count_from_its_beginning(tmp_path, monkeypatch):
         with pytest.raises(Stopped, match=f"the session's {over} hours are over"):
             run_it(tiny(tmp_path / str(own), max_hours=own))
     assert run_it(tiny(tmp_path / "long", max_hours=120)).finished  # a session of 120 hours
-
-
-# Where a run resumes, and what it keeps
 
 
 def test_a_run_killed_between_log_and_checkpoint_repeats_the_epoch_and_marks_it(
@@ -516,9 +506,6 @@ def test_the_status_is_whole_at_any_moment(tmp_path, monkeypatch):
     assert [e["epochs_done"] for e in seen] == sorted(e["epochs_done"] for e in seen)
 
 
-# Memory
-
-
 class Large(Small):
     "A task that has room for few images at once."
 
@@ -606,9 +593,6 @@ def test_devices_share_each_part(monkeypatch):
     monkeypatch.setattr("torch.distributed.is_initialized", lambda: True)
     with pytest.raises(UserError, match="micro_batch=3 cannot be shared by 2 devices: use 2 or"):
         device_for(tiny(batch_size=4, micro_batch=3))
-
-
-# No numbers
 
 
 class Nan(Small):
@@ -733,8 +717,6 @@ def test_a_bad_image_at_the_start(tmp_path, images, capsys):
         run_it(config)
 
 
-# Disks
-
 full = Mock(side_effect=OSError(28, os.strerror(28)))  # a disk without room
 
 
@@ -804,9 +786,6 @@ def test_a_file_that_cannot_take_its_place_leaves_the_one_before(tmp_path, monke
     with pytest.raises(UserError, match="the old file is unchanged"):
         write_atomic(path, "epoch 2", previous=tmp_path / "previous.pt")
     assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {"last.pt": "epoch 1"}
-
-
-# Checkpoints
 
 
 def flipped(file):
@@ -943,9 +922,6 @@ def test_the_thread_that_writes_checkpoints_gets_no_threads_of_torch(tmp_path):
     assert before == after
 
 
-# The mirror
-
-
 def test_a_run_whose_machine_is_gone_comes_back_from_its_mirror(tmp_path, capsys, whole):
     "With all that was there, and goes on to the same end; pictures are copied too."
     drive = tmp_path / "drive"
@@ -964,9 +940,6 @@ def test_a_mirror_with_errors_changes_nothing_in_the_run(tmp_path, monkeypatch, 
     said = capsys.readouterr().out.splitlines()[-1]
     assert "0 of 9 files" in said and "No space left" in said
     assert f"they are in {run.folder}" in said
-
-
-# What else went wrong once
 
 
 def test_a_task_keeps_the_rates_of_its_groups(tmp_path):

@@ -275,8 +275,12 @@ def resize_images(images: Tensor, size: int) -> Tensor:  # [N,H,H] to [N,size,si
     mode = "area" if size <= images.shape[-1] else "bilinear"
     return F.interpolate(images[:, None], size=(size, size), mode=mode)[:, 0]
 
-# %% ../../nbs/eit/02_tanks.ipynb #open_folder
+# %% ../../nbs/eit/02_tanks.ipynb #_files
 _SEEDS = {"val": 2**31, "test": 2**31 + 1}  # of 64 simulated tanks; of training it is the run's
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(p for p in folder.glob("*") if p.suffix.lower() == ".npz" and p.name[0] != ".")
 
 
 def open_folder(folder: Path, part: str, size: int, whole: bool = False) -> FolderTanks:
@@ -285,9 +289,9 @@ def open_folder(folder: Path, part: str, size: int, whole: bool = False) -> Fold
         why = "this is a file; unpack it" if folder.exists() else "there is no such folder"
         raise UserError(f"{folder}: {why}")
     there = folder / PARTS[part]
-    files = tuple(sorted(there.glob("*.npz")))
+    files = tuple(_files(there))
     if not files:
-        others = [d.name for d in sorted(folder.glob("*")) if any(d.glob("*.npz"))]
+        others = [d.name for d in sorted(folder.glob("*")) if _files(d)]
         hint = f"there are {', '.join(others)}" if others else "dataset_dir is the folder around it"
         hint += "; or use --choose last" if part == "val" else ""
         raise UserError(f"{folder}: has no folder {there.name} with npz files ({hint})")
@@ -314,7 +318,7 @@ def _stats_of(folder: Path, part: str, known: str = "") -> Stats:
         return Stats.read(folder)
     if PARTS[part] in SCALES:
         return Stats.known("published")
-    if files := tuple(sorted((folder / PARTS["train"]).glob("*.npz"))):
+    if files := tuple(_files(folder / PARTS["train"])):
         return Stats.of(FolderTanks("train", files, Stats.known("published"), 0, 1.0).voltages)
     if not known:
         raise UserError(f"{folder}: has no mean.pth, std.pth and train; copy those of the training")
@@ -349,7 +353,7 @@ def describe_folder(folder: Path) -> str:
         found = open_folder(folder, part, 64, whole=True)
         fit = tank.orientation(*_a_few(found))[:, 0].nanmedian()
         lines.append(f"{PARTS[part]}: {counted(len(found), 'tank')}, correlation {fit:.3f}")
-    Task.warn_of_copies({p: {f.name: f for f in (folder / PARTS[p]).glob("*.npz")} for p in parts})
+    Task.warn_of_copies({p: {f.name: f for f in _files(folder / PARTS[p])} for p in parts})
     return "\n".join(lines)
 
 

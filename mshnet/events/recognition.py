@@ -138,7 +138,8 @@ class Events(Task):
     ) -> Evaluation:
         "The final scores with the confusion of classes; UserError for other inputs or classes."
         with torch.device("meta"):
-            shapes = [[w.shape for w in net.parameters()] for net in (self._network(), model)]
+            nets = self._network(), model
+            shapes = [[getattr(net, "cell", 0), *map(np.shape, net.parameters())] for net in nets]
         if shapes[0] != shapes[1]:
             raise UserError(
                 f"dataset={self.config.dataset}: these weights were trained on another data set or "

@@ -387,5 +387,3 @@ def simulate(
 #    <details><summary>Answer</summary>Two of the 15 share an electrode with the driven pair. The current through this electrode adds an unknown contact voltage, so these pairs are left out: 16 times 13.</details>
 # 2. How many of the 208 voltages are independent, without noise? What are the others good for?
 #    <details><summary>Answer</summary>Half of them, 104: exchanging the driven and the sensed pair gives the same voltage. The other half shows the errors of the instrument.</details>
-# 3. Two tanks have nearly the same voltages. Which inclusion may differ a lot between them?
-#    <details><summary>Answer</summary>A small one in the middle, where few lines of equal potential pass. The voltages change less than the noise.</details>

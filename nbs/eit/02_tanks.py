@@ -373,15 +373,19 @@ def resize_images(images: Tensor, size: int) -> Tensor:  # [N,H,H] to [N,size,si
 _SEEDS = {"val": 2**31, "test": 2**31 + 1}  # of 64 simulated tanks; of training it is the run's
 
 
+def _files(folder: Path) -> list[Path]:
+    return sorted(p for p in folder.glob("*") if p.suffix.lower() == ".npz" and p.name[0] != ".")
+
+
 def open_folder(folder: Path, part: str, size: int, whole: bool = False) -> FolderTanks:
     "Open a split (a key of PARTS) of a data set; UserError if it is missing or inconsistent."
     if not folder.is_dir():
         why = "this is a file; unpack it" if folder.exists() else "there is no such folder"
         raise UserError(f"{folder}: {why}")
     there = folder / PARTS[part]
-    files = tuple(sorted(there.glob("*.npz")))
+    files = tuple(_files(there))
     if not files:
-        others = [d.name for d in sorted(folder.glob("*")) if any(d.glob("*.npz"))]
+        others = [d.name for d in sorted(folder.glob("*")) if _files(d)]
         hint = f"there are {', '.join(others)}" if others else "dataset_dir is the folder around it"
         hint += "; or use --choose last" if part == "val" else ""
         raise UserError(f"{folder}: has no folder {there.name} with npz files ({hint})")
@@ -408,7 +412,7 @@ def _stats_of(folder: Path, part: str, known: str = "") -> Stats:
         return Stats.read(folder)
     if PARTS[part] in SCALES:
         return Stats.known("published")
-    if files := tuple(sorted((folder / PARTS["train"]).glob("*.npz"))):
+    if files := tuple(_files(folder / PARTS["train"])):
         return Stats.of(FolderTanks("train", files, Stats.known("published"), 0, 1.0).voltages)
     if not known:
         raise UserError(f"{folder}: has no mean.pth, std.pth and train; copy those of the training")
@@ -443,7 +447,7 @@ def describe_folder(folder: Path) -> str:
         found = open_folder(folder, part, 64, whole=True)
         fit = tank.orientation(*_a_few(found))[:, 0].nanmedian()
         lines.append(f"{PARTS[part]}: {counted(len(found), 'tank')}, correlation {fit:.3f}")
-    Task.warn_of_copies({p: {f.name: f for f in (folder / PARTS[p]).glob("*.npz")} for p in parts})
+    Task.warn_of_copies({p: {f.name: f for f in _files(folder / PARTS[p])} for p in parts})
     return "\n".join(lines)
 
 
@@ -559,9 +563,7 @@ def _is_heading(line: str) -> bool:
 # %% [markdown]
 # ## Questions
 #
-# 1. You convert all voltages of a data set from volts to millivolts. With which statistics does the network get the same inputs as before?
-#    <details><summary>Answer</summary>With those of the converted training voltages: their mean and their deviation grow by the same factor. With the old <code>mean.pth</code> and <code>std.pth</code> the voltages seem about a thousand times too large, and <code>check_voltages</code> stops the run.</details>
-# 2. Somebody counted the electrodes in the opposite direction. Why does the symmetry of the map not show it?
+# 1. Somebody counted the electrodes in the opposite direction. Why does the symmetry of the map not show it?
 #    <details><summary>Answer</summary>This is the measurement of the mirrored tank, and its map is as symmetric as any other. Only the true images show the mistake: the voltages fit them best if the tank is mirrored.</details>
-# 3. Each of the 208 voltages could have its own mean and deviation. What would go wrong in training?
+# 2. Each of the 208 voltages could have its own mean and deviation. What would go wrong in training?
 #    <details><summary>Answer</summary>Turning a tank moves each voltage to another pair, with another mean and deviation. So the normalised voltages of a turned tank would not be the turned normalised voltages, and the network would get inputs of another mean and size than those of its training.</details>

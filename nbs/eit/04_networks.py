@@ -352,5 +352,3 @@ print(f"largest value of a fresh network's image: {image.abs().max():.1f}")
 #    <details><summary>Answer</summary>There are a quarter of the tokens, 1,024 instead of 4,096, and a score for each pair of them. So a sixteenth: 67 MB instead of 1.07 GB for each sample and block.</details>
 # 2. A fresh network returns zeros for every input. Which weights have a gradient in its first step of training?
 #    <details><summary>Answer</summary>Only those of the last linear layer. Its zeros let no gradient through to the others. In the second step the modulations have one, too, and all layers outside of the blocks except <code>t_embedder</code>: the code of the time acts only through the modulations, which were zero. In the third step all weights have one.</details>
-# 3. We exchange two tokens that lie in different windows. How does the output of a block change?
-#    <details><summary>Answer</summary>With attention over all tokens the same two outputs are exchanged, because a token has no position but its code. With windows each of the two meets other tokens, so the output changes in both windows.</details>

@@ -156,5 +156,3 @@ def published_decay(
 #    <details><summary>Answer</summary>Its input at time 999 is nearly pure noise, which has no information. So it returns the mean of all images that fit the voltages, whatever the noise, and the standard deviation is nearly zero.</details>
 # 2. Four samples are averaged before they are scored. Why is their mean better than one of them?
 #    <details><summary>Answer</summary>Each sample decides for details that the voltages leave open. Where these guesses differ, the mean lies between them, and the square error of a mean is never larger than the mean of the square errors.</details>
-# 3. Why does the noise of a tank depend on its row, and not on one stream of random numbers for the batch?
-#    <details><summary>Answer</summary>The image of a tank would depend on the tanks before it, on the batch size and on the number of devices. Two scores of the same weights would differ.</details>

@@ -402,5 +402,3 @@ for name, sizes in {"N-MNIST": small, "DVS128 Gesture": big}.items():
 #    <details><summary>Answer</summary>Without a spike the membrane approaches I / (1 - β) = 2 I, so I must exceed 0.5.</details>
 # 2. You halve the bins. Which settings must change with them?
 #    <details><summary>Answer</summary>The new β is the square root of the old one, which keeps the time constant: exp(-dt / 2τ). (Our settings have <code>tau</code> and compute β.) The window of firing rates needs ten steps instead of five.</details>
-# 3. Why can the scan run in parallel, and the spiking neurons cannot?
-#    <details><summary>Answer</summary>The scan is linear: a piece can start from zero, and the true start is added later. A spike depends on whether the membrane exceeds the threshold, which needs the true value at each step.</details>

@@ -190,7 +190,8 @@ class Events(Task):
     ) -> Evaluation:
         "The final scores with the confusion of classes; UserError for other inputs or classes."
         with torch.device("meta"):
-            shapes = [[w.shape for w in net.parameters()] for net in (self._network(), model)]
+            nets = self._network(), model
+            shapes = [[getattr(net, "cell", 0), *map(np.shape, net.parameters())] for net in nets]
         if shapes[0] != shapes[1]:
             raise UserError(
                 f"dataset={self.config.dataset}: these weights were trained on another data set or "
@@ -407,5 +408,3 @@ def _write_answers(
 #    <details><summary>Answer</summary>
 #
 #    All would approach 0, and all rates $A$ = -exp(`A_log`) would approach -1 instead of -1 to -16. The 16 states of a channel would then forget equally fast.</details>
-# 3. On the same 100 recordings one network has 95 right, and a second one 97. Is the second one better?
-#    <details><summary>Answer</summary>These counts do not show it. Both saw the same recordings, so count those that only one of the two has right. Perhaps they are 3 against 1, which proves nothing.</details>

@@ -223,5 +223,3 @@ print(vocabulary.words, vocabulary.encode(new), vocabulary.outside([new]))
 #    <details><summary>Answer</summary>Two substitutions: <code>[A&gt;B] [B&gt;A]</code>. Or one insertion and one deletion: <code>[+B] A [-B]</code>. The WER is 1 in both.</details>
 # 2. How can the word error rate exceed 1?
 #    <details><summary>Answer</summary>Insertions count as errors, but N is the number of true glosses. One true gloss that is read as three wrong ones has WER 3.</details>
-# 3. In the example the corpus WER is 0.43 and the mean of the sentences 0.3. Which sentence makes the difference?
-#    <details><summary>Answer</summary>The short one without an error. It has two of seven glosses, but half of the weight in the mean over sentences.</details>

@@ -249,5 +249,3 @@ print("two steps with the bigram:", beam_search(noisy, bigram=bigram, weight=1.0
 #    <details><summary>Answer</summary>Four: A, blank, A, B. Without the blank the two A would be merged.</details>
 # 2. Why does the beam search keep two probabilities of each prefix, one that ends in a blank and one that ends in a gloss?
 #    <details><summary>Answer</summary>The same gloss again is a new sign only after a blank. Otherwise it is merged, and the prefix does not change.</details>
-# 3. Why is the teacher detached in the distillation?
-#    <details><summary>Answer</summary>Otherwise the gradient reduces the difference from both sides, and the output that sees the whole sentence learns from the one that sees only a short part of it.</details>

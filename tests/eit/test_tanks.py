@@ -67,7 +67,7 @@ def test_the_statistics_in_the_library(real):
         assert ((found.mean - known.mean) / known.std).abs().max() < most
 
 
-def test_a_written_set_is_read_back(written):
+def test_a_written_set_is_read_back(written, folder):
     "Voltages and pictures are those of the simulation, by seed and index."
     tanks = open_folder(written, "train", 128)
     voltages, images = simulate(6, 0, 128)
@@ -81,7 +81,9 @@ def test_a_written_set_is_read_back(written):
     assert torch.allclose(Stats.read(written).std, Stats.known("simulated").std, atol=0)
     mean = torch.load(written / "mean.pth", weights_only=True)
     assert (mean.shape, mean.dtype) == ((1, 16, 13), torch.float32)
-    assert "train: 6 tanks, correlation 0.9" in describe_folder(written)
+    (folder / "train/000005.npz").rename(folder / "train/5.NPZ")
+    (folder / "train/._5.npz").touch()  # of another system, hidden
+    assert "train: 6 tanks, correlation 0.9" in describe_folder(folder)
     for other in ({"seed": 1, "counts": {"train": 6}}, {"counts": {"train": 5}}):
         with pytest.raises(UserError, match="holds other data"):
             write_tanks(written, **other)

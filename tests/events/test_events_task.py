@@ -13,7 +13,7 @@ import torch
 from conftest import data_folder
 
 from mshnet.cli import main
-from mshnet.core import configure
+from mshnet.core import UserError, configure
 from mshnet.events.events_config import EventsConfig
 from mshnet.events.networks import MambaSpike, scan
 from mshnet.events.recognition import Events, load_recordings
@@ -194,6 +194,10 @@ def test_weights_of_another_data_set_are_refused(run, tmp_path, capsys):
     words += ["--output-dir", str(tmp_path / "o")]
     assert main(["predict", *words, str(tmp_path / "set")]) == 2 and not (tmp_path / "o").exists()
     assert "outside of the sensor" in capsys.readouterr().err
+    small = {"task": "events", "pool": "4"}  # as many weights for each sensor of ten classes
+    model, other = (make_task(configure(small | more)) for more in ({}, {"dataset": "cifar10dvs"}))
+    with pytest.raises(UserError, match="trained on another data set"):
+        other.evaluate(model.model(), None, None, "full", None)
 
 
 def test_data_are_described(run, tmp_path, capsys):
