@@ -72,8 +72,7 @@ def evaluate(
         what = f"{config.dataset_dir}: not the test data of the run ({test.hash} instead of {was})"
         warnings.warn(f"{what}; name those with --dataset-dir", stacklevel=2)
     seen = count_seen(task, test, known, "scored")
-    origin = replace(trained.origin, seen=seen)
-    model = device.to_device(trained.model)
+    origin, model = replace(trained.origin, seen=seen), device.to_device(trained.model)
     found: Evaluation = task.evaluate(model, test, device, trained.phase, origin)
     found.settings["weights"] = digest(weights_file(path, config.task))
     return found
