@@ -318,11 +318,12 @@ class _Entry(NamedTuple):
 
     path: Path
     label: int
+    root: Path  # of the data set, which may be renamed
 
     @property
     def name(self) -> str:
         "Such as Train/3/00007."
-        return "/".join((*self.path.parts[-3:-1], self.path.stem))
+        return self.path.relative_to(self.root).with_suffix("").as_posix()
 
 
 def hold_out(labels: Sequence[int], share: float, seed: int) -> np.ndarray:  # [N] bool
@@ -335,7 +336,7 @@ def hold_out(labels: Sequence[int], share: float, seed: int) -> np.ndarray:  # [
     return held
 
 
-def _in_classes(folder: Path, dataset: str) -> list[_Entry]:
+def _in_classes(folder: Path, dataset: str, root: Path) -> list[_Entry]:
     "Recordings in folders named after classes."
     classes = SENSORS[dataset].classes
     there = [p for p in folder.glob("*/*") if p.suffix.lower() in SUFFIXES and p.name[0] != "."]
@@ -347,13 +348,14 @@ def _in_classes(folder: Path, dataset: str) -> list[_Entry]:
         why = f"{counted(len(left), 'recording')} in two formats, of which one is read"
         own = kept[left[0].with_suffix("")].name
         warnings.warn(f"{folder}: {why} (not {left[0].name} but {own})", stacklevel=2)
-    return [_Entry(path, classes.index(path.parent.name)) for path in kept.values()]
+    return [_Entry(path, classes.index(path.parent.name), root) for path in kept.values()]
 
 
 def _find_folders(root: Path, dataset: str) -> dict[str, list[_Entry]]:
     "Folders Train and Test (or train and test) with a folder for each class."
     return {
-        part: _in_classes(root / part.title(), dataset) or _in_classes(root / part, dataset)
+        part: _in_classes(root / part.title(), dataset, root)
+        or _in_classes(root / part, dataset, root)
         for part in ("train", "test")
     }
 
@@ -363,7 +365,7 @@ def _find_gestures(root: Path, dataset: str) -> dict[str, list[_Entry]]:
     found = {}
     for part, folder in (("train", "ibmGestureTrain"), ("test", "ibmGestureTest")):
         files = sorted((root / folder).glob("*/*.npy"))
-        found[part] = [_Entry(p, int(p.stem)) for p in files if p.stem.isdecimal()]
+        found[part] = [_Entry(p, int(p.stem), root) for p in files if p.stem.isdecimal()]
         if wrong := [e.path for e in found[part] if e.label >= len(SENSORS[dataset].classes)]:
             raise UserError(f"{wrong[0]}: use the names 0 to 10, as tonic writes them")
     return found
@@ -371,7 +373,7 @@ def _find_gestures(root: Path, dataset: str) -> dict[str, list[_Entry]]:
 
 def _find_things(root: Path, dataset: str) -> dict[str, list[_Entry]]:
     "Folders of classes, of which a tenth is held out for the test."
-    found = _in_classes(root, dataset)
+    found = _in_classes(root, dataset, root)
     held = hold_out([entry.label for entry in found], 0.1, seed=42)
     pairs = list(zip(found, held, strict=True))
     return {"train": [e for e, out in pairs if not out], "test": [e for e, out in pairs if out]}

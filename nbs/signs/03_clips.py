@@ -485,5 +485,3 @@ def load_clips(config: Any, names: Sequence[str]) -> dict[str, Clips]:
 #    <details><summary>Answer</summary>No. Each gloss needs a step, and so do the blanks between the two A and between the two B. Six steps need at least 4 * (6 - 1) + 1 = 21 frames.</details>
 # 2. SIGN-AK occurs twice in the figure. What is the same both times, and what differs?
 #    <details><summary>Answer</summary>The path of each hand is the same. The number of frames and the trembling are random, and the transition after the sign leads to a different sign.</details>
-# 3. How much memory would the 5,988 videos of CE-CSL need, if each had 200 frames of 256x256 pixels?
-#    <details><summary>Answer</summary>A frame has 256 * 256 * 3 bytes, a video 39 MB, and all of them 235 GB. So a clip is read from the disk again in every epoch.</details>
