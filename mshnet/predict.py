@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.resources import files as files_of
-from numbers import Real
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -312,7 +312,7 @@ def _expect_possible(
         raise UserError(f"{tile=} is not possible: use a multiple of 16, from 128 to 8192")
     if threshold is not None and not (isinstance(threshold, Real) and 0 <= threshold <= 1):
         raise UserError(f"{threshold=} is not possible: use a number from 0 to 1")
-    if not (isinstance(min_area, int) and min_area >= 1):
+    if not (isinstance(min_area, Integral) and min_area >= 1):
         raise UserError(f"{min_area=} is not possible: use a number of pixels, at least 1")
     if not {*kinds} <= {"masks", "overlays"}:
         todo = "masks, overlays or none; coco.json has the boxes, ffmpeg joins overlays to a video"
