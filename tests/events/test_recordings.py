@@ -217,7 +217,7 @@ def test_things_have_a_fixed_test_part(tmp_path):
         top = tmp_path if "CIFAR10DVS" in str(root) else root
         with pytest.warns(UserWarning, match=r": 40 recordings in two .* \(not \S+_0.aedat but \S"):
             found = find_recordings(top, "cifar10dvs")
-        parts.append([e.name for e in found["test"]])  # of folders of any name
+        parts.append([(e.path.name, e.name) for e in found["test"]])  # of folders of any name
         assert len(found["train"]) == 36 and [e.label for e in found["test"]] == [0, 0, 9, 9]
     assert parts[0] == parts[1]
 
