@@ -339,11 +339,12 @@ def settings_of(path: Any) -> dict[str, Any]:  # a run folder or checkpoint; oth
     "The settings of a run, without those of its folder and its machine; empty: none are there."
     start = os.path.expanduser(path) if isinstance(path, str | os.PathLike) else ""
     folder = start if os.path.isdir(start) else os.path.dirname(start)
-    file = os.path.join(folder, "config.json")
-    word = not (folder or os.path.isfile(start))  # such as pretrained, and no file here
-    if word or not os.path.isfile(file):  # unlike Path's: False for an impossible name
-        return {}
-    return {k: v for k, v in read_settings(file).items() if k not in OF_ITS_MACHINE}
+    file, last = (os.path.join(folder, name) for name in ("config.json", "last.pt"))
+    named = folder or os.path.isfile(start)  # not a word such as pretrained, and no file here
+    found = read_settings(file) if named and os.path.isfile(file) else {}  # False for any bad name
+    if named and not found and start in (folder, last):
+        found = resolve("mshnet.weights:recorded")(last)
+    return {k: v for k, v in found.items() if k not in OF_ITS_MACHINE}
 
 
 def is_record(values: Mapping[str, Any]) -> bool:

@@ -40,18 +40,15 @@ def _epochs_done(folder: Path) -> int:
     return found if isinstance(found, int) else 0
 
 
-def _worth_more(target: Path, source: Path) -> str:
-    "Why the source must not replace the copy in the target; empty: it may."
-    ours, theirs = (read_record(folder / "config.json") for folder in (source, target))
+def _is_another(run: Path, copy: Path) -> bool:
+    "Whether a copy is of another run, as their settings say."
+    ours, theirs = (read_record(folder / "config.json") for folder in (run, copy))
     for of in (ours, theirs):  # lists may have moved
         of |= {k: Path(str(v)).name for k, v in of.items() if k.endswith("_list")}
     recipe = ours.keys() & theirs.keys() - PlaceFields.model_fields.keys() - {"epochs", "precision"}
     paths = [str(of.get("dataset_dir", "")) for of in (ours, theirs) if of]
     data = {Path(p[:-4] if p.lower().endswith(".zip") else p).name for p in paths}
-    if any(ours[name] != theirs[name] for name in recipe) or len(data) > 1:
-        return "it holds another run; name another mirror_dir or output_dir"
-    here, there = _epochs_done(source), _epochs_done(target)
-    return f"it holds {there} epochs, and this run has {here}" if there > here else ""
+    return any(ours[name] != theirs[name] for name in recipe) or len(data) > 1
 
 # %% ../nbs/15_mirror.ipynb #Mirror
 class Mirror:
@@ -178,8 +175,11 @@ class Mirror:
             raise OSError("it is gone")
         if self.target.exists() and os.path.samefile(self.source, self.target):
             raise OSError("it is the run folder")
-        if why := _worth_more(self.target, self.source):
-            raise OSError(why)
+        if _is_another(self.source, self.target):
+            raise OSError("it holds another run; name another mirror_dir or output_dir")
+        here, there = _epochs_done(self.source), _epochs_done(self.target)
+        if there > here:
+            raise OSError(f"it holds {there} epochs, and this run has {here}")
         self.target.mkdir(exist_ok=True)
         for left in self.target.rglob(".*.tmp"):  # by a session that was killed
             left.unlink(missing_ok=True)
@@ -222,19 +222,17 @@ class Mirror:
 # %% ../nbs/15_mirror.ipynb #bring_back
 def bring_back(folder: Path, copies: list[Path]) -> Path | None:
     "Restore a run from a copy, unless its folder has a checkpoint; return the copy, and print it."
-    if has_checkpoint(folder):
-        for copy in copies:
-            with _skipped(copy):
-                why = _worth_more(copy, folder) if has_checkpoint(copy) else ""
-                if "epochs" in why and _epochs_done(copy) > 1 + _epochs_done(folder):
-                    todo = f"delete {folder} to resume the copy; or detach it, or its mirror_dir"
-                    raise UserError(f"{copy}: {why}; {todo}")
-        return None
-    found: list[tuple[int, Path]] = []
+    done, found = _epochs_done(folder), list[tuple[int, Path]]()
     for copy in copies:
         with _skipped(copy):
-            if has_checkpoint(copy) and "another" not in _worth_more(copy, folder):
+            if has_checkpoint(copy) and not _is_another(folder, copy):
                 found.append((_epochs_done(copy), copy))
+    if has_checkpoint(folder):
+        epochs, copy = max(found, default=(0, folder))
+        if epochs > 1 + done:
+            todo = f"delete {folder} to resume the copy; or detach it, or its mirror_dir"
+            raise UserError(f"{copy}: it holds {epochs} epochs, and this run has {done}; {todo}")
+        return None
     for _, copy in sorted(found, key=lambda pair: -pair[0]):
         with _skipped(copy):
             _take_files(copy, folder)

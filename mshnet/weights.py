@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PRETRAINED', 'read_file', 'has_record', 'find_weights', 'fit_weights', 'load_weights', 'weights_file',
-           'folder_beside', 'reinstall', 'checksum', 'settings_of_weights']
+           'folder_beside', 'reinstall', 'checksum', 'settings_of_weights', 'recorded']
 
 # %% ../nbs/33_weights.ipynb #c-import-contextlib
 import contextlib
@@ -280,13 +280,17 @@ def settings_of_weights(weights: str) -> dict[str, Any]:  # without those of fol
     with contextlib.suppress(UserError):  # of another program's config.json
         found = settings_of(weights)
     found = found if is_record(found) else {}
-    if not os.path.isfile(file) or (found and file.stem in ("best", "last", "previous")):
-        return found
+    in_run = found and file.stem in ("best", "last", "previous")  # not a copy beside another run
+    return found if in_run else recorded(file) or found
+
+
+def recorded(file: str | Path) -> dict[str, Any]:
+    "The settings in a file of weights, without those of folder and machine; {}: it has none."
     with contextlib.suppress(UserError):  # its next reader says what is wrong
-        state, content = stamp(file), read_file(file)  # so ordered, as it may be replaced
+        state, content = stamp(Path(file)), read_file(file)  # so ordered, as it may be replaced
         _OPENED.clear()
         _OPENED[state] = content
-        if has_record(content):  # it may be a copy beside another run
+        if has_record(content):
             known = of_earlier_release(content["config"])
             return {k: v for k, v in known.items() if k not in OF_ITS_MACHINE}
-    return found
+    return {}

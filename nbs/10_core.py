@@ -12,7 +12,7 @@
 #| default_exp core
 import tempfile
 
-from mshnet.core import Config, configure, from_notebook, one_line, run_name, settings_from, shown
+from mshnet.core import Config, configure, from_notebook, one_line, run_name, shown
 
 # %%
 #| export
@@ -420,12 +420,9 @@ ALIASES = {
 }
 
 # %% [markdown]
-# A file of settings is a JSON object. Every run leaves one, `config.json` in its folder. If the user names a run to resume, or the weights in a run folder, the settings are read from the `config.json` of this folder, whichever file of it is named. The run may have moved, or the machine may be different, so the settings of its folder and its machine are left out. A record of a newer release may hold settings that this release lacks; `settings_from` skips them, as `from_next_year` below.
+# A file of settings is a JSON object. Every run leaves one, `config.json` in its folder. If the user names a run to resume, or the weights in a run folder, the settings are read from the `config.json` of this folder, whichever file of it is named; without one, a checkpoint has them, too. The run may have moved, or the machine may be different, so the settings of its folder and its machine are left out. A record of a newer release may hold settings that this release lacks; `settings_from` skips them.
 #
 # A notebook of `nbs/run` sets its settings as plain variables, because papermill can replace those. Papermill itself accepts any name: `papermill -p epochz 3` defines a variable that nobody reads, and the run takes all of its usual epochs. Therefore every plain variable of such a notebook must be a setting.
-
-# %%
-print(settings_from({"seed": 3, "choose": "val", "lr": 0.01, "from_next_year": 1}))
 
 # %%
 #| export
@@ -444,11 +441,12 @@ def settings_of(path: Any) -> dict[str, Any]:  # a run folder or checkpoint; oth
     "The settings of a run, without those of its folder and its machine; empty: none are there."
     start = os.path.expanduser(path) if isinstance(path, str | os.PathLike) else ""
     folder = start if os.path.isdir(start) else os.path.dirname(start)
-    file = os.path.join(folder, "config.json")
-    word = not (folder or os.path.isfile(start))  # such as pretrained, and no file here
-    if word or not os.path.isfile(file):  # unlike Path's: False for an impossible name
-        return {}
-    return {k: v for k, v in read_settings(file).items() if k not in OF_ITS_MACHINE}
+    file, last = (os.path.join(folder, name) for name in ("config.json", "last.pt"))
+    named = folder or os.path.isfile(start)  # not a word such as pretrained, and no file here
+    found = read_settings(file) if named and os.path.isfile(file) else {}  # False for any bad name
+    if named and not found and start in (folder, last):
+        found = resolve("mshnet.weights:recorded")(last)
+    return {k: v for k, v in found.items() if k not in OF_ITS_MACHINE}
 
 
 def is_record(values: Mapping[str, Any]) -> bool:

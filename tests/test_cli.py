@@ -174,11 +174,12 @@ def finished(tmp_path_factory):
 
 
 def test_train_ends_with_the_score_line_and_draws_the_figures(capsys, finished, tmp_path):
-    "The same command again prints the same line; so does its config.json, overruled by flags."
+    "So does the same command again, its config.json overruled by flags, and its last.pt alone."
     line = f"train --dataset-dir {finished / 'set'} --output-dir {finished / 'run'} {FAST}"
     wanted = json.loads((finished / "run" / "scores.json").read_text())["line"]
     by_file = f"train --config {finished / 'run' / 'config.json'} --output-dir {tmp_path / 'run'}"
-    for each in (line, by_file):
+    alone = f"train --resume {shutil.copy(finished / 'run' / 'last.pt', tmp_path)}"
+    for each in (line, by_file, alone, alone.removesuffix("/last.pt")):
         status, out, _ = call(capsys, each)
         assert (status, out.splitlines()[-1]) == (0, wanted)
     drawn = {p.name for p in (finished / "run" / "figures").iterdir()}
@@ -337,8 +338,7 @@ def test_a_preset_is_applied_below_what_is_written_and_never_to_a_record(tmp_pat
     paper = Config(preset="paper", lr=0.1, dataset_dir="sirst")
     assert (paper.optimizer, paper.epochs, paper.lr) == ("adagrad", 400, 0.1)
     assert "preset = 'paper'\n" in str(paper) and "\nlr = 0.1\n" in str(paper)
-    for preset in ("quick", ""):
-        assert settings_from({"preset": preset, "lr": 0.1}).epochs == 200
+    assert [settings_from({"preset": p, "lr": 0.1}).epochs for p in ("quick", "")] == [200, 200]
     whole = Config(preset="steady", scenes=24).model_dump() | {"preset": ""}  # of before
     (tmp_path / "config.json").write_text(json.dumps(whole))
     assert configure({}, str(tmp_path / "config.json")).model_dump() == whole
