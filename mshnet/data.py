@@ -759,7 +759,7 @@ def read_mask(
     values, coloured = mask_values(path)
     scale = _mask_scale([(values, coloured)]) if scale is None else scale
     truth, notes = (values > scale).astype(np.uint8), set[str]()
-    if scale in _NOTES and values.max() > 1:
+    if scale in _NOTES and values.max() > 1 and truth.any():
         notes.add(_NOTES[scale])
     elif (values.any() and not truth.any()) or _lost_targets(values, scale):
         notes.add(_TOO_DARK)

@@ -11,6 +11,7 @@ import inspect
 import os
 import warnings
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -66,7 +67,7 @@ def evaluate(
     task = make_task(config.model_copy(update={"batch_size": fits, "weight_path": path}))
     test = task.splits(["test"])["test"]
     known, both = trained.record.get("data", {}), (vars(config), trained.record.get("config", {}))
-    data = [(os.path.basename(c.get("dataset_dir", "")), c.get("test_list")) for c in both]
+    data = [(Path(c.get("dataset_dir", "")).name, c.get("test_list")) for c in both]
     was = known.get("test data", test.hash)
     if data[0][0] and data[0] == data[1] and was != test.hash:
         what = f"{config.dataset_dir}: not the test data of the run ({test.hash} instead of {was})"

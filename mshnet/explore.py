@@ -153,7 +153,7 @@ def explore(
     For weights of another task, a line. Raises UserError without weights or images, and for a
     threshold outside 0 to 1.
     """
-    if isinstance(threshold, str) or not 0 <= threshold <= 1:
+    if threshold is None or isinstance(threshold, str) or not 0 <= threshold <= 1:
         raise UserError(f"{threshold=}: a probability; use a number from 0 to 1")
     path = Path(weights).expanduser()
     file, config = weights_file(path), settings_from(settings_of_weights(str(path)))

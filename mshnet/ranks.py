@@ -47,6 +47,9 @@ class Ranks(OneProcess):
         if self.gpu:
             torch.cuda.set_device(device.index or 0)
         if not dist.is_initialized():
+            if missing := {"MASTER_ADDR", "MASTER_PORT"} - os.environ.keys():  # of a scheduler
+                todo = "start by torchrun, or unset RANK"
+                raise UserError(f"RANK is set, but not {min(missing)}: {todo}")
             importlib.import_module("torch.distributed.nn")  # later, its defaults hold the group
             limit = timedelta(hours=1)  # while the first process writes to a slow disk
             backend = "nccl" if self.gpu and dist.is_nccl_available() else "gloo"  # as on Windows

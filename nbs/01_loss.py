@@ -263,7 +263,7 @@ print({loss.__name__: f"{pull(loss, 0.0):.1e}" for loss in (sls_loss, soft_iou_l
 #
 # ## The machinery: all outputs at once
 #
-# The network predicts at four scales and fuses them. Each of the five outputs is compared with the truth at its own size. A target must not vanish when the truth is halved, so each 2x2 patch keeps its maximum. (By the mean, a target of one pixel would be 1/64 after three halvings.) The loss is the mean of the five. In the paper's warm-up only the full-size head is trained, by plain IoU. Below, the "good" prediction is right at full size. Its coarse heads are averages of it, and those at strides 4 and 8 miss the small target: that is what is left of its loss.
+# The network predicts at four scales and fuses them. Each of the five outputs is compared with the truth at its own size. A target must not vanish when the truth is halved, so each 2x2 patch keeps its maximum. (By the mean, a target of one pixel would be 1/64 after three halvings.) The loss is the mean of the five. In the paper's warm-up only the full-size head is trained, by plain IoU. Below, the "good" prediction is right at full size. Its coarse heads are averages of it. Those at strides 4 and 8 miss the small target, so some loss remains.
 
 # %%
 #| export

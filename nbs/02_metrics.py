@@ -448,7 +448,7 @@ for step in (200, 500, 800):
 
 
 # %% [markdown]
-# For objects there is no such shortcut. They merge as the threshold falls, and whether a merged one still finds its target depends on its new centroid. We therefore find and match them anew at each of a few dozen thresholds. Three things save time: the targets are found once per image, the image is cropped once for the lowest threshold, and two thresholds that predict equally many pixels predict the same ones. This many of the two targets above are found at the thresholds 0.2, 0.5 and 0.8; at 0.2 they have merged:
+# For objects there is no such shortcut. They merge as the threshold falls, and whether a merged one still finds its target depends on its new centroid. We therefore find and match them anew at each of a few dozen thresholds. Three things save time: the targets are found once per image, the image is cropped once for the lowest threshold, and two thresholds that predict equally many pixels predict the same ones. Of the two targets above, 0, 2 and 2 are found at the thresholds 0.2, 0.5 and 0.8; at 0.2 they have merged.
 
 # %%
 #| export

@@ -403,6 +403,9 @@ def configure(
     if trained and len({*map(os.path.abspath, folders)}) > 1:  # its lists are of another data set
         held = by_hand.keys() | {k for k in values if os.path.isfile(f"{folders[0]}/{values[k]}")}
         values = {k: v for k, v in values.items() if not k.endswith("_list") or k in held}
+        if (own := of_run.get("test_list")) and "test_list" not in held:
+            text = f"the run's own test_list={shown(own)} is not used: it is not in {folders[0]}"
+            warnings.warn(f"{text}; name a list with --test-list", stacklevel=2)
     config = kind(**values)
     for text in config.unused(flags if repeated else by_hand):
         warnings.warn(text, stacklevel=2)

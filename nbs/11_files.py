@@ -325,11 +325,11 @@ def _named(text: str) -> list[Path]:
     raise UserError(f"{shown(text)}: nothing fits this pattern")
 
 
-def _left_below(top: str, found: dict[str, Path], suffixes: Sequence[str]) -> str:
+def _left_below(top: str, found: dict[Path, Path], suffixes: Sequence[str]) -> str:
     "A hint at files in folders below a named one that were not found; empty: there are none."
     deeper = [p for p in _inside(Path(top), "*/**/*") if p.suffix.lower() in suffixes]
     taken = {*found.values()}
-    left = {os.path.realpath(p) for p in deeper if p.parent not in taken} - found.keys()
+    left = {p.parent.resolve() / p.name for p in deeper if p.parent not in taken} - found.keys()
     pictures = (f"{top}/{name}" for name in ("images", "IRSTD1k_Img"))  # without their masks
     better = next(filter(os.path.isdir, pictures), f"{top}/**")
     count = f"{counted(len(left), 'file')} left out; " if found else ""
@@ -348,7 +348,7 @@ def find_inputs(
         run = any(os.path.isfile(f"{text}/{name}.pt") for name in ("best", "last"))
         if run or text.endswith((".pt", ".pth", ".safetensors")):
             raise UserError(f"{shown(text)}: is a run or weights, no input; use --weight-path")
-    found, others, named = dict[str, Path](), list[Path](), {*map(Path, texts)}
+    found, others, named = dict[Path, Path](), list[Path](), {*map(Path, texts)}
     for path in (path for text in texts for path in _named(text)):
         folder = os.path.isdir(path) and not whole(path)
         fit = [
@@ -358,7 +358,7 @@ def find_inputs(
             or (os.path.isdir(each) and whole(each))
         ]
         for each in fit:
-            found.setdefault(os.path.realpath(each), each)
+            found.setdefault(each.parent.resolve() / each.name, each)  # two links are two inputs
         if not fit and (not folder or (path in named and not [*path.glob("*/")])):
             others.append(path)
     endings = ", ".join(suffixes)

@@ -364,5 +364,3 @@ with tempfile.TemporaryDirectory() as tmp:
 #
 # 1. You train with the list `nuaa-sirst-authors427-trainval` and score with `nuaa-sirst-test`, which has 214 images. What is the score worth?
 #    <details><summary>Answer</summary>Little: 172 of the test images, or 80%, are training images, too. Only the other 42 show what the network does with new images. And the score cannot be compared with the tables of either split.</details>
-# 2. One repository has the images of NUAA-SIRST as BMP files, another one has them as JPEG files. Which of the two can be downloaded here?
-#    <details><summary>Answer</summary>The first. The digests are of the pixels, and BMP keeps them. JPEG changes them, so all images would be missing at the end.</details>

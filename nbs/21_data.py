@@ -92,7 +92,7 @@ print(report(config)[0])
 #
 # ## What is a target?
 #
-# A mask contains labels. Published masks contain 0 and 255, or 0 and 1. Label tools write the numbers of objects, or colours. An image without a target may contain a few stray pixels of 1. One mask by itself is ambiguous, so the masks of a data set that have an image decide together (of 1,000 and more an even sample). If a mask of 16 bits has a value above 255, its values are divided by 257 first.
+# A mask contains labels. Published masks contain 0 and 255, or 0 and 1. Label tools write the numbers of objects, or colours. An image without a target may contain a few stray pixels of 1. One mask by itself is ambiguous, so all masks that have an image decide together (from 1,000 on, an even sample of them). If a mask of 16 bits has a value above 255, its values are divided by 257 first.
 #
 # | masks of the data set | target |
 # |---|---|
@@ -926,7 +926,7 @@ def read_mask(
     values, coloured = mask_values(path)
     scale = _mask_scale([(values, coloured)]) if scale is None else scale
     truth, notes = (values > scale).astype(np.uint8), set[str]()
-    if scale in _NOTES and values.max() > 1:
+    if scale in _NOTES and values.max() > 1 and truth.any():
         notes.add(_NOTES[scale])
     elif (values.any() and not truth.any()) or _lost_targets(values, scale):
         notes.add(_TOO_DARK)
@@ -993,4 +993,4 @@ def refuse_size(file: Image.Image, most: int) -> None:
 # 1. The report above counts a target of 16,323 pixels. Where does it come from, and what would happen to a training?
 #    <details><summary>Answer</summary>From the inverted mask: its background is one large object. The network would learn to mark the sky in one image and to leave it alone in the others.</details>
 # 2. A data set has masks of 0, 1 and 2. A colleague adds one mask of 0 and 255. What is a target before and after?
-#    <details><summary>Answer</summary>Before, all above 0, because 1 and 2 are numbers of objects. After, all above half of 255, so the old masks have no target left. The old images would teach that nothing is there, and the report warns of their masks.</details>
+#    <details><summary>Answer</summary>Before, all above 0, because 1 and 2 are numbers of objects. After, all above half of 255, so the old masks have no target left. A list of old images alone has no target then, which stops the training; in a mixed list they would teach that nothing is there, and the report warns of their masks.</details>

@@ -51,7 +51,7 @@ for axes, (name, change) in zip(figure.subplots(1, 6), changes.items(), strict=T
     axes.set(xticks=[], yticks=[], title=name)
 
 # %% [markdown]
-# ## Four kinds of crops
+# ## Four augmentations
 #
 # | `--augment` | a training crop is |
 # |---|---|

@@ -243,7 +243,5 @@ def take_along(
 # %% [markdown]
 # ## Questions
 #
-# 1. A run is killed with `kill -9` and leaves `.lock` behind. Can the next one start?
-#    <details><summary>Answer</summary>Yes. The system releases a lock with its process, and the file alone means nothing.</details>
-# 2. The disk is full. Does the next printed line end the run?
+# 1. The disk is full. Does the next printed line end the run?
 #    <details><summary>Answer</summary>No. An error in writing to the terminal or to <code>train.log</code> is ignored. But at the end of the epoch the log entry or the checkpoint cannot be written either, and that error ends the run.</details>

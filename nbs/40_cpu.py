@@ -430,5 +430,3 @@ with torch.no_grad():
 #
 # 1. Why does the maximum over a channel send its whole gradient to one pixel, and the mean sends a part to each?
 #    <details><summary>Answer</summary>A small change of the largest pixel changes the maximum by as much, and a change of any other pixel does not change it at all. Every pixel changes the mean, by 1/N of its own change.</details>
-# 2. Why are the fast passes not used while a hook observes an attention?
-#    <details><summary>Answer</summary>They never call the attention module, they only read its weights. A hook would see nothing, and the figure of the network page would stay empty.</details>

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Figures of a run
 #
-# > Figures of a run: learning curves, the trade-off of each threshold, its best and worst images.
+# > Figures of a run: learning curves, Pd and Fa by threshold, the best and the worst images.
 #
 # A table of scores hides what a figure shows at a glance: a loss that jumps, a threshold that is badly chosen, masks that belong to other images. `draw_run` draws the learning curves, the trade-offs and the gallery of a finished run, and each of them can be drawn alone.
 
@@ -31,7 +31,7 @@ from matplotlib.ticker import MaxNLocator
 from pydantic import BaseModel, Field, ValidationError
 
 from mshnet.augment import unpadded
-from mshnet.core import Settings, UserError, read_json, settings_from
+from mshnet.core import Settings, UserError, read_json, resolve, settings_from
 from mshnet.data import Split, splits
 from mshnet.detection import over_mirrors
 from mshnet.evaluate import Detector
@@ -278,6 +278,8 @@ def trade_offs(folder: str | Path, *others: str | Path) -> Picture | str:
     runs = [*map(_run_folder, (folder, *others))]
     if line := not_drawn("trade_offs", settings_from(Folder(runs[0]).read_json("config.json"))):
         return line
+    if others:
+        resolve("mshnet.compare:compare")(runs)  # UserError if they were not scored alike
     names = [shortened(str(run), 40) for run in runs] if others else ["marker: threshold 0.5"]
     figure = Figure(figsize=(5.5, 3.8), layout="constrained")
     axes, most = figure.subplots(subplot_kw={"prop_cycle": _LINES}), 100.0

@@ -218,7 +218,7 @@ def detections(
 
 
 # %% [markdown]
-# The boxes of an overlay keep a little distance from the target. Small frames are upsampled by a whole factor, and very large ones are reduced. Above 50 detections we omit the labels, which would cover the frame. After the code, the overlay of the scene above, of 160x160 pixels, has six times as many rows and columns:
+# The boxes of an overlay keep a little distance from the target. Small frames are upsampled by a whole factor, and very large ones are reduced. Above 50 detections we omit the labels, which would cover the frame. A frame of 160x160 pixels gets six times as many rows and columns.
 
 # %%
 #| export

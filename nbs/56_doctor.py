@@ -298,7 +298,5 @@ print(line)
 # %% [markdown]
 # ## Questions
 #
-# 1. A notebook trains on the CPU, and the line <code>build</code> warns that torch is built without CUDA. You install the right build. What else is needed?
-#    <details><summary>Answer</summary>Restart the kernel. Until then the notebook keeps the old torch loaded, and the line <code>build</code> is an error.</details>
-# 2. <code>mshnet doctor &amp;&amp; mshnet train</code> does not train, although no line is an error. Why?
+# 1. <code>mshnet doctor &amp;&amp; mshnet train</code> does not train, although no line is an error. Why?
 #    <details><summary>Answer</summary>The worst line decides the exit status, and a warning is 1. The shell continues after <code>&amp;&amp;</code> only if the status is 0.</details>

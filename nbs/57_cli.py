@@ -607,13 +607,14 @@ def main(
     "Run a command."
     with warnings.catch_warnings():
         warnings.showwarning = _warnings_once()
-        command, argv = "", sys.argv[1:] if argv is None else argv
+        command, argv, resumes = "", sys.argv[1:] if argv is None else argv, False
         who = "mshnet" if first_process() else f"mshnet, process {os.environ['RANK']}"
         try:
             command, written, file, trained = parse(argv)
             names = ["runs", "inputs", *_OPTIONS.get(command, {})]
             options = {name: written.pop(name) for name in names if name in written}
             config = configure(written, file, trained)
+            resumes = command == "train" or (command, config.task) == ("predict", "detect")
             if command == "predict":
                 options["argv"] = argv
             status = _RUN[command](config, **options)
@@ -624,7 +625,7 @@ def main(
             return 2
         except KeyboardInterrupt as stopped:  # a Stopped has its signal
             if first_process():
-                _note(f"mshnet: {STOPPED if command in ('train', 'predict') else 'stopped'}")
+                _note(f"mshnet: {STOPPED if resumes else 'stopped'}")
             number = getattr(stopped, "number", 2)  # 0: the time is over
             if number:
                 return 128 + number

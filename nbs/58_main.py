@@ -102,5 +102,3 @@ if __name__ == "__main__":
 #
 # 1. You start <code>nohup mshnet train &amp;</code> and close the terminal, which sends SIGHUP. Why does the training continue?
 #    <details><summary>Answer</summary><code>nohup</code> sets SIGHUP to be ignored before it starts the command. <code>start</code> installs its handler only for a signal with the usual effect, so SIGHUP stays ignored.</details>
-# 2. Why is <code>mshnet.cli</code> imported within <code>start</code>, and not at the top of the module as usual?
-#    <details><summary>Answer</summary>At the top it would be imported before the handlers are installed, and Ctrl-C in this moment would be a traceback.</details>

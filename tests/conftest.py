@@ -5,6 +5,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from pkgutil import resolve_name
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the same sums beside other programs; before torch
 
@@ -177,3 +178,9 @@ def make_run(folder: Path) -> Path:
         write_log(run, entry | scores)
     say_status(run, "finished", 1, "all epochs done")
     return folder
+
+
+def ctrl_c_at_second(monkeypatch, name):
+    "Let the second call of this function be interrupted by its user."
+    first, stop = [resolve_name(name)], signal.default_int_handler
+    monkeypatch.setattr(name, lambda *args: first.pop()(*args) if first else stop(2, None))

@@ -353,14 +353,15 @@ def test_a_preset_is_applied_below_what_is_written_and_never_to_a_record(tmp_pat
         configure({"batch_size": 8, "global_batch_size": 4})
     assert resumed.preset == repeated.preset == "" and resumed.optimizer == "adamw"
     assert by_file == resumed
-    lists = {"dataset_dir": "a", "train_list": "b.txt"}
+    lists = {"dataset_dir": "a", "train_list": "b.txt", "test_list": "b.txt"}
     (tmp_path / "config.json").write_text(json.dumps(whole | lists))
     moved = configure({"resume": str(tmp_path), "dataset_dir": "moved"})
     assert (moved.dataset_dir, moved.train_list) == ("moved", "b.txt")
     (tmp_path / "b.txt").touch()  # as in a data set that was moved
-    for folder in ("a", "./a/", "other", str(tmp_path)):
-        asked = configure({"dataset_dir": folder}, trained=whole | lists)
-        assert asked.train_list == ("" if folder == "other" else "b.txt")
+    for folder in ("a", "./a/", str(tmp_path)):
+        assert configure({"dataset_dir": folder}, trained=whole | lists).test_list == "b.txt"
+    with pytest.warns(UserWarning, match="test_list=b.txt is not used: it is not in other; name"):
+        assert configure({"dataset_dir": "other"}, trained=whole | lists).train_list == ""
 
 
 OPTIONAL = {"IPython", "av", "flyr", "google", "imageio", "ipywidgets", "nbdev", "onnx", "pandas"}

@@ -669,10 +669,12 @@ def test_grey_targets_that_the_cut_removes_are_reported(folder):
         put(folder, "masks", name, np.pad(block, (0, 32 - len(block))))
     lines = [line for line in warned(folder)[1] if "loses objects by the cut" in line]
     assert len(lines) == 1 and lines[0].endswith(": 2 (train_1, train_2)")
-    for path in (folder / "masks").glob("test*"):
-        Image.fromarray(np.minimum(np.asarray(Image.open(path)), 100)).save(path)
-    with pytest.raises(UserError, match="list of grey masks without a target"):
-        warned(folder, on_bad_image="skip")
+    for level, other in ((100, mask), (3, np.dstack([mask, 0 * mask, 0 * mask]))):  # in colours
+        put(folder, "masks", "train_2", other)
+        for path in (folder / "masks").glob("test*"):
+            Image.fromarray(np.minimum(np.asarray(Image.open(path)), level)).save(path)
+        with pytest.raises(UserError, match="list of grey masks without a target"):
+            warned(folder, on_bad_image="skip")
 
 
 def test_a_lossless_mask_in_colours_keeps_its_pixels(tmp_path):

@@ -139,7 +139,7 @@ def test_images_are_in_the_order_of_their_error(run, by_hand):
 
 def test_an_impossible_threshold_is_one_line(run):
     "With what to write instead."
-    for threshold in (1.5, "0.5"):
+    for threshold in (1.5, "0.5", None):
         with pytest.raises(UserError, match=r"\Athreshold=.*use a number from 0 to 1\Z"):
             explore(run, threshold=threshold)
 
@@ -200,6 +200,8 @@ def test_the_words_of_a_curve_can_be_read(name, tmp_path, monkeypatch):
     assert not one.overlaps(two)
     (figure := show.trade_offs(run, long)).draw_without_rendering()
     assert figure.axes[0].get_position().width > 0.7
+    with pytest.raises(UserError, match="these scores cannot be compared: split_hash"):
+        show.trade_offs(run, TOP / "results" / "nudt-sirst-paper-60" / "seed0")
 
 
 def test_ipywidgets_is_not_needed(run, monkeypatch):

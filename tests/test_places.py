@@ -615,8 +615,6 @@ def test_the_digests_are_those_of_the_sets(name):
         assert found == (wanted[f"images/{image.stem}"], wanted[f"masks/{image.stem}"])
 
 
-# A run in one file
-
 KEPT = ["config.json", "figures/learning.png", "last.pt", "log.jsonl"]
 
 

@@ -456,6 +456,9 @@ def test_inputs_are_found_once_in_order(tmp_path, tmp_path_factory, monkeypatch)
     assert names(f"{here}/b.png", f"{here}/**", here)[:3] == ["b.png", "a.PNG", "c.Png"]
     assert sorted(names(f"{here}/**")) == sorted(names(f"{here}/**/*.*")) == below
     assert names(f"{here}/deep/l*/**/*.png") == names(f"{here}/deep/link") == ["g.png"]
+    (far / "same.png").symlink_to("g.png")  # as a store keeps equal frames
+    assert names(far) == ["g.png", "same.png"]
+    (far / "same.png").unlink()
     assert names(f"{here}/[ab]*") == ["a.PNG", "b.png"]
     assert names(f"{here}/d*") == ["d.jpg"]  # folders, as the shell makes of it
     assert names(f"{here}/set[1]/*.webp") == ["f.webp"]  # a folder of this name

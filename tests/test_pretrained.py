@@ -393,7 +393,7 @@ def test_fine_tuned_weights_remember_what_the_first_were_trained_on(sirst, moved
         evaluate(run)
     (folder / "test.txt").write_text(names[7])
     with pytest.warns(UserWarning, match=r"not the test data of the run \(\w+ instead of"):
-        evaluate(run)
+        evaluate(run, dataset_dir=f"{folder}/")
     numbers = Detector(run.folder, "cpu").multiscale  # of the weights it began with; its own size
     assert numbers[:3] == (0.3, 0.3, 3) and numbers[3] > 4
     settings |= {"output_dir": f"{tmp_path}/other"}

@@ -272,6 +272,8 @@ def test_only_some_of_torchruns_variables_are_a_mistake(tmp_path, monkeypatch, c
     for name, value in {"WORLD_SIZE": "2", "LOCAL_RANK": "0"}.items():
         monkeypatch.setenv(name, value)
     assert Detector("pretrained", "cpu").device.ranks.count == 1  # of a script that is not ours
+    assert main(["train", "--device", "cpu", "--output-dir", str(tmp_path / "run")]) == 2
+    assert "RANK is set, but not MASTER_ADDR: start by" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")

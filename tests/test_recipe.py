@@ -31,9 +31,6 @@ def small(folder="", **changes):
     return Config(**{**SMALL, "output_dir": str(folder), **changes})
 
 
-# Settings
-
-
 @pytest.mark.parametrize(
     ("name", "value", "line"),
     [
@@ -280,9 +277,6 @@ def test_a_run_of_before_clutter_resumes_without_it(tmp_path):
         train(Config(**settings | {"epochs": 4}, output_dir=str(run.folder)))
 
 
-# The paper's recipe
-
-
 def test_the_papers_recipe_is_the_plain_loop(tmp_path):
     "Two epochs of one head by plain IoU, two of all by SLS, Adagrad at 0.05: to the last bit."
     paper = {**PRESETS["paper"], **SMALL, "epochs": 4, "warm_epoch": 1}
@@ -414,9 +408,6 @@ def test_an_automatic_warm_up_does_not_change_with_the_length_of_a_constant_run(
         for task in (Detection(Config(schedule="constant", epochs=n)) for n in (1, 2, 20))
     ]
     assert rates[0] == rates[1] == rates[2] and rates[0][0] < rates[0][50] < rates[0][99]
-
-
-# Predictions that collapse
 
 
 @pytest.mark.parametrize(

@@ -55,9 +55,6 @@ class OneLayer(Detection):
         return (self.predict(model, batch, phase).float() - batch.mask.float()).square().mean()
 
 
-# Other programs on the same cores
-
-
 @pytest.fixture
 def threads(monkeypatch):
     "The number of threads as a fresh process has it, put back at the end."
@@ -141,9 +138,6 @@ def test_mshnet_is_loaded_before_torch():
     for path in (TOP / "tools/pretrain.py", *TOP.glob("nbs/run/*.py")):
         found = re.findall(r"(?m)^(?:import|from) (mshnet|torch)\b", path.read_text("utf-8"))
         assert found[:1] != ["torch"], path
-
-
-# The step
 
 
 def gradients(model, image, dtype=torch.float32):
@@ -243,9 +237,6 @@ def test_scores_do_not_depend_on_the_fold_in_float32():
     assert score_split(task, model, task.splits()["test"], device, "full").images == 2
 
 
-# Precision, and repeating
-
-
 def test_fp16_scales_its_loss_and_a_checkpoint_keeps_the_scale(tmp_path):
     "A run in float16 trains, and goes on with the factor it had found."
     config = tiny(tmp_path / "run", precision="fp16", epochs=1)
@@ -295,9 +286,6 @@ def test_deterministic_runs_repeat_to_the_last_bit(tmp_path):
     assert not torch.are_deterministic_algorithms_enabled()
 
 
-# Checkpoints behind the training's back
-
-
 def test_training_goes_on_while_a_checkpoint_is_written(tmp_path, monkeypatch):
     "The write of epoch 0 ends only after epoch 1 was trained, and holds epoch 0's weights."
     trained, wrote, real = threading.Event(), [], write_checkpoint
@@ -324,9 +312,6 @@ def test_training_goes_on_while_a_checkpoint_is_written(tmp_path, monkeypatch):
     train(alone, OneLayer(alone))
     kept = read_checkpoint(tmp_path / "alone" / "last.pt")["model"]
     assert torch.equal(kept["1.weight"], wrote[0][1])
-
-
-# Where the pixels lie
 
 
 def test_streamed_pixels_train_the_same_run(tmp_path):

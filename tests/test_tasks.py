@@ -176,9 +176,6 @@ def test_what_is_wrong_with_a_task_is_said_as_it_is(tmp_path, monkeypatch):
     assert train(config).scores["scores"] == {"error": None}
 
 
-# Settings
-
-
 def test_the_settings_of_a_task_are_recipe(ring):
     "In the name of a run and in what a resumed run must agree on."
     assert run_name(toy()).startswith("ring-synthetic-")
@@ -211,9 +208,6 @@ def test_every_door_reads_the_task_first(ring, tmp_path):
         configure({"task": "eit", "resume": str(ring.folder)})
     with pytest.raises(UserError, match=r"task=rung is not known; did you mean 'ring'\?"):
         configure({"task": "rung"})
-
-
-# Commands
 
 
 def test_the_command_trains_a_toy(tmp_path, capsys):
@@ -277,9 +271,6 @@ def test_moved_weights_are_scored_as_they_were_trained(ring, tmp_path, capsys):
     assert capsys.readouterr().out.splitlines()[-1] == str(ring)
 
 
-# Devices
-
-
 def test_weights_of_other_dimensions_keep_their_layout():
     "channels_last is for images."
     device = open_device("cpu", "fp32")
@@ -316,9 +307,6 @@ def test_own_networks_and_tasks_are_started_by_torchrun(monkeypatch):
     for config in (Config(network="thin", num_devices=2, device="cpu"), toy(num_devices=2)):
         with pytest.raises(UserError, match="start your script by torchrun"):
             train(config)
-
-
-# Detection
 
 
 def test_detection_trains_to_the_bits_of_a_plain_loop(tmp_path):

@@ -312,17 +312,17 @@ def _a_few(tanks: FolderTanks) -> list[Tensor]:  # voltages [N,208], images [N,S
     return [torch.stack(x) for x in zip(*pairs, strict=True)]
 
 
-def _stats_of(folder: Path, part: str, known: str = "") -> Stats:
-    "The statistics of a split: from its files, the training split, or the known ones."
+def _stats_of(folder: Path, part: str, needed: bool = True) -> Any:  # a Stats; None: not needed
+    "The statistics of a split: from its files, or of the training split."
     if (folder / "mean.pth").exists() or (folder / "std.pth").exists():
         return Stats.read(folder)
     if PARTS[part] in SCALES:
         return Stats.known("published")
     if files := tuple(_files(folder / PARTS["train"])):
         return Stats.of(FolderTanks("train", files, Stats.known("published"), 0, 1.0).voltages)
-    if not known:
+    if needed:
         raise UserError(f"{folder}: has no mean.pth, std.pth and train; copy those of the training")
-    return Stats.known(known)
+    return None
 
 
 def load_tanks(config: Any, names: Sequence[str]) -> dict[str, SimulatedTanks | FolderTanks]:
@@ -401,8 +401,9 @@ def read_measurements(path: Path, known: str = "published") -> _Measurements:  #
     names = [path.stem] if len(found) == 1 else [f"{path.stem}_{i}" for i in range(len(found))]
     voltages, stats, folder = torch.stack(found), Stats.known(known), path.resolve().parent
     check_voltages(voltages, path)
-    if part := next((part for part, name in PARTS.items() if name == folder.name), ""):
-        stats = _stats_of(folder.parent, part, known)
+    part = next((part for part, name in PARTS.items() if name == folder.name), "")
+    if part and (own := _stats_of(folder.parent, part, needed=False)):
+        stats = own
         voltages = voltages / SCALES.get(folder.name, 1.0)
         if voltages.any():
             where = f"{path} (folder {folder.name} means a data set; else rename it)"

@@ -279,11 +279,14 @@ def _predict_recordings(
     rows, curves, model = list[dict[str, Any]](), list[Tensor](), on.to_device(model)
     how = read_each(files, read), _as_frames, on, batch_size
     with predictions_folder(weights, output_dir, "events") as folder:
-        for (row, _), found in predict_each(task, model, *how):
-            curves.append(found["evidence"].softmax(-1))
-            row |= _answer(curves[-1], task.config) | {"spikes": int(found["spikes"].sum())}
-            rows.append(row)
-        _write_answers(folder, rows, torch.stack(curves), task.config)
+        try:
+            for (row, _), found in predict_each(task, model, *how):
+                curves.append(found["evidence"].softmax(-1))
+                row |= _answer(curves[-1], task.config) | {"spikes": int(found["spikes"].sum())}
+                rows.append(row)
+        finally:
+            if rows:
+                _write_answers(folder, rows, torch.stack(curves), task.config)
     return Written(folder, counted(len(rows), "recording"), len(files) - len(rows))
 
 

@@ -130,6 +130,10 @@ def read_tracks(path: Path) -> dict[str, np.ndarray]:  # [T,6] float32
         values = [_number(row[name], path) for name in _COLUMNS]
         if found.setdefault(video, {}).setdefault(at, values) is not values:
             raise UserError(f"{path}: has frame {at:g} of {video} twice; leave one out")
+    for video, rows in found.items():
+        if (wanted := max(rows) - min(rows) + 1) != len(rows):
+            what = f"has {len(rows)} of the {wanted:g} frames of {video}"
+            raise UserError(f"{path}: {what}; write one row for each frame")
     tracks = {k: np.array([v[at] for at in sorted(v)], np.float32) for k, v in found.items()}
     if all(np.abs(x).max() <= 2 for x in tracks.values()):
         why = "no coordinate is above 2: multiply x by the width and y by the height, in pixels"

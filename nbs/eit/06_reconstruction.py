@@ -35,7 +35,7 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mshnet.core import as_user_error, configure, counted, resolve
+from mshnet.core import UserError, as_user_error, configure, counted, resolve
 from mshnet.device import open_device
 from mshnet.eit.diffusion import STEPS, amounts, draw_noise, mix, published_decay, sample
 from mshnet.eit.eit_config import EitConfig
@@ -189,7 +189,9 @@ class Eit(Task):
 
     def predict(self, model: Any, batch: EitBatch, phase: str) -> Tensor:  # [B,samples,S,S]
         "Images of each tank, sampled from its noise."
-        c = self.config
+        c, own = self.config, getattr(model, "network", model).size
+        if own != c.size:
+            raise UserError(f"size={c.size}: these weights draw {own}x{own}; omit size and preset")
         noise = batch.noise.unflatten(1, (c.samples, c.sampling_steps)).flatten(0, 1)
         condition = batch.condition.repeat_interleave(c.samples, 0)
         drawn = sample(lambda x, t: model(x, t, condition), list(noise[:, :, None].unbind(1)))
@@ -292,17 +294,20 @@ def _predict_tanks(
     on, found = open_device(device, precision), dict[str, Tensor]()
     model = on.to_device(model)
     with predictions_folder(weights, output_dir, "eit") as folder:
-        for part in read:
-            if part.note:
-                warnings.warn(part.note, stacklevel=2)
-            how = part.names, lambda _, part=part: part, on, batch_size, len(part)
-            for short, images in predict_each(task, model, *how):
-                name, file = new_png(folder, short)
-                found[name] = images
-                resolve("mshnet.show:save_picture")(draw_tank(name, images), file)
-        drawn = torch.stack(list(found.values()))
-        arrays = {"mean": drawn.mean(1), "spread": drawn.std(1, correction=0)}
-        write_arrays(folder / "tanks.npz", names=np.array(list(found)), **arrays)
+        try:
+            for part in read:
+                if part.note:
+                    warnings.warn(part.note, stacklevel=2)
+                how = part.names, lambda _, part=part: part, on, batch_size, len(part)
+                for short, images in predict_each(task, model, *how):
+                    name, file = new_png(folder, short)
+                    resolve("mshnet.show:save_picture")(draw_tank(name, images), file)
+                    found[name] = images
+        finally:
+            if found:
+                drawn = torch.stack(list(found.values()))
+                arrays = {"mean": drawn.mean(1), "spread": drawn.std(1, correction=0)}
+                write_arrays(folder / "tanks.npz", names=np.array(list(found)), **arrays)
     line = f"{counted(len(found), 'tank')} of {counted(len(read), 'file')}"
     return Written(folder, line, len(files) - len(read))
 

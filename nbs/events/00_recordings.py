@@ -474,7 +474,8 @@ def read_frames(
     gone = ("", "", "")  # a file that is not there is reported when it is read
     stamps = [(entry, stamp(entry.path) or gone) for entry in entries]
     lines = [f"{e.name} {e.label} {size} {time}" for e, (size, time, _) in stamps]
-    file = cache / f"{_mark(how, 'version 3', *lines)}.frames"  # changes with what is refused
+    held = resolve("mshnet.task:content_of")([entry.path for entry in entries])
+    file = cache / f"{_mark(how, 'version 3', held, *lines)}.frames"  # changes with what is refused
     if (stamp(file) or gone)[0] != len(entries) * how.steps * int(np.prod(how.shape)):
         make_folder(cache)
         with cannot_be_written(file), replacing(file) as out:
@@ -484,7 +485,6 @@ def read_frames(
     counts = np.memmap(file, np.uint8, "r", shape=(len(entries), how.steps, *how.shape))
     labels, names = [entry.label for entry in entries], [entry.name for entry in entries]
     mark, rows = _mark(*(f"{e.name} {size}" for e, (size, *_) in stamps)), np.arange(len(entries))
-    held = resolve("mshnet.task:content_of")([entry.path for entry in entries])
     return Frames(name, source, counts, rows, labels, names, mark, held)
 
 

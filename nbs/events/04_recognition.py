@@ -378,11 +378,14 @@ def _predict_recordings(
     rows, curves, model = list[dict[str, Any]](), list[Tensor](), on.to_device(model)
     how = read_each(files, read), _as_frames, on, batch_size
     with predictions_folder(weights, output_dir, "events") as folder:
-        for (row, _), found in predict_each(task, model, *how):
-            curves.append(found["evidence"].softmax(-1))
-            row |= _answer(curves[-1], task.config) | {"spikes": int(found["spikes"].sum())}
-            rows.append(row)
-        _write_answers(folder, rows, torch.stack(curves), task.config)
+        try:
+            for (row, _), found in predict_each(task, model, *how):
+                curves.append(found["evidence"].softmax(-1))
+                row |= _answer(curves[-1], task.config) | {"spikes": int(found["spikes"].sum())}
+                rows.append(row)
+        finally:
+            if rows:
+                _write_answers(folder, rows, torch.stack(curves), task.config)
     return Written(folder, counted(len(rows), "recording"), len(files) - len(rows))
 
 
@@ -405,6 +408,4 @@ def _write_answers(
 # 1. A mirrored 6 is not a digit, so digits are not mirrored in training. May recordings of DVS128 Gesture be mirrored?
 #    <details><summary>Answer</summary>Only if their labels change with them: a mirrored right_hand_wave is a left_hand_wave, and clockwise becomes counter-clockwise.</details>
 # 2. `A_log` of each channel starts at the logarithms of 1 to 16. What would strong weight decay make of them, and of the rates of decay?
-#    <details><summary>Answer</summary>
-#
-#    All would approach 0, and all rates $A$ = -exp(`A_log`) would approach -1 instead of -1 to -16. The 16 states of a channel would then forget equally fast.</details>
+#    <details><summary>Answer</summary>All would approach 0, and all rates <code>A = -exp(A_log)</code> would approach -1 instead of -1 to -16. The 16 states of a channel would then forget equally fast.</details>

@@ -87,8 +87,6 @@ for file in files:
 # python3 results/baseline/beside.py --dataset-dir data/NUAA-SIRST
 # ```
 #
-# PyTorch's convolutions take 38% of a training step ([operations](../../results/bench-cpu/operations.txt)).
-#
 # **Accelerators were not timed.** On one NVIDIA H200 (PyTorch 2.11), 21 trainings finished in bf16 ([folder](../../results/ladder)). One epoch ran in float32, and two in float16. `torch.compile` gave NaN gradients there and is not used. No TPU was available.
 #
 # **Other programs on the same CPU** slow training down, because PyTorch's threads wait for each other by spinning. On an Intel Xeon with two cores and one busy program, a training step took 10 s instead of 0.16 s. This library reduces that to 0.25 s: it limits busy-waiting, and uses one thread less next to a busy program ([measurements](../../results/busy-machine/README.md)).

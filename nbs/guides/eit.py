@@ -114,7 +114,7 @@ for row, name, images, truth in zip(axes, [1, 5], samples, batch.image, strict=T
 # | this model, seed 2 | 0.819 | 0.137 | 0.786 | 0.171 |
 #
 # - The model was trained on simulations only. On KTC it is only slightly better than Gauss-Newton.
-# - Its standard deviation is too small. On simulated tanks, 32% of the true pixels are within one standard deviation and 54% within two (seed 0); if it were right, that of four samples would give 50% and 78% (that of very many 68% and 95%). So it shows where errors are, but not how large they are.
+# - Its standard deviation is too small. On simulated tanks, 32% of the true pixels are within one standard deviation and 54% within two (seed 0); a correct one would give 50% and 78% with four samples (68% and 95% with very many). So it shows where errors are, but not how large they are.
 # - SSIM is not in the table, because the image of plain water has the highest SSIM. [Scores](../eit/03_scores.ipynb) explains each number.
 #
 # Classical methods at 128x128 pixels ([folder](../../results/eit-yardsticks)); the published reconstructions come with the tanks:

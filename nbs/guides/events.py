@@ -48,7 +48,7 @@ for i, step in enumerate((1, 7, 12)):
 # | `cifar10dvs` | CIFAR10-DVS | ten objects | a folder for each class, with `*.aedat` |
 # | `ntidigits` | N-TIDIGITS | eleven spoken digits | `train/3/*.npz`, [converted](#Convert-recordings) |
 #
-# [Data sets](datasets.ipynb) has the addresses and terms. Download the data yourself, because addresses change and some require a form. It also reads the folders that the Python package tonic makes of N-MNIST and DVS Gesture.
+# [Data sets](datasets.ipynb) has the addresses and terms. Download the data yourself, because addresses change and some require a form. We also read the folders that the Python package tonic makes of N-MNIST and DVS Gesture.
 #
 # Your own recordings must have the classes and the sensor of one of these four data sets; folders with other names are ignored. Save them as `.npz` files with `x`, `y`, `t` (whole microseconds) and `p` (1 brighter, 0 or -1 darker). For other classes or a different sensor, [write a task](task.ipynb).
 #
@@ -124,7 +124,7 @@ for i, step in enumerate((1, 7, 12)):
 # | `--dt 10ms`, `--time-window 300ms` | width of a bin; how much of a recording is read |
 # | `--tau 60ms` | time constant of the neurons |
 # | `--denoise 10ms` | drop events without a neighbouring event in this time |
-# | `--pool 4` | average the spike rates on a 4x4 grid. Of the 36,249,802 weights of the published network (ten classes), 33,554,432 are in the layer that reads single pixels; with this flag, a 64th of them |
+# | `--pool 4` | average the spike rates on a 4x4 grid. Of the 36,249,802 weights of `paper-128` (ten classes), 33,554,432 are in the layer that reads single pixels; with this flag, a 64th of them |
 # | `--choose val` | select the epoch on recordings held out of the training list, not the last |
 # | `--batch-size 32 --lr 0.00424 --precision auto` | larger batches in half precision, for a GPU; the learning rate grows with the root of the batch size |
 #

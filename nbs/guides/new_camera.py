@@ -18,7 +18,7 @@
 # |---|---|---|
 # | nothing; the targets are dark | the weights know only bright targets | invert the images (255 - value) |
 # | nothing; the targets are more than about 20 pixels across | too large for the weights | halve the size of the frames before you predict |
-# | nothing; the targets are blurred or look different in a different way | the weights were not trained on such targets | fine-tune (see below) |
+# | nothing; the targets are blurred, or unusual in another way | the weights were not trained on such targets | fine-tune (see below) |
 # | targets that the default threshold misses | the threshold is too high | `--threshold 0.2` |
 # | single bright pixels everywhere | sensor noise or hot pixels | `--min-area 3` drops detections of fewer than 3 pixels; it is better to correct the sensor |
 # | detections on lamps, roofs, edges of clouds | they look like targets; one frame is not enough to tell them apart | collect such frames and retrain (see below) |
@@ -26,9 +26,9 @@
 #
 # ## The threshold and the minimum area
 #
-# A lower threshold mostly finds more targets, with more false alarms. The [card](../../mshnet/pretrained.md) lists both by threshold, on the images above: below 0.2 the false alarms grow fast, above 0.9 targets are lost. A minimum area removes small false alarms, but also small targets.
+# A lower threshold mostly finds more targets, with more false alarms. The [card](../../mshnet/pretrained.md) lists both by threshold, on the images above: below 0.2 the false alarms grow fast, from 0.9 on targets are lost. A minimum area removes small false alarms, but also small targets.
 #
-# The scene below has three targets and little contrast. Only the threshold 0.1 finds all three; the third has two pixels, and `--min-area 4` drops it. At 0.9 the detections of the other two shrink:
+# A scene (not shown) has three targets and little contrast. Only the threshold 0.1 finds all three; the third has two pixels, and `--min-area 4` drops it. At 0.9 the other two shrink (`pixels`):
 
 # %%
 import numpy as np
@@ -52,7 +52,7 @@ for threshold in (0.1, 0.5, 0.9):
 # %% [markdown]
 # ## 16 bits and hot pixels
 #
-# Frames of 16 bits, or of floats such as degrees, are scaled to 8 bits. Single hot or dead pixels do not count for the range of values, so they hide no target ([frames](../23_frames.ipynb)). Nor do a few bad lines, telemetry rows or an empty border; but a bright line can hide a target all the same, because it disturbs the network: replace bad lines by the lines beside them. In the example below a hot pixel changes nothing, but in other frames it may be a detection itself. If you have a list of your camera's bad pixels, replace them before you predict.
+# Frames of 16 bits, or of floats such as degrees, are scaled to 8 bits. Single hot or dead pixels do not count for the range of values, so they hide no target ([frames](../23_frames.ipynb)). Nor do a few bad lines, telemetry rows or an empty border. But a bright line disturbs the network and can still hide a target: replace bad lines by the lines beside them. In the example below a hot pixel changes nothing, but in other frames it may be a detection itself. If you have a list of your camera's bad pixels, replace them before you predict.
 #
 # A JPEG of a FLIR camera also stores the temperatures. These are read instead of the colours, which needs `pip install flyr`; without it the file is skipped. To use the colours instead, save the image as PNG. **Not tried** with a real file, only with files made for the tests.
 
@@ -69,8 +69,8 @@ for name, pixels in (("good frame", frame), ("hot pixel", bad)):
 # No threshold, minimum area or track separates a lamp from a target. Show the network what it must ignore:
 #
 # 1. Collect frames of your camera **without a target** in which it raised false alarms. Give each a black mask of its size.
-# 2. Add frames **with** targets and their masks, a few dozen if you have them ([how to draw masks](own_images.ipynb)). From empty frames only the network learns to detect nothing.
-# 3. Write the names into the training list, and some frames of both kinds into the test list. All frames of one video belong in one list.
+# 2. Add frames **with** targets and their masks, a few dozen if you have them ([how to draw masks](own_images.ipynb)). Empty frames alone teach the network to detect nothing.
+# 3. Write the names into `data/mycamera/train.txt`, and some frames of both kinds into `test.txt`. All frames of one video belong in one list.
 # 4. Fine-tune, then compare with the old weights on your test list:
 #
 # ```bash
@@ -92,7 +92,7 @@ for name, pixels in (("good frame", frame), ("hot pixel", bad)):
 # | of confirmed tracks, from the frame that confirms them (a live display) | 0.859 | 0.07 |
 # | of confirmed tracks, from their first detection (`tracks.csv`) | 0.881 | not counted |
 #
-# Only frames with a mark are counted: in the others of this data set birds and drones fly, too.
+# Only labelled frames are counted: in the others of this data set birds and drones fly, too.
 
 # %%
 #| hide

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # MSHNet in one page
 #
-# > For a student who knows PyTorch but not this field. In 150 lines of plain PyTorch we make data, build the network, train it, and score its detections.
+# > For a student who knows PyTorch but not this field. In 160 lines of plain PyTorch we make data, build the network, train it, and score its detections.
 
 # %% [markdown]
 # Here a network learns, in a minute or two, to find a few bright pixels among clouds. We import only the synthetic images from the library and write the rest as simply as possible. A table at the end shows which lines the library replaces, and why.

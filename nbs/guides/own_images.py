@@ -184,7 +184,7 @@ print(*sorted(path.relative_to(root).as_posix() for path in root.rglob("*.*")), 
 # - **Learning rate:** 0.0003 has the best mean IoU and Pd, 0.001 the lowest Fa. Larger rates were not tried. Try two on held-out training images (`--choose val`).
 # - **Epochs:** an epoch of 40 images is only ten steps, so train for dozens of epochs. Training 40 epochs took less than two minutes on one CPU thread, in bf16. `--eval-every 40` evaluates only the last epoch.
 # - **Several cameras:** add `--augment robust` (section 6); the pretrained weights were trained with it.
-# - **Sizes:** with weights that began as the pretrained ones, `mshnet predict` uses [two sizes](../53_predict.ipynb): the frame's own, and half of it (smaller if training reduced the images more). With weights from a random start it uses one size: it reduces each frame by the factor of the training, rounded, and never enlarges it. `mshnet test` uses one size.
+# - **Sizes:** after fine-tuning the pretrained weights, `mshnet predict` uses [two sizes](../53_predict.ipynb): the frame's own, and half of it (smaller if training reduced the images more). With weights from a random start it uses one size: it reduces each frame by the factor of the training, rounded, and never enlarges it. `mshnet test` uses one size.
 # - **Your own run as the start:** `--weight-path runs/NAME`. [Published weights](from_official.ipynb) of MSHNet should work, too (not tried).
 #
 # ## 8. Use the weights

@@ -4,7 +4,7 @@
 # > For somebody who compares our scores with a paper's. At the end you know what each number counts, and which two numbers may stand in one table.
 
 # %% [markdown]
-# Papers in this field use the same metric names for different definitions. So here every stored score has its **protocol**. You may compare two scores if these parts of it agree: test images, size, resize, mirror images, threshold, matching rule, and whether the epoch was chosen on the test list. Seed, device and precision may differ.
+# Papers in this field use the same metric names for different definitions. So here every stored score has its **protocol**. You may compare two scores if these parts of it agree: test images, size, resize, `mirrored`, threshold, matching rule, and whether the epoch was chosen on the test list. Seed, device and precision may differ.
 #
 # ## The five scores
 #

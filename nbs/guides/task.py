@@ -84,7 +84,7 @@ run = train(config, Weighted(config))
 # | method | returns |
 # |---|---|
 # | `splits(names)` | the splits of the data: `len`, `names`, `name`, `source`, `hash` |
-# | `batch(data, rows, epoch)` | a `NamedTuple` of tensors for these rows; row -1 means padding, and `epoch` is None during evaluation |
+# | `batch(data, rows, epoch)` | a `NamedTuple` of tensors for the samples `rows`; -1 means padding, and `epoch` is None during evaluation |
 # | `model()` | the network with the weights of the seed |
 # | `loss(model, batch, phase)` | the mean loss, one number; `phase` is the name of the training phase, such as a warm-up |
 # | `predict(model, batch, phase)` | what is evaluated: a tensor, or tensors in a tuple or dictionary |

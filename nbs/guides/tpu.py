@@ -71,7 +71,7 @@ print("a chip has:", ", ".join(f"{name} {gb} GB" for name, gb in TPU_CHIPS.value
 #
 # ## Saving fails
 #
-# Checkpoints (`last.pt`, `previous.pt` and `best.pt`) are plain CPU tensors in the run folder, 65 MB each (33 MB with the preset `paper`). After the session, Kaggle keeps only `/kaggle/working`, and Colab keeps nothing.
+# `last.pt`, `previous.pt` and `best.pt` are plain CPU tensors in the run folder, 65 MB each (33 MB with the preset `paper`). After the session, Kaggle keeps only `/kaggle/working`, and Colab keeps nothing.
 #
 # A run that began on a TPU can resume on a GPU or a CPU, and the other way round: name it with `--resume`, or copy its folder. It keeps its precision.
 #

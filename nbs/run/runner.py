@@ -144,7 +144,7 @@ trade_offs(run.folder)
 gallery(run.folder, config)
 
 # %% [markdown]
-# Browse the images, worst first, and move the threshold (executed headless: a figure of the worst):
+# Browse the images, worst first, and move the threshold (without widgets: a figure of the worst):
 
 # %%
 explore(run.folder)

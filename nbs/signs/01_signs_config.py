@@ -131,5 +131,3 @@ class SignsConfig(Settings, _SignFields):
 #
 # 1. You have a folder of videos and set only `--network vac`. Which recipe does the run have, and which should it have?
 #    <details><summary>Answer</summary>The defaults, which are for hand tracks: an LSTM of 128, and frames of 24x24 pixels as in the simulated videos. Set <code>--preset paper --network vac</code>.</details>
-# 2. You set `--decoder greedy --beam-width 20`. What is printed, and why?
-#    <details><summary>Answer</summary><code>beam_width is not used with decoder=greedy</code>. The greedy decoder keeps the most probable class of each step, so it keeps no prefixes.</details>

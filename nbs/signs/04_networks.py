@@ -379,5 +379,3 @@ for name, network in made.items():
 #    <details><summary>Answer</summary>13 steps, a quarter of 50 rounded up, and so at most 13 glosses. Equal neighbours need a blank between them, so with repeats there are fewer.</details>
 # 2. Why is a sequence reversed within its own length, and not with its padding?
 #    <details><summary>Answer</summary>The LSTM would read the padding first. Its state at the true end, and so every output, would depend on the longest clip of the batch.</details>
-# 3. Only `final` is read. Why are the outputs of the convolutions trained, too?
-#    <details><summary>Answer</summary>Their CTC loss reaches the convolutions without passing through the BiLSTM. So these features must tell signs apart even without the rest of the sentence.</details>

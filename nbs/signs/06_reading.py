@@ -112,6 +112,18 @@ def _read_clips(path: Path, side: int) -> list[Clip]:
     return [Clip(name, (), len(x), array=x) for name, x in zip(names, found.values(), strict=True)]
 
 
+def _find_clips(inputs: Sequence[str], side: int) -> list[Path]:
+    "Videos and folders of images; for side 0 tables, found in a data set only that of its tracks."
+
+    def is_clip(folder: Path) -> bool:
+        videos = any(file.suffix.lower() in VIDEOS for file in folder.iterdir())
+        return side > 0 and not videos and count_frames(folder) > 0
+
+    files = find_inputs(inputs, VIDEOS if side else (".csv",), whole=is_clip)
+    found = {p for p in files if p.name != TRACKS and (p.parent / TRACKS).is_file()}
+    return [p for p in files if side or p not in found - {Path(x).expanduser() for x in inputs}]
+
+
 def read_files(
     weights: str | Path,  # a file, or a run
     inputs: Sequence[str],  # videos, folders of jpg, tables of hand tracks, globs
@@ -127,27 +139,27 @@ def read_files(
     changed = {**options, "num_workers": num_workers, "buckets": 0}
     task, model = trained_task(weights, SignsConfig(), **changed)
     side = 0 if task.config.network == "tracks" else task.config.frame_size
-    kinds = VIDEOS if side else (".csv",)
-    files = find_inputs(inputs, kinds, whole=lambda p: side > 0 and count_frames(p) > 0)
-    if not side:  # in a data set only the table of the tracks
-        files = [p for p in files if p.name == TRACKS or not (p.parent / TRACKS).is_file()]
+    files = _find_clips(inputs, side)
     task.load_vocabulary(model)
     rows, lines, read = [["clip", "gloss", "frame", "probability"]], list[str](), 0
     on = open_device(device, precision)
     model = on.to_device(model)
     with predictions_folder(weights, output_dir, "signs") as folder:
-        for clips in read_each(files, lambda file: _read_clips(file, side)):
-            read += 1
-            how = clips, lambda some: Clips("predict", "files", tuple(some), side), on, batch_size
-            for clip, log_probs in predict_each(task, model, *how):
-                name, file = new_png(folder, clip.name)
-                values = log_probs[: -(-min(clip.frames, task.config.max_frames) // FRAMES)].numpy()
-                figure = Figure(figsize=(8, 2.2), layout="constrained")
-                found = draw_clip(figure.subplots(), values, clip.frames, task, name)
-                resolve("mshnet.show:save_picture")(figure, file)
-                lines.append(f"{name}: {' '.join(word for word, *_ in found) or '(nothing)'}")
-                rows += [[name, word, str(frame), f"{p:.4f}"] for word, frame, p in found]
-        write_table(folder / "signs.csv", rows)
+        try:
+            for clips in read_each(files, lambda file: _read_clips(file, side)):
+                read += 1
+                how = clips, lambda x: Clips("predict", "files", tuple(x), side), on, batch_size
+                for clip, log_probs in predict_each(task, model, *how):
+                    name, file = new_png(folder, clip.name)
+                    steps = -(-min(clip.frames, task.config.max_frames) // FRAMES)
+                    figure = Figure(figsize=(8, 2.2), layout="constrained")
+                    axis, values = figure.subplots(), log_probs[:steps].numpy()
+                    words = draw_clip(axis, values, clip.frames, task, name)
+                    resolve("mshnet.show:save_picture")(figure, file)
+                    lines.append(f"{name}: {' '.join(word for word, *_ in words) or '(nothing)'}")
+                    rows += [[name, word, str(frame), f"{p:.4f}"] for word, frame, p in words]
+        finally:
+            write_table(folder / "signs.csv", rows)
     more = [f"... {len(lines) - 10} more in signs.csv"] if len(lines) > 10 else []
     return Written(folder, "\n".join([*lines[:10], *more]), len(files) - read)
 

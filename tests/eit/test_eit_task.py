@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from conftest import data_folder
+from conftest import ctrl_c_at_second, data_folder
 
 from mshnet.cli import main
 from mshnet.core import UserError, configure, from_notebook, settings_from
@@ -66,9 +66,6 @@ def test_the_averages_of_the_preset_paper_are_the_published_ones():
     assert (paper.config.width, paper.config.size, paper.config.lr) == (512, 128, 1e-5)
 
 
-# Commands
-
-
 def test_flags_of_the_old_guide_have_a_meaning(capsys):
     "Or an answer with today's."
     old = {"task": "eit", "global_batch_size": 64, "samplingsteps": 10, "global_seed": 3}
@@ -85,7 +82,7 @@ def test_flags_of_the_old_guide_have_a_meaning(capsys):
         assert answer in capsys.readouterr().err
 
 
-def test_commands_read_and_write_tanks(run, files, tmp_path, capsys):
+def test_commands_read_and_write_tanks(run, files, tmp_path, capsys, monkeypatch):
     "train's weights in test, predict, export, compare; status 2 for what cannot be."
     assert main(["test", "--weight-path", str(run.folder), "--device", "cpu"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == str(run)
@@ -97,6 +94,10 @@ def test_commands_read_and_write_tanks(run, files, tmp_path, capsys):
     assert arrays["names"].tolist() == ["one", "two_0", "two_1"]
     assert arrays["mean"].shape == arrays["spread"].shape == (3, 16, 16)
     assert {p.name for p in out.glob("*.png")} == {"one.png", "two_0.png", "two_1.png"}
+    ctrl_c_at_second(monkeypatch, "mshnet.eit.reconstruction.draw_tank")
+    assert main(["predict", *words, str(files / "two.csv"), f"--output-dir={tmp_path}/two"]) == 130
+    assert np.load(tmp_path / "two/tanks.npz")["names"].tolist() == ["two_0"]
+    assert capsys.readouterr().err.endswith("mshnet: stopped\n")
     assert main(["export", "--weight-path", str(run.folder)]) == 0
     assert main(["compare", str(run.folder)]) == 0
     assert main(["doctor", "--task", "eit", "--device", "cpu"]) in (0, 1)
@@ -182,9 +183,6 @@ def test_files_that_cannot_be_read_are_skipped(run, files, tmp_path, capsys):
     assert "none of the 2 files can be read" in capsys.readouterr().err
 
 
-# The weights in the box
-
-
 def test_the_pretrained_weights_reconstruct_tanks(capsys):
     "Better than ridge regression, which has 0.80 on these; the file is small, its card is named."
     assert weights_file("pretrained", "eit").stat().st_size < 8e6
@@ -193,6 +191,8 @@ def test_the_pretrained_weights_reconstruct_tanks(capsys):
     said = capsys.readouterr().out
     cc, rmse, empty = re.search(r"cc (\S+)  rmse (\S+)  \(an.* rmse (\S+)\)", said).groups()
     assert float(cc) > 0.83 and float(rmse) < float(empty) / 1.5
+    assert main(["test", *words, "--preset", "paper"]) == 2
+    assert "size=128: these weights draw 32x32; omit" in capsys.readouterr().err
     assert "pretrained-eit.md" in said
     assert weights_file("pretrained", "eit").with_suffix(".md").exists()
 

@@ -272,9 +272,10 @@ def test_measurements_alone(tmp_path):
         found, count = read_measurements(path), 1 if path.name.startswith("one") else 3
         torch.testing.assert_close(found.voltages, voltages[:count])
         assert len(found.names) == count and not found.note
-    for unit in (1e4, 1e-4):
-        np.savetxt(tmp_path / "unit.csv", unit * voltages, delimiter=",")
-        found = read_measurements(tmp_path / "unit.csv")
+    (tmp_path / "test").mkdir()  # no data set by its name alone
+    for unit, folder in ((1e4, tmp_path), (1e-4, tmp_path / "test")):
+        np.savetxt(folder / "unit.csv", unit * voltages, delimiter=",")
+        found = read_measurements(folder / "unit.csv")
         assert "divided by" in found.note
         assert 0.2 < float(found.voltages.norm() / voltages.norm()) < 5
 

@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from conftest import data_folder
+from conftest import ctrl_c_at_second, data_folder
 
 from mshnet.cli import main
 from mshnet.core import UserError, configure
@@ -175,6 +175,9 @@ def test_commands_take_the_run(run, files, tmp_path, capsys, monkeypatch):
         late = curve[round(when / 30) - 1 :].argmax(1)
         assert set(late.tolist()) == {int(row["class"])} and int(row["events"]) > 500
     assert len(list(out.glob("*.png"))) == 3
+    ctrl_c_at_second(monkeypatch, "mshnet.events.recognition._answer")
+    assert main([*words, f"--output-dir={tmp_path}/two", str(files)]) == 130
+    assert len((tmp_path / "two/recordings.csv").read_text().splitlines()) == 2
     assert main(["export", "--weight-path", str(run.folder)]) == 0
     assert main(["compare", str(run.folder)]) == 0
     assert main(["doctor", "--task", "events", "--device", "cpu"]) in (0, 1)

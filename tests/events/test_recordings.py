@@ -1,6 +1,7 @@
 "Files of event cameras: formats, folders, bins, noise, and what is refused."
 
 import itertools
+import os
 
 import numpy as np
 import pytest
@@ -262,9 +263,12 @@ def test_frames_are_kept_until_a_recording_or_the_bins_change(tmp_path, monkeypa
     entries[0].path.write_bytes(bin_bytes(made(700, seed=9)))
     third = read_frames("train", "set", entries, how, cache)
     assert len(reads) == 8 and third.hash != first.hash
-    entries[0].path.write_bytes(bin_bytes(made(700, seed=8)))  # of the same name and size
+    was = entries[0].path.stat()
+    entries[0].path.write_bytes(bin_bytes(made(700, seed=8)))  # of the same name, size and time
+    os.utime(entries[0].path, ns=(was.st_atime_ns, was.st_mtime_ns))
     fourth = read_frames("train", "set", entries, how, cache)
     assert fourth.hash == third.hash and fourth.content != third.content
+    assert not np.array_equal(fourth.counts, third.counts)
     assert fourth.part("val", [0, 1]).content == fourth.content
     for file in cache.glob("*.frames"):
         file.write_bytes(b"")  # as a power failure may leave it

@@ -206,8 +206,11 @@ def test_frames_are_in_the_order_of_their_numbers(tmp_path):
 
 def test_words_that_do_not_fit_the_tracks(tmp_path):
     "Another video, and times that are no frames; a space behind a name is none of it."
-    frames = "".join(f"v{i % 2},{i},1,2,3,4,5,6\n" for i in range(80))
-    (tmp_path / "hands_condensed.csv").write_text(f"video,frame,{HEAD}\n{frames}")
+    frames = [f"v{i % 2},{i // 2},1,2,3,4,5,6\n" for i in range(80)]
+    (tmp_path / "hands_condensed.csv").write_text(f"video,frame,{HEAD}\n{''.join(frames)}")
+    (tmp_path / "lost.csv").write_text(f"video,frame,{HEAD}\n{''.join(frames[:9] + frames[10:])}")
+    with pytest.raises(UserError, match=r"lost.csv: has 39 of the 40 frames of v1; write one row"):
+        read_tracks(tmp_path / "lost.csv")
     for name, at, reason in (
         ("v0.mp4", 12, "has no row of it"),
         ("v0", 0.4, "not within its 40 frames"),

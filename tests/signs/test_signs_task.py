@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from conftest import data_folder
+from conftest import ctrl_c_at_second, data_folder
 
 from mshnet.cli import main
 from mshnet.core import UserError
@@ -93,17 +93,24 @@ def write_tracks(file):
     np.savetxt(file, tracks, delimiter=",", header=HEAD, comments="")
 
 
-def test_test_and_predict(run, tmp_path, capsys):
+def test_test_and_predict(run, tmp_path, capsys, monkeypatch):
     "The score again by `mshnet test`; files get glosses, tables and pictures."
     assert main(["test", "--weight-path", str(run.folder), "--device", "cpu"]) == 0
     assert run.scores["line"] in capsys.readouterr().out
-    write_tracks(tmp_path / "one.csv")
+    for name in ("one", "two", "hands_condensed"):
+        write_tracks(tmp_path / f"{name}.csv")
     words = f"predict --decoder greedy --num-workers 0 --device cpu --output-dir {tmp_path}/out"
     words = [*words.split(), "--weight-path", str(run.folder)]
     assert main([*words, str(tmp_path / "one.csv")]) == 0 and "one: " in capsys.readouterr().out
     rows = list(csv.reader((tmp_path / "out/signs.csv").read_text().splitlines()))
     assert rows[0] == ["clip", "gloss", "frame", "probability"]
     assert (tmp_path / "out/one.png").exists()
+    ctrl_c_at_second(monkeypatch, "mshnet.signs.reading.draw_clip")
+    words, two = (
+        [*words, f"--output-dir={tmp_path}/2"],
+        [f"{tmp_path}/{n}.csv" for n in ("two", "one")],
+    )
+    assert main([*words, *two]) == 130 and (tmp_path / "2/signs.csv").exists()
     assert main([*words, str(tmp_path / "none.csv")]) == 2
 
 
@@ -231,10 +238,12 @@ def test_a_clip_that_breaks_off_is_skipped_by_predict(videos, tmp_path):
     for name in ("broken", "whole"):
         shutil.copytree(clip, tmp_path / "clips" / name)
     last = sorted((tmp_path / "clips" / "broken").iterdir())[-1]
+    shutil.copy(last, tmp_path / "clips")  # a picture beside clips is no clip
+    (tmp_path / "clips/bad.mp4").touch()
     last.write_bytes(last.read_bytes()[:50])
     with pytest.warns(UserWarning, match=r"skipped: .*unreadable image"):
         summary = read_files(tmp_path / "w.pt", [str(tmp_path / "clips")], tmp_path / "out", "cpu")
-    assert (names(summary), summary.skipped) == (["whole"], 1)
+    assert (names(summary), summary.skipped) == (["whole"], 2)
 
 
 @pytest.mark.parametrize("network", [{"distil": "detached"}, TFNET])
