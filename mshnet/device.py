@@ -108,7 +108,7 @@ class Device:
         return value.to(self.name)
 
     def read(self, value: T) -> T:
-        "Bring the tensors of a nested value to the host: the only way back; counted."
+        "Bring the tensors of a nested value to the host: the way back within a step; counted."
         self.reads += 1
         return each_tensor(value, Tensor.cpu)  # type: ignore[no-any-return]
 

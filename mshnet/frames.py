@@ -143,9 +143,8 @@ def _each(file: Path) -> Iterator[Frame]:
 
 def frames_of(file: Path) -> Iterator[Frame]:  # the last one, or a page, may have an error
     "The frames of a file, one after the other."
-    for frame, after in itertools.pairwise(itertools.chain(_each(file), [None])):
-        if frame:
-            yield replace(frame, last=after is None)
+    for frame, after in itertools.pairwise(itertools.chain[Any](_each(file), [None])):
+        yield replace(frame, last=after is None)
 
 
 def read_frames(files: Iterable[Path], workers: int) -> Iterator[Frame]:

@@ -89,7 +89,7 @@ def installed(package: str) -> str | None:
 
 
 def first_process() -> bool:
-    "Whether this process writes and prints; there are others under torchrun only."
+    "Whether this process writes and prints; of several processes only one does."
     return os.environ.get("RANK", "0") == "0"
 
 
@@ -160,12 +160,14 @@ def session_hours(place: Place | None = None, environ: Mapping[str, str] = os.en
     "Hours after which a session should end by itself; infinite where sessions do not end."
     place = place or where(environ)
     signs = ("TPU_WORKER_ID", "TPU_ACCELERATOR_TYPE", "TPU_NAME", "TPU_PROCESS_ADDRESSES")
-    return place.tpu_hours if any(name in environ for name in signs) else place.hours
+    tpu = environ.get("PJRT_DEVICE") == "TPU" or any(name in environ for name in signs)
+    return place.tpu_hours if tpu else place.hours
 
 
 BEGUN = time.monotonic()  # the clock on the wall counts only here
 with contextlib.suppress(Exception):  # a system that does not report it
-    BEGUN -= max(0, time.time() - psutil.Process().create_time())
+    began = float(os.environ.get("MSHNET_BEGUN") or psutil.Process().create_time())
+    BEGUN -= max(0, time.time() - began)
 
 
 def session_seconds() -> float:
@@ -214,7 +216,7 @@ class Site(NamedTuple):
     programs: Path  # folder of programs compiled for a TPU
     seconds: float  # that the run may still take; infinite where sessions do not end
     hours: float  # the limit that ends the run, for its message
-    note: str = ""  # why there is no backup, although one is wanted
+    note: str = ""  # what is wrong with the backup that is wanted
 
 
 def site_of(config: Settings, place: Place | None = None, mount: bool = True) -> Site:
@@ -253,7 +255,7 @@ def _backup_root(config: Settings, place: Place) -> Path | None:
 
 
 def _backup_folder(config: Settings, place: Place, folder: Path) -> tuple[Path | None, str]:
-    "The backup folder of a run, or why there is none; UserError if it is the run folder itself."
+    "The backup folder of a run, and what is wrong with it; UserError if it is the run folder."
     if not config.mirror_dir:
         return None, ""
     parent = _backup_root(config, place)

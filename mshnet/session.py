@@ -25,7 +25,7 @@ from .run import Folder
 # %% ../nbs/35_session.ipynb #alone
 @contextlib.contextmanager
 def alone(
-    path: Path,  # a run folder; made where it is missing, and removed again if it stays empty
+    path: Path,  # a run folder; made if missing, removed if it stays empty (not on Windows)
 ) -> Iterator[None]:
     "Lock a run folder; UserError if another process holds it, or if it cannot be written."
     with contextlib.ExitStack() as held:

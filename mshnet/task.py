@@ -565,13 +565,12 @@ def predictions_folder(
     in_run = file.stem in ("best", "last", "previous")
     name = file.resolve().parent.name if in_run else file.stem
     top = where().runs.with_name("predictions")
-    more = (top / f"{name}-{number}" for number in itertools.count(2))
+    usual = (top / (f"{name}-{i}" if i > 1 else name) for i in itertools.count(1))
 
     def fits(folder: Path) -> bool:
         return not any(folder.glob("[!.]*")) or is_same(folder)
 
-    free = filter(fits, itertools.chain([top / name], more))
-    folder = Path(os.path.expanduser(output_dir)) if output_dir else next(free)
+    folder = Path(os.path.expanduser(output_dir)) if output_dir else next(filter(fits, usual))
     if not fits(folder):
         text = "holds something else than this prediction; use another --output-dir"
         raise UserError(f"output_dir={folder}: {text}")

@@ -58,7 +58,7 @@ from mshnet.device import (
 )
 from mshnet.files import digest
 from mshnet.mirror import Mirror, bring_back
-from mshnet.places import Site, first_process, megabytes, site_of, where
+from mshnet.places import Site, first_process, megabytes, session_seconds, site_of, where
 from mshnet.run import (
     Background,
     Folder,
@@ -516,15 +516,11 @@ def judge_split(config: Settings) -> str:
 
 def is_best(task: Task, state: State, scores: dict[str, Any] | None) -> bool:
     "Whether the epoch that just ended, with these scores (None: not scored), is the best so far."
-    if task.config.choose == "last":
-        return True
-    if scores is None:
-        return False
+    if task.config.choose == "last" or scores is None:
+        return task.config.choose == "last"
     name, direction = task.better
-    best = state.best["score"] if state.best else None
-    if best is None:  # anything is better than nothing
-        return True
-    return scores[name] is not None and scores[name] * direction > best * direction
+    best, new = state.best["score"] if state.best else None, scores[name]
+    return best is None or (new is not None and new * direction > best * direction)
 
 
 def finish(job: Job, state: State) -> None:
@@ -642,8 +638,10 @@ for name, fact in identity(job).items():
 #| export
 def _begin_session(job: Job, state: State, site: Site, held: contextlib.ExitStack) -> None:
     "Start what accompanies a run until the stack is left."
-    gpus = [torch.cuda.current_device()] if job.device.kind == "cuda" else []
+    gpus = range(torch.cuda.device_count()) if job.device.kind == "cuda" else ()
     held.enter_context(torch.random.fork_rng(gpus))  # the caller's random numbers are left
+    if job.device.kind == "mps":
+        held.callback(torch.mps.set_rng_state, torch.mps.get_rng_state())
     held.callback(np.random.set_state, np.random.get_state())
     held.callback(random.setstate, random.getstate())
     first = first_process()
@@ -775,7 +773,7 @@ class _Processes(Stop):
             port = free.getsockname()[1]
         own = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // count)), **os.environ}
         own |= {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-        own["PYTHONIOENCODING"] = "utf-8"
+        own |= {"PYTHONIOENCODING": "utf-8", "MSHNET_BEGUN": str(time.time() - session_seconds())}
         own |= {"MSHNET_STARTED_BY": str(os.getpid())} if os.name != "nt" else {}  # venv's starter
         words = [sys.executable, "-u", "-m", "mshnet", *command]
         how: Any = {"stdout": write, "stderr": subprocess.STDOUT}
@@ -846,9 +844,8 @@ def _launch(config: Settings, task: Task | None) -> Run:
     run = Folder(site.folder)
     before = run.read_json("status.json")
     with tempfile.TemporaryDirectory() as folder:
-        settings, left = Path(folder, "config.json"), max(site.seconds / 3600, 1e-6)
-        hours = {"max_hours": left if math.isfinite(left) else 0.0}
-        settings.write_text(json.dumps(config.model_dump() | hours))
+        settings = Path(folder, "config.json")
+        settings.write_text(json.dumps(config.model_dump()))
         try:
             failed = run_in_processes(config, ["train", "--config", str(settings)])
         except UserError as mistake:

@@ -286,9 +286,8 @@ class Detection(Task):
         self, model: nn.Module, data: Split, device: Device, phase: str, origin: Origin
     ) -> Evaluation:
         "Scores, curves, and a record of each image and each target."
-        analyse = resolve("mshnet.analyse:evaluate_split")
-        found: Evaluation = analyse(self, model, data, device, phase, origin)
-        return found
+        how = self, model, data, device, phase, origin
+        return resolve("mshnet.analyse:evaluate_split")(*how)  # type: ignore[no-any-return]
 
     def seen(self, data: Split, recorded: dict[str, str]) -> int | None:
         "How many images of a split are training images of the weights, by their pixels."

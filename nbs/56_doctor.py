@@ -255,13 +255,14 @@ def _session(checkup: _Checkup) -> _Finding:
     time = f"stops by itself after {site.hours:g} hours" if ends else "no limit of time"
     if ends and site.hours > usual:
         return "warning", f"{time}; this place may end it before, use --max-hours {usual:g}"
+    wrong = site.note.removeprefix("mirror").strip()
     if site.mirror:
         free = _room(site.mirror, f"mirror_dir={site.mirror}", "use another")
-        return "ok", f"{time}; copies go to {site.mirror}: {free:.0f} GB free"
+        text = f"{time}; copies go to {site.mirror}: {free:.0f} GB free"
+        return ("warning", f"{text}; {wrong}") if wrong else ("ok", text)
     if checkup.config.mirror_dir:  # it is not mounted
-        wanted = site.note.removeprefix("mirror").strip()
         todo = "training asks for your permission to mount it" if colab else "use --mirror-dir DIR"
-        return "ok" if colab else "warning", f"{time}; {wanted}; {todo}"
+        return "ok" if colab else "warning", f"{time}; {wrong}; {todo}"
     if colab:
         return "warning", f"{time}, and the run goes with it; use --mirror-dir drive"
     return "ok", f"{time}; no backup (--mirror-dir DIR makes one)"

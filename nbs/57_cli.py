@@ -378,7 +378,7 @@ def parse(argv: Sequence[str]) -> tuple[str, dict[str, Any], str, dict[str, Any]
     weights = written.pop("weights", "")
     if weights and (not rest or argv[1] == weights):  # as above
         _expect_same(weights, "weight_path", written)
-        places = [i for i, word in enumerate(argv) if word == weights]
+        places = [i for i, word in enumerate(argv) if i and word == weights]
         at = next((i for i in places if not argv[i - 1].startswith("-")), places[-1])
         return parse([command, f"--weight-path={weights}", *argv[1:at], *argv[at + 1 :]])
     if rest:

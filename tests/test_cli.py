@@ -89,6 +89,7 @@ def test_a_folder_of_data_needs_no_flag(capsys, tmp_path):
     (run / "config.json").touch()
     for line in (f"train {folder} --lr 1", f"data {folder}", f"bench --seed 1 {folder}"):
         assert parse(line.split())[1]["dataset_dir"] == str(folder)
+    assert parse(["export", "export"])[1] == {"weight_path": "export"}  # a run of this name
     assert f"use --resume {run}, or --weight-path {run}" in refused(capsys, f"train {run}")
 
 

@@ -242,3 +242,5 @@ def test_in_colab_the_run_ends_with_the_session_unless_it_is_copied(monkeypatch,
         assert (level, "asks for your permission" in text) == ("ok", True)
     drive.mkdir(parents=True)
     assert "GB free" in ask("session", mirror_dir="drive")[1]
+    level, text = ask("session", mirror_dir=str(tmp_path / "disk"))
+    assert level == "warning" and "disk is deleted with the session; use --mir" in text

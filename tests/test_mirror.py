@@ -636,6 +636,7 @@ def test_a_session_ends_before_the_service_ends_it():
     tpu, other, mine = {"TPU_WORKER_ID": "0"}, {"TPU_ACCELERATOR_TYPE": "v5e-8"}, {"TPU_NAME": "a"}
     assert [session_hours(COLAB, x) for x in ({}, tpu)] == [11.5, 11.5]
     assert [session_hours(KAGGLE, x) for x in ({}, tpu, other)] == [11.5, 8.5, 8.5]
+    assert session_hours(KAGGLE, {"PJRT_DEVICE": "TPU"}) == 8.5  # whose variables were removed
     assert [session_hours(HERE, x) for x in ({}, mine)] == [float("inf")] * 2
     for place in (COLAB, KAGGLE, HERE):
         assert site_of(Config(max_hours=0.1), place).hours == 0.1
@@ -644,6 +645,8 @@ def test_a_session_ends_before_the_service_ends_it():
 def test_the_age_of_a_session_is_that_of_its_process():
     "Imports count, and the clock on the wall may jump to and fro."
     program = "import time; time.sleep(0.3); from mshnet.places import session_seconds as s; "
-    jump = "t = time.time; time.time = lambda: t() - 1e6; a = s(); print(0.25 < a < 100, s() >= a)"
-    ended = subprocess.run([sys.executable, "-c", program + jump], capture_output=True, text=True)
-    assert ended.stdout.split() == ["True", "True"], ended.stderr
+    program += "t = time.time; time.time = lambda: t() - 1e6; a = s(); print({}<a<99, s() >= a)"
+    for least, env in ((0.25, {}), (50, {"MSHNET_BEGUN": str(time.time() - 50)})):  # of a starter
+        words, env = [sys.executable, "-c", program.format(least)], os.environ | env
+        ended = subprocess.run(words, capture_output=True, text=True, env=env)
+        assert ended.stdout.split() == ["True"] * 2, ended.stderr

@@ -683,9 +683,6 @@ def test_what_a_shell_glob_brings_along_is_left_out(
         assert "5 frames of 5 files: " in printed
 
 
-# Interrupted, and resumed
-
-
 def mixed(folder):
     "Five images, a TIFF of six pages, a broken image."
     put(folder, [f"{i}.png" for i in (0, 1, 2, 7, 8)], 40)
@@ -741,9 +738,6 @@ def test_progress_counts_frames_and_detections(tmp_path, weights, by_pixels, cap
     assert all(line.endswith(" left") for line in lines)
     assert any(" detections" in line for line in lines)
     assert lines[-1].startswith("  predict: 12 of 12 frames, ")
-
-
-# Bad input, and a bad moment
 
 
 def test_unreadable_files_among_good_ones_are_skipped(tmp_path, weights, by_pixels, capsys):

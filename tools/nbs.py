@@ -566,4 +566,5 @@ def main(argv: list[str] | None = None, root: Path = ROOT) -> int:
 
 
 if __name__ == "__main__":
+    sys.modules["nbs"] = sys.modules[__name__]  # that docs.py and outputs.py import
     sys.exit(main())

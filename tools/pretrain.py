@@ -19,8 +19,6 @@ is trained once more, briefly. The file has a weighted mean of both sets of weig
 import mshnet  # noqa: F401  before torch, which reads once how its threads are to wait
 
 # isort: split
-import copy
-import hashlib
 import json
 import shutil
 import sys
@@ -40,10 +38,10 @@ from mshnet.core import Settings, UserError, configure
 from mshnet.data import load_data, splits
 from mshnet.evaluate import Detector, evaluate, trained_model
 from mshnet.export import safetensors_bytes
+from mshnet.files import digest, write_atomic, write_json
 from mshnet.metrics import BINS, Found, Histogram, objects, pd_fa
 from mshnet.predict import detections, predict_frame
 from mshnet.recipe import Config
-from mshnet.run import write_atomic
 from mshnet.scenes import background, scene, warm
 from mshnet.task import Trained
 from mshnet.train import average, train
@@ -328,14 +326,12 @@ def finish(
     numbers: dict[str, int],  # of images, by `counts`
 ) -> None:
     "Choose the threshold, score the test lists, write the file and what the card needs."
-    model = trained.model
-    half_precision(model)
-    rounded = copy.deepcopy(model).float()
-    detector = Detector(rounded, config.device, config.precision)
+    half_precision(trained.model)
+    detector = Detector(trained.model, config.device, config.precision)
     detector.multiscale = MULTISCALE
     found = held_out(detector, held)
     threshold = choose_threshold(found["thresholds"])
-    trained = replace(trained, model=model, threshold=threshold, multiscale=MULTISCALE)
+    trained = replace(trained, threshold=threshold, multiscale=MULTISCALE)
     file = folder / "pretrained.safetensors"
     write_atomic(file, safetensors_bytes(trained))
     scores = {}
@@ -346,8 +342,8 @@ def finish(
         scores[name]["protocol"] = result.protocol
         print(f"{name:12}{result.scores}")
     found |= {"threshold": threshold, "scores": scores, "config": config.recipe()}
-    found |= {"counts": numbers, "sha256": hashlib.sha256(file.read_bytes()).hexdigest()}
-    write_atomic(folder / "pretrained.json", json.dumps(found, indent=1) + "\n")
+    found |= {"counts": numbers, "sha256": digest(file)}
+    write_json(folder / "pretrained.json", found)
     print(f"threshold {threshold}\nfile      {file}")
 
 

@@ -71,7 +71,7 @@ print("a chip has:", ", ".join(f"{name} {gb} GB" for name, gb in TPU_CHIPS.value
 #
 # ## 保存失败
 #
-# 检查点（`last.pt`、`previous.pt` 和 `best.pt`）是训练文件夹中普通的 CPU 张量，各 65 MB（使用预设 `paper` 时为 33 MB）。会话结束后，Kaggle 只保留 `/kaggle/working`，Colab 什么都不保留。
+# `last.pt`、`previous.pt` 和 `best.pt` 是训练文件夹中普通的 CPU 张量，各 65 MB（使用预设 `paper` 时为 33 MB）。会话结束后，Kaggle 只保留 `/kaggle/working`，Colab 什么都不保留。
 #
 # 在 TPU 上开始的训练可以在 GPU 或 CPU 上恢复，反之亦然：用 `--resume` 指定它，或复制整个文件夹。精度保持不变。
 #

@@ -100,7 +100,7 @@ samples(config, run_folder(config))
 # **The first step of each phase is slow on a TPU**, because it is compiled, and a line reports it (how long was not measured). A run compiles training and evaluation; the preset `paper` compiles training twice. All chips share each batch; the result does not depend on their number.
 
 # %% [markdown] tags=["only:kaggle_gpu"]
-# With two T4s, two processes share each batch: `torchrun` is started from the cell, and its first process reports here. The result should be the same as with one GPU and that `batch_size` (tested with two CPU processes).
+# With two T4s, two processes share each batch: the cell starts them, and the first one reports here. The result should be the same as with one GPU and that `batch_size` (tested with two CPU processes).
 
 # %% tags=["only:kaggle_gpu"]
 from mshnet.train import all_gpus
