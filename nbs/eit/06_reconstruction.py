@@ -189,8 +189,8 @@ class Eit(Task):
 
     def predict(self, model: Any, batch: EitBatch, phase: str) -> Tensor:  # [B,samples,S,S]
         "Images of each tank, sampled from its noise."
-        c, own = self.config, getattr(model, "network", model).size
-        if own != c.size:
+        c = self.config
+        if (own := getattr(getattr(model, "network", model), "size", c.size)) != c.size:
             raise UserError(f"size={c.size}: these weights draw {own}x{own}; omit size and preset")
         noise = batch.noise.unflatten(1, (c.samples, c.sampling_steps)).flatten(0, 1)
         condition = batch.condition.repeat_interleave(c.samples, 0)
