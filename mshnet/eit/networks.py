@@ -96,11 +96,9 @@ class DiTBlock(nn.Module):
 
     def __init__(self, width: int, attention: nn.Module) -> None:
         super().__init__()
-        self.norm1, self.attn = Norm(width), attention
-        self.norm2 = Norm(width)
-        layers = OrderedDict(fc1=nn.Linear(width, 4 * width), act=nn.SiLU())
-        layers["fc2"] = nn.Linear(4 * width, width)
-        self.mlp = nn.Sequential(layers)
+        self.norm1, self.attn, self.norm2 = Norm(width), attention, Norm(width)
+        fc1, fc2 = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.mlp = nn.Sequential(OrderedDict(fc1=fc1, act=nn.SiLU(), fc2=fc2))
         self.adaLN_modulation = nn.Sequential(nn.SiLU(), nn.Linear(width, 6 * width))
 
     def forward(self, x: Tensor, code: Tensor) -> Tensor:  # [B,N,width], [B,width]
@@ -211,10 +209,9 @@ class DiT(nn.Module):
         super().__init__()
         grid = size // patch
         if size % patch or grid % 4 or grid % 2**scales or width % heads or width % 4:
-            raise ValueError(
-                f"DiT: size={size}, patch={patch}, scales={scales}, width={width}, heads={heads}: "
-                f"size / patch must be a multiple of 4 and of {2**scales}, width of heads and of 4"
-            )
+            given = f"{size=}, {patch=}, {scales=}, {width=}, {heads=}"
+            must = f"a multiple of 4 and of {2**scales}, width of heads and of 4"
+            raise ValueError(f"DiT: {given}: size / patch must be {must}")
         self.size, self.patch, self.grid = size, patch, grid
 
         def two_blocks() -> list[DiTBlock]:

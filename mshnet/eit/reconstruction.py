@@ -211,10 +211,9 @@ def _fit_guesses(data: Any, config: EitConfig) -> Tensor:  # [hints, size * size
             voltages, images = (torch.stack(x) for x in zip(*pairs, strict=True))
             x = tank_map(data.stats.normalise(voltages)).flatten(1).double()
             square, product = square + x.T @ x, product + x.T @ images.flatten(1).double()
-    made = [
-        torch.linalg.solve(square + penalty * turns * count * torch.eye(256).double(), product)
-        for penalty in (0.01, 1.0, 0.0003)[: config.hints]  # of a normalised voltage's variance
-    ]
+    eye = turns * count * torch.eye(256).double()
+    penalties = (0.01, 1.0, 0.0003)[: config.hints]  # of a normalised voltage's variance
+    made = [torch.linalg.solve(square + penalty * eye, product) for penalty in penalties]
     return torch.stack(made).mT.float().contiguous()
 
 # %% ../../nbs/eit/06_reconstruction.ipynb #_predict_tanks

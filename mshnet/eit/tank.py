@@ -82,13 +82,11 @@ class Tank:
 
     def potentials(self, conductivity: Tensor) -> Tensor:  # [N,E], above 0 -> [N,n,16]
         "Potentials of all corners for each driven pair."
-        values = (conductivity[:, :, None, None] * self.conductances).flatten(1).numpy()
-        size, joined = (len(self.mesh.nodes),) * 2, np.ones(ELECTRODES**2)
-        found = []
-        for one in values:
-            matrix = csc_matrix((np.concatenate([one, joined]), self._places), size)
-            found.append(splu(matrix).solve(self._driven))
-        return torch.from_numpy(np.stack(found))
+        values = (conductivity[:, :, None, None] * self.conductances).flatten(1)
+        whole = F.pad(values, (0, ELECTRODES**2), value=1.0).numpy()  # 1: a pair of electrodes
+        size = (len(self.mesh.nodes),) * 2
+        solved = [splu(csc_matrix((one, self._places), size)).solve(self._driven) for one in whole]
+        return torch.from_numpy(np.stack(solved))
 
     def voltages(self, conductivity: Tensor) -> Tensor:  # [N,E], above 0 -> [N,208]
         "What the electrodes measure for a current of 1, in the published order."

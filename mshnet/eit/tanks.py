@@ -403,12 +403,11 @@ def read_measurements(path: Path, known: str = "published") -> _Measurements:  #
     check_voltages(voltages, path)
     part = next((part for part, name in PARTS.items() if name == folder.name), "")
     if part and (own := _stats_of(folder.parent, part, needed=False)):
-        stats = own
         voltages = voltages / SCALES.get(folder.name, 1.0)
         if voltages.any():
             where = f"{path} (folder {folder.name} means a data set; else rename it)"
-            check_voltages(voltages, where, stats)
-        return _Measurements(names, voltages, stats)
+            check_voltages(voltages, where, own)
+        return _Measurements(names, voltages, own)
     squares = (voltages / stats.size()).square()
     level, rows = squares.mean().sqrt(), squares.mean(1).sqrt()
     if level == 0 or 0.2 < level < 5:

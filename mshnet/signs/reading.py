@@ -114,10 +114,9 @@ def read_files(
                 for clip, log_probs in predict_each(task, model, *how):
                     name, file = new_png(folder, clip.name)
                     steps = -(-min(clip.frames, task.config.max_frames) // FRAMES)
-                    figure = Figure(figsize=(8, 2.2), layout="constrained")
-                    axis, values = figure.subplots(), log_probs[:steps].numpy()
-                    words = draw_clip(axis, values, clip.frames, task, name)
-                    resolve("mshnet.show:save_picture")(figure, file)
+                    axis = Figure(figsize=(8, 2.2), layout="constrained").subplots()
+                    words = draw_clip(axis, log_probs[:steps].numpy(), clip.frames, task, name)
+                    resolve("mshnet.show:save_picture")(axis.figure, file)
                     lines.append(f"{name}: {' '.join(word for word, *_ in words) or '(nothing)'}")
                     rows += [[name, word, str(frame), f"{p:.4f}"] for word, frame, p in words]
         finally:

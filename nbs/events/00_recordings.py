@@ -115,16 +115,14 @@ class Recording:
         outside = (x < 0) | (y < 0) | (x >= shape[2]) | (y >= shape[1])
         if outside.any():
             i = int(outside.argmax())
-            raise UserError(
-                f"{where}: event {i} (x={x[i]}, y={y[i]}) is outside of the sensor, which has "
-                f"{shape[2]}x{shape[1]} pixels; the file is damaged, or --dataset is wrong"
-            )
+            what = f"event {i} (x={x[i]}, y={y[i]}) is outside of the sensor, which has"
+            todo = "the file is damaged, or --dataset is wrong"
+            raise UserError(f"{where}: {what} {shape[2]}x{shape[1]} pixels; {todo}")
         falls = np.diff(t) < 0
         if falls.any():
             i = int(falls.argmax())
-            todo = "sort the events by time"
-            if t[i] - t[i + 1] > 2**31:  # a counter of 32 bits
-                todo = "add 2**32 to all from there on, in int64"
+            wrap = t[i] - t[i + 1] > 2**31  # of a counter of 32 bits
+            todo = "add 2**32 to all from there on, in int64" if wrap else "sort the events by time"
             fall = f"times fall, from {t[i]} to {t[i + 1]} microseconds at event {i + 1}"
             raise UserError(f"{where}: {fall}; {todo}, or leave the file out")
         return cls(x, y, t - t[0], p.clip(0, shape[0] - 1), shape)
@@ -266,10 +264,9 @@ def _read_arrays(path: Path) -> Columns:
         micro, unit = t, "whole microseconds"
     span = int(micro[-1]) - int(micro[0]) if len(t) >= _MANY else _SHORT
     if (micro != micro.astype(np.int64)).any() or 0 <= span < _SHORT or span > _LONG:
-        raise ValueError(
-            f"{len(t)} events at times from {t[0]:g} to {t[-1]:g}, which cannot be {unit}; "
-            "convert them: 1 s is 1,000 ms, 1,000,000 us, or 1,000,000,000 ns"
-        )
+        what = f"{len(t)} events at times from {t[0]:g} to {t[-1]:g}, which cannot be {unit}"
+        units = "1 s is 1,000 ms, 1,000,000 us, or 1,000,000,000 ns"
+        raise ValueError(f"{what}; convert them: {units}")
     return x, y, micro, p
 
 

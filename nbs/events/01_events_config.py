@@ -176,11 +176,10 @@ class EventsConfig(Settings, _EventFields):
 
     def unused(self, written: Mapping[str, Any]) -> list[str]:
         "Settings without effect."
-        names = [n for n in ("recordings", "noise") if n in written and self.dataset_dir]
-        lines = super().unused(written) + [f"{n} is not used with a dataset_dir" for n in names]
-        if "on_bad_image" in written:
-            lines.append("on_bad_image is not used by task events: a damaged file ends the run")
-        return lines
+        of_simulation = ("recordings", "noise") if self.dataset_dir else ()
+        why = dict.fromkeys(of_simulation, "with a dataset_dir")
+        why["on_bad_image"] = "by task events: a damaged file ends the run"
+        return super().unused(written) + [f"{n} is not used {why[n]}" for n in why if n in written]
 
 # %% [markdown]
 # ## Questions

@@ -41,11 +41,6 @@ from torch.nn import functional as F
 SLOPE = 25.0  # of the published surrogate gradient
 
 
-def _float32(x: Tensor) -> Any:  # a context
-    "Compute in float32, whatever the precision of the network."
-    return torch.autocast(x.device.type, enabled=False)
-
-
 class _Neurons(torch.autograd.Function):
     "Membranes of a layer, with the surrogate gradient of its spikes in the backward pass."
 
@@ -90,7 +85,7 @@ def spike(
     count = current.shape[-1]
     weight = current.new_zeros(count, count) if weight is None else weight
     bias = current.new_zeros(count) if bias is None else bias
-    with _float32(current):
+    with torch.autocast(current.device.type, enabled=False):  # float32
         return _Neurons.apply(current.float(), beta, weight.float(), bias.float(), slope)
 
 
@@ -220,7 +215,7 @@ class _Scan(torch.autograd.Function):
 
 def scan(a: Tensor, b: Tensor) -> Tensor:  # [T,...]
     "h[t] = a[t] h[t-1] + b[t] from h[-1] = 0, in parallel; float32."
-    with _float32(a):
+    with torch.autocast(a.device.type, enabled=False):  # float32
         return _Scan.apply(a.float(), b.float())
 
 
@@ -269,7 +264,7 @@ class Mamba(nn.Module):
         x = F.silu(mixed[0] + mixed[1] + mixed[2] + mixed[3])
         step, b, c = self.x_proj(x).split([self.rank, self.states, self.states], -1)
         step = self.dt_proj(step)
-        with _float32(x):
+        with torch.autocast(x.device.type, enabled=False):  # float32
             step, x = F.softplus(step.float()), x.float()
             decay = torch.exp(step[..., None] * -torch.exp(self.A_log.float()))
             h = scan(decay, (step * x)[..., None] * b.float()[..., None, :])
@@ -347,7 +342,7 @@ class MambaSpike(nn.Module):
         rates = features * (pool * pool or high * wide)
         self.spiking_frontend = SpikingFrontend(channels, (width, width, features), beta, slope)
         self.input_proj = nn.Linear(rates, d_model)
-        self.mamba_blocks = nn.ModuleList([MambaBlock(d_model) for _ in range(layers)])
+        self.mamba_blocks = nn.Sequential(*(MambaBlock(d_model) for _ in range(layers)))
         self.norm, self.classifier = nn.LayerNorm(d_model), nn.Linear(d_model, classes)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -373,10 +368,8 @@ class MambaSpike(nn.Module):
         grid = spikes.flatten(0, 1)
         if self.cell != (1, 1):
             grid = F.avg_pool2d(grid, self.cell)
-        x: Tensor = self.input_proj(firing_rates(grid.reshape(t, b, -1), self.rate_window))
-        for block in self.mamba_blocks:
-            x = block(x)
-        return x
+        rates = firing_rates(grid.reshape(t, b, -1), self.rate_window)
+        return self.mamba_blocks(self.input_proj(rates))
 
     def _classify(self, mean: Tensor) -> Tensor:
         "Logits of a mean over time."

@@ -110,16 +110,14 @@ class EventBatch(NamedTuple):
 
 def _augment(frames: np.ndarray, rng: np.random.Generator, shift: int, warp: float) -> np.ndarray:
     "Frames [T,P,H,W] shifted by whole pixels and warped smoothly at random, by nearest pixel."
-    height, width = frames.shape[-2:]
+    height, width = size = frames.shape[-2:]
     offset = rng.integers(-shift, shift + 1, 2)
     matrix = np.eye(2) + rng.uniform(-warp, warp, (2, 2))
     bend = rng.normal(0, warp * height / 7, (2, 5, 5))  # pixels, at 5x5 places
     if width == 1:  # sound has one column, which stays
         offset[1], matrix[1], bend[1] = 0, (0, 1), 0
     centre = np.array([height - 1, width - 1])[:, None, None] / 2
-    smooth = F.interpolate(
-        torch.tensor(bend)[None], (height, width), mode="bilinear", align_corners=True
-    )
+    smooth = F.interpolate(torch.tensor(bend)[None], size, mode="bilinear", align_corners=True)
     target = np.indices((height, width)) - centre + smooth[0].numpy()
     source = np.tensordot(matrix, target, 1) + centre - offset[:, None, None]
     y, x = np.rint(source).astype(int)  # from where each pixel takes its counts
@@ -163,13 +161,10 @@ class Events(Task):
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         "The optimizer of the settings, without weight decay for A_log and D."
-        c = self.config
-        decay: dict[str, Any] = {"params": [], "lr": c.lr}
-        no_decay: dict[str, Any] = {"params": [], "lr": c.lr, "weight_decay": 0.0}
-        for name, weight in model.named_parameters():
-            group = no_decay if name.endswith((".A_log", ".D")) else decay
-            group["params"].append(weight)
-        return make_optimizer(c.optimizer, [decay, no_decay], c.weight_decay)
+        c, ends, named = self.config, (".A_log", ".D"), list(model.named_parameters())
+        decay = {"params": [w for name, w in named if not name.endswith(ends)], "lr": c.lr}
+        free = {"params": [w for name, w in named if name.endswith(ends)], "lr": c.lr}
+        return make_optimizer(c.optimizer, [decay, free | {"weight_decay": 0.0}], c.weight_decay)
 
     def loss(self, model: Any, batch: EventBatch, phase: str) -> Tensor:
         "Mean cross-entropy."
@@ -193,10 +188,8 @@ class Events(Task):
             nets = self._network(), model
             shapes = [[getattr(net, "cell", 0), *map(np.shape, net.parameters())] for net in nets]
         if shapes[0] != shapes[1]:
-            raise UserError(
-                f"dataset={self.config.dataset}: these weights were trained on another data set or "
-                "with another network; leave out --dataset"
-            )
+            why = "these weights were trained on another data set or with another network"
+            raise UserError(f"dataset={self.config.dataset}: {why}; leave out --dataset")
         found = super().evaluate(model, data, device, phase, origin)
         s, names = found.scores, self.config.sensor.classes
         table = np.zeros((len(names), len(names)), int)  # rows: true classes
@@ -247,10 +240,8 @@ class EventScores(Values):
     predicted: list[int]
 
     def __str__(self) -> str:
-        return (
-            "accuracy {accuracy:.3f}  ({accuracy_low:.3f} to {accuracy_high:.3f} of {samples} "
-            "recordings; {spikes:.0f} spikes each)"
-        ).format(**self)
+        line = "accuracy {accuracy:.3f}  ({accuracy_low:.3f} to {accuracy_high:.3f} of {samples} "
+        return (line + "recordings; {spikes:.0f} spikes each)").format(**self)
 
 
 class EventTally(RowTally):

@@ -199,10 +199,9 @@ class Reader(nn.Module):
             for name, value in self.named_buffers(recurse=False):
                 weights.setdefault(name, value)
             if not torch.equal(weights["glosses"].cpu(), self.glosses.cpu()):
-                raise ValueError(
-                    f"its glosses are the vocabulary of another set than the {len(own)} of this "
-                    "one; start from weights of this set, or from none"
-                )
+                other = f"another set than the {len(own)} of this one"
+                todo = "start from weights of this set, or from none"
+                raise ValueError(f"its glosses are the vocabulary of {other}; {todo}")
             return
         for name in {"glosses", "pairs"} & set(weights):
             self.register_buffer(name, torch.empty_like(weights[name]))
