@@ -78,8 +78,9 @@ def _find_clips(inputs: Sequence[str], side: int) -> list[Path]:
     "Videos and folders of images; for side 0 tables, found in a data set only that of its tracks."
 
     def is_clip(folder: Path) -> bool:
-        videos = any(file.suffix.lower() in VIDEOS for file in folder.iterdir())
-        return side > 0 and not videos and count_frames(folder) > 0
+        if side == 0 or count_frames(folder) == 0:
+            return False
+        return all(file.suffix.lower() not in VIDEOS for file in folder.iterdir())
 
     files = find_inputs(inputs, VIDEOS if side else (".csv",), whole=is_clip)
     found = {p for p in files if p.name != TRACKS and (p.parent / TRACKS).is_file()}

@@ -376,7 +376,7 @@ def _predict_recordings(
                 rows.append(row)
         finally:
             if rows:
-                _write_answers(folder, rows, torch.stack(curves), task.config)
+                _write_answers(folder, rows, torch.stack(curves[: len(rows)]), task.config)
     return Written(folder, counted(len(rows), "recording"), len(files) - len(rows))
 
 

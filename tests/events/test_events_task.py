@@ -178,6 +178,7 @@ def test_commands_take_the_run(run, files, tmp_path, capsys, monkeypatch):
     ctrl_c_at_second(monkeypatch, "mshnet.events.recognition._answer")
     assert main([*words, f"--output-dir={tmp_path}/two", str(files)]) == 130
     assert len((tmp_path / "two/recordings.csv").read_text().splitlines()) == 2
+    assert len(np.load(tmp_path / "two/evidence.npz")["probability"]) == 1
     assert main(["export", "--weight-path", str(run.folder)]) == 0
     assert main(["compare", str(run.folder)]) == 0
     assert main(["doctor", "--task", "events", "--device", "cpu"]) in (0, 1)

@@ -106,10 +106,8 @@ def test_test_and_predict(run, tmp_path, capsys, monkeypatch):
     assert rows[0] == ["clip", "gloss", "frame", "probability"]
     assert (tmp_path / "out/one.png").exists()
     ctrl_c_at_second(monkeypatch, "mshnet.signs.reading.draw_clip")
-    words, two = (
-        [*words, f"--output-dir={tmp_path}/2"],
-        [f"{tmp_path}/{n}.csv" for n in ("two", "one")],
-    )
+    words = [*words, f"--output-dir={tmp_path}/2"]
+    two = [f"{tmp_path}/{name}.csv" for name in ("two", "one")]
     assert main([*words, *two]) == 130 and (tmp_path / "2/signs.csv").exists()
     assert main([*words, str(tmp_path / "none.csv")]) == 2
 
