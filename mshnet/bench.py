@@ -165,12 +165,11 @@ def bench(
     for one in each:
         with working(f"time, batch {one.batch_size}"):
             rows += measure(one, parts, trained, device, repeats, images)
-    names = ("dataset_dir", "weight_path", "output_dir", "train_list", "test_list")
     counts = ", ".join(f"{len(parts[name])} {name}" for name in ("train", "test"))
     content = {
         "format": 2,
         "data": f"{parts['train'].source}: {counts}",
-        "config": config.model_dump() | {name: Path(getattr(config, name)).name for name in names},
+        "config": {k: Path(v).name if isinstance(v, str) else v for k, v in config},
         "options": {"repeats": repeats, "images": images},
         "environment": environment(device.description),
         "memory_of": "GPU" if device.kind == "cuda" else "host",

@@ -304,8 +304,7 @@ def parse(argv: Sequence[str]) -> tuple[str, dict[str, Any], str, dict[str, Any]
     if "inputs" in written:  # there may be flags between them
         written["inputs"] += [word for word in rest if not word.startswith("-")]
         rest = [word for word in rest if word.startswith("-")]
-    named = ("folder", "weights", "config", "resume", "dataset_dir", "weight_path")
-    empty = [n for n in named if written.get(n) == ""]
+    empty = [k for k, v in written.items() if v == "" and not k.endswith("_list")]
     if empty and not rest:  # else it is the value of an unknown flag
         word = {"folder": "DIR", "weights": "RUN"}.get(empty[0], _flag(empty[0]))
         raise UserError(f"{word} is empty, as a variable that is not set; leave it out or set it")

@@ -281,7 +281,7 @@ def _read_lists(source: Source, findings: Findings) -> dict[str, list[str]]:
         if twice := [name for name, count in names.items() if count > 1]:
             findings.warnings[f"name more than once in {file.name}, kept once"] += twice
         lists[part] = list(names)
-    if both := [name for name in lists.get("train", ()) if name in set(lists.get("test", ()))]:
+    if both := sorted({*lists.get("train", ())} & {*lists.get("test", ())}):
         files = " and ".join(file.name for file in source.lists.values())
         kind = f"name in both {files}, remove it from one or use another --train-list"
         raise UserError(Findings.lines({kind: both})[0])
@@ -393,13 +393,7 @@ def _read_split(
         split.__dict__["digests"] = digests  # where `cached_property` keeps it
     return split
 
-# %% ../nbs/21_data.ipynb #_images_below
-def _images_below(top: Path) -> list[Path]:
-    "The image files in a folder and in all folders below it, sorted."
-    below = [path for folder in folders_below(top) for path in folder.glob("[!.]*")]
-    return sorted(path for path in below if path.suffix.lower() in SUFFIXES)
-
-
+# %% ../nbs/21_data.ipynb #_scale_of_masks
 def _scale_of_masks(source: Source) -> float:
     "What is target in the masks of images, by all of them or by some hundred, evenly chosen."
 
@@ -416,7 +410,8 @@ def _read_source(config: Config, source: Source, findings: Findings) -> dict[str
     "Read the splits of a data set, as far as they fit into memory."
     lists = _read_lists(source, findings)
     source = replace(source, scale=_scale_of_masks(source))
-    left = {"auto": free_memory() / 2, "stream": 0.0}.get(config.cache, math.inf)
+    count = int(os.environ.get("LOCAL_WORLD_SIZE") or os.environ.get("WORLD_SIZE") or 1)
+    left = {"auto": free_memory() / 2 / count, "stream": 0.0}.get(config.cache, math.inf)
     read: dict[str, Split] = {}
     for part, names in lists.items():
         read[part] = _read_split(source, part, names, findings, left, config)
@@ -528,8 +523,9 @@ def write_lists(config: Config, fraction: float) -> str:
 
 def _image_names(source: Source) -> set[str]:
     "The names of all images: paths below their folder, without the endings."
-    below = (path.relative_to(source.images) for path in _images_below(source.images))
-    return {p.with_name(unicodedata.normalize("NFC", p.stem)).as_posix() for p in below}
+    below = (path for folder in folders_below(source.images) for path in folder.glob("[!.]*"))
+    paths = (p.relative_to(source.images) for p in below if p.suffix.lower() in SUFFIXES)
+    return {p.with_name(unicodedata.normalize("NFC", p.stem)).as_posix() for p in paths}
 
 
 def _masks_by_name(source: Source) -> dict[str, Path]:

@@ -187,18 +187,6 @@ def working(text: str) -> contextlib.AbstractContextManager[None]:
     return heartbeat(lambda s: say(f"  {text}: {s:.0f} s so far", sys.stderr), _EVERY, _EVERY)
 
 
-def note(
-    items: Iterable[Any],  # from `bar`
-    where: str,  # such as "epoch 3, step 20/53"; the bar shows that itself
-    text: str,  # such as "loss 0.5312"
-) -> None:
-    "Show a text beside the bar, or as a line of its own."
-    if hasattr(items, "set_postfix_str"):
-        items.set_postfix_str(text)
-    else:
-        print(f"  {where}: {text}", flush=True)
-
-
 def duration(seconds: float) -> str:
     "A time as people write it, such as 2 h 05 min, 3 min 20 s, 9 s."
     minutes, rest = divmod(round(seconds), 60)

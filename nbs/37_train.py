@@ -75,7 +75,7 @@ from mshnet.run import (
     write_checkpoint,
     write_log,
 )
-from mshnet.session import alone, bar, duration, note, written_down
+from mshnet.session import alone, bar, duration, written_down
 from mshnet.task import Task, chosen_by, count_seen, make_task, origin_of, scales_of, score_split
 from mshnet.weights import has_record, load_weights, settings_of_weights, weights_file
 
@@ -364,8 +364,12 @@ def train_epoch(job: Job, state: State, epoch: int) -> float:  # the mean loss o
                 if losses.step == len(plan):
                     break
                 if pause := losses.step % config.log_every == 0:
-                    where = f"epoch {epoch}, step {losses.step}/{len(plan)}"
-                    note(steps, where, f"loss {losses.mean():.4f}")
+                    text = f"loss {losses.mean():.4f}"
+                    if hasattr(steps, "set_postfix_str"):  # a bar, which shows the step itself
+                        steps.set_postfix_str(text)
+                    else:
+                        where = f"epoch {epoch}, step {losses.step}/{len(plan)}"
+                        print(f"  {where}: {text}", flush=True)
                 if reason := device.ranks.any_rank(job.stop.reason, pause):
                     losses.mean()  # raises where the loss is not finite
                     own = device.read(losses.total).item()

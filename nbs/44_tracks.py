@@ -44,7 +44,6 @@ print(len(tracker.confirmed), "confirmed tracks")
 
 # %%
 #| export
-import itertools
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -65,17 +64,14 @@ class Tracker:
         self, reach: float = REACH, memory: int = MEMORY, hits: int = HITS, among: int = AMONG
     ) -> None:
         try:
-            import trackpy
+            from trackpy import linking
         except ImportError as error:
             raise UserError(f"tracks need trackpy: pip install trackpy ({error})") from None
-        trackpy.quiet()
         self.hits, self.among, self.frame, self.first, self.most = hits, among, 0, 0, -1
-        self.places, self.seen = deque[np.ndarray](), dict[int, deque[int]]()
-        self.confirmed, self.too_many = set[int](), trackpy.SubnetOversizeException
+        self.seen, self.confirmed, self.linking = dict[int, deque[int]](), set[int](), linking
         how: dict[str, Any] = {"memory": memory, "adaptive_stop": 1.0, "adaptive_step": 0.7}
-        frames = (self.places.popleft() for _ in itertools.count())  # one after the other
-        self.begin = lambda: trackpy.link_iter(frames, reach, **how)
-        self.linked = self.begin()
+        self.linker = linking.Linker(reach, **how)
+        self.link: Any = self.linker.init_level  # of the first frame
 
     def update(
         self,
@@ -84,15 +80,14 @@ class Tracker:
         "Continue the tracks by one frame."
         self.frame += 1
         places = np.asarray(centroids, float).reshape(-1, 2)
-        self.places.append(places)
+        self.linking.TrackUnstored.reset_counter(1 + self.most - self.first)  # all trackers' own
         try:
-            numbers = next(self.linked)[1]
-        except self.too_many:  # a frame full of detections: all tracks begin anew
+            self.link(places, self.frame)
+        except self.linking.SubnetOversizeException:  # many detections: all tracks begin anew
             self.first = 1 + self.most
-            self.linked = self.begin()
-            self.places.append(places)
-            numbers = next(self.linked)[1]
-        numbers = [self.first + int(number) for number in numbers]
+            self.linker.init_level(places, self.frame)
+        self.link = self.linker.next_level
+        numbers = [self.first + int(number) for number in self.linker.particle_ids]
         for number in numbers:
             seen = self.seen.setdefault(number, deque(maxlen=self.hits))
             seen.append(self.frame)

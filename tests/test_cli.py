@@ -74,6 +74,7 @@ def refused(capsys, line):
         ("train --config nothing.json", "not a readable JSON file"),
         ("train --config=", "--config is empty, as a variable that is not set"),
         ("train --dataset-dir=", "--dataset-dir is empty, as a variable that is not set"),
+        ("train --mirror-dir=", "--mirror-dir is empty, as a variable that is not set"),
         ("--task eit train", "--task: the command comes first: mshnet COMMAND --task"),
     ],
 )

@@ -246,6 +246,13 @@ def test_the_defaults_of_a_runner_are_possible(name):
     assert configure(values).epochs >= 1 and values.get("task", name) == name
 
 
+def test_a_trial_is_short_and_data_of_any_name_is_no_trial(tmp_path):
+    "The preset of a large machine; `data_path` is another name of dataset_dir."
+    for given in ({}, {"data_path": "data"}):
+        printed = told(execute("a100_setup", tmp_path, "print(config)", device="cpu", **given)[0])
+        assert ("epochs = 20\n" in printed) != bool(given)
+
+
 @pytest.mark.nightly
 def test_a_session_ends_and_another_machine_goes_on(tmp_path):
     "The budget, the mirror (a folder stands in for Drive) and the line that goes on, in notebooks."

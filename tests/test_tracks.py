@@ -75,6 +75,12 @@ def test_frames_without_detections_are_fine():
     assert follow(Tracker(), [[], [], [(1, 1)], []]) == [[], [], [(0, False)], []]
 
 
+def test_two_clips_at_once_keep_their_own_numbers():
+    first, second = Tracker(), Tracker()
+    assert (first.update([[10, 10], [90, 90]]), second.update([[50, 50]])) == ([0, 1], [0])
+    assert first.update([[10, 10], [90, 90], [150, 150]]) == [0, 1, 2]
+
+
 def test_without_the_library_the_remedy_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "trackpy", None)
     with pytest.raises(UserError, match="pip install trackpy"):

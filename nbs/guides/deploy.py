@@ -65,9 +65,9 @@ for seed in range(3):
 #
 # detector = Detector("pretrained")
 # for frame in frames_of(Path("clip.mp4")):
-#     if frame.error:  # a damaged video
+#     if frame.error:  # a damaged picture; where the video breaks off, the last one
 #         print(frame.error)
-#         break
+#         continue
 #     found = detections(predict_frame(detector, frame.pixels), detector.threshold)
 #     print(frame.number, len(found))
 # ```

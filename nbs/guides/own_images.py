@@ -80,7 +80,7 @@ for column, (image, mask) in zip(panels.T, pairs[1:4], strict=True):
 # from pathlib import Path
 #
 # clips = {}
-# for path in sorted(Path("data/mine/images").iterdir()):
+# for path in sorted(Path("data/mine/images").glob("*.png")):
 #     clips.setdefault(path.stem.rsplit("_", 1)[0], []).append(path.stem)
 # for name, part in (("test", list(clips)[::2]), ("train", list(clips)[1::2])):
 #     lines = [frame for clip in part for frame in clips[clip]]

@@ -60,9 +60,10 @@ max_hours = None  # hours after which it saves and stops; None: by the session
 from mshnet.core import from_notebook
 from mshnet.places import ask_for_drive
 
-if preset not in ("", "quick") and not (dataset_dir or resume or epochs):
+config = from_notebook(globals())
+if config.preset not in ("", "quick") and not (config.dataset_dir or resume or epochs):
     epochs = 20  # a trial on synthetic scenes
-ask_for_drive(from_notebook(globals()))  # in Colab, if the data, the run or its backup are there
+ask_for_drive(config)  # in Colab, if the data, the run or its backup are there
 config = from_notebook(globals())  # a run to resume may lie there
 print(config)
 
@@ -118,7 +119,7 @@ run = train(config)
 # The scores come with everything that is needed to compare them: data, resize, threshold, matching rule, and how the epoch was selected.
 
 # %%
-run
+run.scores
 
 # %% [markdown]
 # ## 8. Figures / 图

@@ -68,7 +68,7 @@ run = train(config)
 # The scores come with everything that is needed to compare them.
 
 # %%
-run
+run.scores
 
 # %% [markdown]
 # ## 6. Figures / 图
