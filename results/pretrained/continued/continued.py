@@ -1,11 +1,12 @@
 """Continue the weights of tools/pretrain.py on clips; see README.md beside this file.
 
-    python continued.py DATA FOLDER [SETTING=VALUE ...]
+    python continued.py DATA FOLDER [next] [SETTING=VALUE ...]
 
 FOLDER is that of tools/pretrain.py, and DATA holds drone-ir/, too (see tools/judge.py). The weights
 FOLDER/pretrained.safetensors are continued. FOLDER/continued gets the training sets and the runs,
 for each step the mean of its two trainings, and at the end pretrained.safetensors, the mean of the
-last two steps, with pretrained.json. Run it again to resume.
+last two steps, with pretrained.json. Run it again to resume. `python continued.py DATA FOLDER next`
+does the steps after it, which do not ship yet: next.safetensors is their last.
 """
 
 import shutil
@@ -35,6 +36,7 @@ from mshnet.task import Trained
 from mshnet.train import average, train
 
 FRAMES = 12  # of a clip
+LISTS = (*pretrain.SETS, "irstd-1k", "drone-ir")
 PIECE = 342  # pixels, the longest side of a piece of a background frame: twelve of 1280x1024
 SMALL = 240  # more scenes, of 128 to 256 pixels, so that patches do not cost dim targets
 APART = 5, 9  # of ten clips, these two are not trained on
@@ -43,19 +45,25 @@ RECIPE = {"augment": "robust", "crop": "native", "target_share": 0.8, "batch_siz
 FAINT = 0.3  # the threshold of a search for false alarms
 LEAST = {"images": 1, "frames": 1, "clips": 4}  # pixels of one; on a clip, 3 may be a bird
 
+LIGHTER = 0.3, 0.15, 1.6, 2.0  # for a search: the half size weighs less
+NONE = (0,) * 6  # copies of the patches of the first six searches
+
 
 class Step(NamedTuple):
     "Two trainings from the weights of the step before, and their mean."
 
     name: str
     seeds: tuple[int, int]
-    epochs: int
+    epochs: int  # with crops of 128 pixels; fewer with larger ones
     lr: float
     searches: tuple[str, ...] = ()  # for false alarms of the weights before; see `searched`
     copies: tuple[int, ...] = ()  # of the patches of each search until now
     clips: int = 1  # every which frame of clips
     small: int = 1  # every which small scene
     multiscale: tuple[float, ...] = ()  # of the searches
+    lists: tuple[int, ...] = (2, 1, 0, 1)  # copies of the images of LISTS
+    sides: tuple[int, int] = (128, 128)  # of the crops of both trainings, in pixels
+    begins: tuple[str, ...] = ()  # steps with whose mean it begins; empty: the one before
 
 
 STEPS = (
@@ -65,6 +73,44 @@ STEPS = (
     Step("fourth", (4, 5), 7, 0.0005, ("images",), (1, 2), 1, 3),
     Step("fifth", (8, 9), 3, 0.0003, ("images", "clips"), (1, 2, 2, 1), 1, 3, MULTISCALE),
     Step("sixth", (10, 11), 2, 0.0003, ("frames", "clips"), (1, 2, 2, 1, 4, 1), 1, 3, MULTISCALE),
+)
+NEXT = (
+    Step(
+        "seventh",
+        (12, 13),
+        10,
+        0.001,
+        searches=("images", "frames", "clips"),
+        copies=(*NONE, 2, 3, 1),
+        small=3,
+        multiscale=MULTISCALE,
+        lists=(2, 2, 2, 1),
+        sides=(128, 192),
+        begins=("fifth", "sixth"),
+    ),
+    Step(
+        "eighth",
+        (14, 15),
+        7,
+        0.0005,
+        searches=("frames", "clips", "images"),
+        copies=(*NONE, 0, 2, 0, 4, 1, 1),
+        small=3,
+        multiscale=LIGHTER,
+        lists=(2, 1, 1, 2),
+        sides=(192, 192),
+    ),
+    Step(
+        "ninth",
+        (16, 17),
+        7,
+        0.0007,
+        copies=(*NONE, 1, 4, 1, 4, 1, 1),
+        small=3,
+        lists=(2, 2, 1, 1),
+        sides=(192, 192),
+        begins=("fifth", "sixth", "seventh", "eighth"),
+    ),
 )
 
 
@@ -81,6 +127,7 @@ def pictures(data: Path) -> Iterator[pretrain.Picture]:
             continue
         for k, cut in enumerate(pretrain.pieces(*mask.shape, PIECE)):
             yield f"{name}_{k:02d}", pixels[cut], mask[cut]
+    yield from pretrain.listed(data, LISTS[2:3])
 
 
 def clips(folder: Path) -> Iterator[pretrain.Picture]:
@@ -125,7 +172,13 @@ def names_of(folder: Path, part: str = "trainval") -> list[str]:
     return (folder / f"{part}.txt").read_text().split()
 
 
-def searched(kind: str, data: Path, here: Path) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def copies(name: str, step: Step) -> int:
+    "How often a step trains on an image."
+    of = dict(zip(LISTS, step.lists, strict=True))
+    return of.get(name.split("_")[0], 1)
+
+
+def searched(kind: str, data: Path, here: Path, step: Step) -> Iterator[list[np.ndarray]]:
     "What is searched: training frames of clips, whole background frames, or all other images."
     split = splits(Config(dataset_dir=str(here)))["train"]
     if kind == "frames":
@@ -133,12 +186,12 @@ def searched(kind: str, data: Path, here: Path) -> Iterator[tuple[np.ndarray, np
         yield from (pair for name, *pair in pretrain.without_target(data) if name in known)
         return
     for name, pair in zip(split.names, split.pairs, strict=True):
-        if name.startswith("drone-ir") == (kind == "clips"):
+        if copies(name, step) and name.startswith("drone-ir") == (kind == "clips"):
             yield pair
 
 
 def write_set(here: Path, data: Path, searches: list[Path], step: Step) -> None:
-    "Write the training set of a step: NUAA-SIRST's images twice, and copies of patches."
+    "Write the training set of a step, with copies of images and of patches."
     shutil.rmtree(here, ignore_errors=True)
     for kind in ("images", "masks"):
         (here / kind).mkdir(parents=True)
@@ -147,7 +200,7 @@ def write_set(here: Path, data: Path, searches: list[Path], step: Step) -> None:
         alike = [name for name in names if name.startswith(start)]
         left_out = {*alike} - {*alike[::every]}
         names = [name for name in names if name not in left_out]
-    rows = [(data, name, 1 + name.startswith("nuaa")) for name in names]
+    rows = [(data, name, copies(name, step)) for name in names]
     for folder, count in zip(searches, step.copies, strict=True):
         rows += [(folder, name, count) for name in names_of(folder)]
     tests = names_of(data, "test")
@@ -174,26 +227,32 @@ def mean(files: list[Path]) -> Trained:
 def main(words: list[str]) -> int:
     "Train the steps, each from the mean of the one before; score the test lists, write the file."
     data, first = (Path(word) for word in words[:2])
-    settings, folder = dict(word.split("=", 1) for word in words[2:]), first / "continued"
+    settings = dict(word.split("=", 1) for word in words[2:] if word != "next")
+    folder, more = first / "continued", "next" in words
     pretrain.write_pictures(lambda: pictures(data), folder / "data", group)
     means, searches = [first / "pretrained.safetensors"], list[Path]()
-    for step in STEPS:
+    for step in (*STEPS, *NEXT) if more else STEPS:
         weights = means[-1]
+        if step.begins:
+            weights = folder / f"before-{step.name}.safetensors"
+            begins = [folder / f"{name}.safetensors" for name in step.begins]
+            write_atomic(weights, safetensors_bytes(mean(begins)))
         for kind in step.searches:
             searches.append(folder / f"patches-{step.name}-{kind}")
             if not (searches[-1] / "trainval.txt").exists():
                 detector = Detector(weights)
                 detector.threshold, detector.multiscale = FAINT, step.multiscale
                 searches[-1].mkdir(parents=True, exist_ok=True)
-                pairs = searched(kind, data, folder / "data")
+                pairs = searched(kind, data, folder / "data", step)
                 pretrain.write_patches(detector, pairs, searches[-1], LEAST[kind])
         here = folder / f"data-{step.name}"
         if not (folder / f"{step.name}-{step.seeds[0]}").exists():
             write_set(here, folder / "data", searches, step)
         found = []
-        for seed in step.seeds:
-            own = {"epochs": step.epochs, "eval_every": step.epochs, "lr": step.lr, "seed": seed}
-            own |= {"dataset_dir": here, "weight_path": weights}
+        for seed, side in zip(step.seeds, step.sides, strict=True):
+            epochs = round(step.epochs * (128 / side) ** 2)  # as many pixels
+            own = {"epochs": epochs, "eval_every": epochs, "lr": step.lr, "seed": seed}
+            own |= {"dataset_dir": here, "weight_path": weights, "crop_size": side}
             own |= {"output_dir": folder / f"{step.name}-{seed}"}
             config = configure(RECIPE | {k: str(v) for k, v in own.items()} | settings)
             run = train(config)
@@ -202,6 +261,11 @@ def main(words: list[str]) -> int:
             found.append(run.folder / "best.pt")
         means.append(folder / f"{step.name}.safetensors")
         write_atomic(means[-1], safetensors_bytes(mean(found)))
+    if more:
+        trained = mean(means[-1:])
+        pretrain.half_precision(trained.model)
+        write_atomic(folder / "next.safetensors", safetensors_bytes(trained))
+        return 0
     numbers = pretrain.counts(folder / "data", group)
     numbers["hard_trained"] = sum(len(names_of(search)) for search in searches)
     pretrain.finish(mean(means[-2:]), config, data, first / "data", folder, numbers)
