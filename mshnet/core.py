@@ -111,7 +111,8 @@ class PlaceFields(Fields):
     """samples computed at once; their gradients add up to a batch, and batch norm averages over
     them; 0: the whole batch"""
     on_bad_image: Literal["stop", "skip"] = "stop"
-    "when an image or clip cannot be read: stop, or leave it out; eit and events always stop"
+    """when an image, or the label or beginning of a clip, cannot be read: stop, or leave it out;
+    eit and events always stop"""
     preset: str = ""
     "named recipe to start from; empty: the defaults"
     dataset_dir: str = ""

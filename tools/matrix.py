@@ -98,8 +98,8 @@ def main(rows: list[str]) -> int:
     if unknown := set(rows) - ROWS.keys():
         sys.exit(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(ROWS)}")
     for row in rows or ROWS:
-        kept = list(csv.DictReader(TABLE.open())) if TABLE.exists() else []
         line = run(row)
+        kept = list(csv.DictReader(TABLE.open())) if TABLE.exists() else []
         lines = [*(old for old in kept if old["row"] != row), line]
         TABLE.parent.mkdir(exist_ok=True)
         with TABLE.open("w", newline="") as file:

@@ -200,6 +200,8 @@ class Events(Task):
     def protocol(self, data: Frames, scores: Any) -> dict[str, Any]:
         "The task, how many recordings, and how they were counted."
         c, facts = self.config, super().protocol(data, scores)
+        if filtered := milliseconds(c.denoise):
+            facts["denoise_ms"] = filtered
         return facts | {"dataset": c.dataset, "bin_ms": c.bin_ms, "window_ms": c.window_ms}
 
     def describe_data(self) -> tuple[str, bool]:
@@ -367,7 +369,7 @@ def _predict_recordings(
 
     on = open_device(device, precision)
     rows, curves, model = list[dict[str, Any]](), list[Tensor](), on.to_device(model)
-    how = read_each(files, read), _as_frames, on, batch_size
+    how = read_each(files, read), _as_frames, on, batch_size, batch_size  # read as computed
     with predictions_folder(weights, output_dir, "events") as folder:
         try:
             for (row, _), found in predict_each(task, model, *how):

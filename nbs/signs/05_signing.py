@@ -275,7 +275,6 @@ class Signs(Task):
     truth: Sequence[Sequence[str]] = ()  # sentences that are being scored
     places: Places | None = None  # of the training glosses
     buckets: Sequence[int] = ()
-    longest = 1  # glosses of a sentence
 
     def splits(self, names: Sequence[str] = ("train", "test")) -> dict[str, Any]:
         "Clips of a folder, or simulated ones; val where the epoch is chosen on it."
@@ -287,7 +286,6 @@ class Signs(Task):
         slowest = {"train": 1 + c.rescale}  # by which the tempo makes a clip longer
         frames = [x.frames * slowest.get(k, 1) for k, part in found.items() for x in part.clips]
         self.buckets = bucket_lengths([min(c.max_frames, math.ceil(x)) for x in frames], c.buckets)
-        self.longest = max(LONGEST, *(len(s) for part in found.values() for s in part.sentences))
         return found
 
     def _read_vocabulary(self, train: Clips) -> None:
@@ -311,7 +309,6 @@ class Signs(Task):
     def check_vocabulary(self, model: nn.Module, data: Any) -> None:
         "Take the glosses that a network was trained for; UserError if the data have none of them."
         self.load_vocabulary(model)
-        self.longest = max(LONGEST, *map(len, data.sentences))
         new, known = {g for sentence in data.sentences for g in sentence}, self.vocabulary.words
         if not new & set(known):
             what = f"{len(known)} glosses like {known[0]}, none of the {len(new)} of {data.source}"
@@ -336,7 +333,7 @@ class Signs(Task):
         array, frames = collate(clips, next((n for n in self.buckets if n >= needed), needed))
         if array.ndim == 5:
             array = array.transpose(0, 1, 4, 2, 3)
-        labels = np.zeros((len(rows), self.longest), np.int64)
+        labels = np.zeros((len(rows), max(LONGEST, *map(len, data.sentences))), np.int64)
         for label, sentence in zip(labels, glosses, strict=True):
             label[: len(sentence)] = self.vocabulary.encode(sentence)
         clip, steps, found = map(torch.from_numpy, (np.ascontiguousarray(array), frames, labels))

@@ -159,7 +159,8 @@ def read_files(
                     lines.append(f"{name}: {' '.join(word for word, *_ in words) or '(nothing)'}")
                     rows += [[name, word, str(frame), f"{p:.4f}"] for word, frame, p in words]
         finally:
-            write_table(folder / "signs.csv", rows)
+            if lines:
+                write_table(folder / "signs.csv", rows)
     more = [f"... {len(lines) - 10} more in signs.csv"] if len(lines) > 10 else []
     return Written(folder, "\n".join([*lines[:10], *more]), len(files) - read)
 

@@ -160,7 +160,7 @@ def test_commands_take_the_run(run, files, tmp_path, capsys, monkeypatch):
     assert capsys.readouterr().out.splitlines()[-1] == str(run)
     noisy = ["test", "--weight-path", str(run.folder), "--noise", "20", "--device", "cpu"]
     assert main(noisy) == 0 and capsys.readouterr().out.splitlines()[-1] != str(run)
-    out = tmp_path / "out"
+    out = files / "out"
     words = f"predict --weight-path {run.folder} --output-dir {out} --device cpu".split()
     (files / "2.npz").rename(files / "2$_{$\udcba.npz")
     assert main([*words, str(files)]) == 0 and "3 recordings" in capsys.readouterr().out
@@ -176,11 +176,10 @@ def test_commands_take_the_run(run, files, tmp_path, capsys, monkeypatch):
         assert set(late.tolist()) == {int(row["class"])} and int(row["events"]) > 500
     assert len(list(out.glob("*.png"))) == 3
     ctrl_c_at_second(monkeypatch, "mshnet.events.recognition._answer")
-    assert main([*words, f"--output-dir={tmp_path}/two", str(files)]) == 130
+    assert main([*words, f"--output-dir={tmp_path}/two", str(files)]) == 130  # out is no input
     assert len((tmp_path / "two/recordings.csv").read_text().splitlines()) == 2
     assert len(np.load(tmp_path / "two/evidence.npz")["probability"]) == 1
-    assert main(["export", "--weight-path", str(run.folder)]) == 0
-    assert main(["compare", str(run.folder)]) == 0
+    assert main(["export", folder := str(run.folder)]) == main(["compare", folder]) == 0
     assert main(["doctor", "--task", "events", "--device", "cpu"]) in (0, 1)
     monkeypatch.delattr("mshnet.events.recognition.predict_each")  # nothing is computed in vain
     assert main([*words, "--output-dir", str(out / "recordings.csv/x"), str(files)]) == 2
@@ -214,15 +213,15 @@ def test_data_are_described(run, tmp_path, capsys):
     assert main(["data", "--task", "events", folder]) == 0
     assert "train: 20 recordings of set (0 2, 1 2" in capsys.readouterr().out
     refused(["data", "--task", "events", "--write", folder], "task events has none", capsys)
-    config = tiny(dataset_dir=folder, epochs=1, output_dir=str(tmp_path / "runs/run"))
+    config = tiny(denoise="9ms", dataset_dir=folder, epochs=1, output_dir=f"{tmp_path}/runs/run")
     protocol = (own := train(config)).scores["protocol"]
     (tmp_path / "set").rename(tmp_path / "moved")
     moved = config.model_copy(update={"dataset_dir": str(tmp_path / "moved")})
     Events(moved).report(own.folder)  # confusions, rasters, and their evidence on one sheet
     names = sorted(path.name.split("-")[-1] for path in (own.folder / "figures").iterdir())
     assert names.count("raster.png") == 3 and {"confusion.png", "gallery.png"} < set(names)
-    assert protocol["data"] == "set" and len(protocol["content"]) == 12
-    assert "content" not in run.scores["protocol"]  # of simulated recordings: split_hash has it
+    assert (protocol["data"], protocol["denoise_ms"], len(protocol["content"])) == ("set", 9, 12)
+    assert not {"content", "denoise_ms"} & run.scores["protocol"].keys()  # split_hash has the first
     assert list((tmp_path / "runs/frames_cache").glob("*.frames"))
 
 

@@ -223,6 +223,7 @@ def test_two_clips_of_one_name_are_two(run, tmp_path, monkeypatch):
     bad.write_text(HEAD + "\n1,2,3,4,5,nothing\n")
     with pytest.raises(UserError, match=r"bad.csv: 'nothing' is not a number"):
         read_files(run.folder, [str(bad)], tmp_path / "none", "cpu")
+    assert not (tmp_path / "none").exists()
 
 
 def test_a_clip_that_breaks_off_is_skipped_by_predict(videos, tmp_path):
