@@ -369,8 +369,8 @@ def parse(argv: Sequence[str]) -> tuple[str, dict[str, Any], str, dict[str, Any]
     if "inputs" in written:  # there may be flags between them
         written["inputs"] += [word for word in rest if not word.startswith("-")]
         rest = [word for word in rest if word.startswith("-")]
-    places = re.compile(r"folder|weights|config|resume|.*_(dir|path)")
-    empty = [k for k, v in written.items() if v == "" and places.fullmatch(k)]
+    named = re.compile(r"folder|weights|config|resume|.*_(dir|path)")
+    empty = [k for k, v in written.items() if v == "" and named.fullmatch(k)]
     if empty and not rest:  # else it is the value of an unknown flag
         word = {"folder": "DIR", "weights": "RUN"}.get(empty[0], _flag(empty[0]))
         raise UserError(f"{word} is empty, as a variable that is not set; leave it out or set it")
