@@ -80,7 +80,7 @@ class Tracker:
         "Continue the tracks by one frame."
         self.frame += 1
         places = np.asarray(centroids, float).reshape(-1, 2)
-        self.linking.TrackUnstored.reset_counter(1 + self.most - self.first)  # all trackers' own
+        self.linking.TrackUnstored.reset_counter(1 + self.most - self.first)  # shared by all
         try:
             self.link(places, self.frame)
         except self.linking.SubnetOversizeException:  # many detections: all tracks begin anew

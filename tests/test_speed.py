@@ -350,11 +350,11 @@ def test_auto_streams_what_memory_has_no_room_for(tmp_path, monkeypatch):
     "Half of what is free, for all splits together, and for all processes."
     config = tiny(dataset_dir=str(make_dataset(tmp_path / "data", train=6, test=2)))
     half = 6 * 2 * 1024  # bytes
-    for free, processes, kept in ((2 * half, 1, True), (2 * half - 4, 1, False), (2 * half, 2, 0)):
-        monkeypatch.setenv("WORLD_SIZE", str(processes))
+    for free, count, kept in ((2 * half, 1, True), (2 * half - 4, 1, False), (2 * half, 2, False)):
+        monkeypatch.setenv("WORLD_SIZE", str(count))
         monkeypatch.setattr("mshnet.data.free_memory", lambda free=free: free)
         LOADED.clear()
-        assert load_data(config)[0]["train"].in_memory == kept
+        assert load_data(config)[0]["train"].in_memory is kept
 
 
 def test_an_image_that_vanishes_while_streaming_is_named(tmp_path):

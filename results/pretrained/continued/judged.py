@@ -3,7 +3,7 @@
     python judged.py DATA FOLDER OUTPUT.json TITLE=WEIGHTS ...
 
 FOLDER is that of `continued.py`. The held-out images of its continued/data are scored; of IRSTD-1k,
-which is not in it, every tenth image of the training list, and others for a last measurement; and
+every tenth image of the training list, and others that step seven and later train on; and
 background frames that were trained on. Prints how the other weights differ from the first at
 threshold 0.5, with 90% intervals: a bootstrap over images and clips.
 """
