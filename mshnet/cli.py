@@ -309,8 +309,7 @@ def parse(argv: Sequence[str]) -> tuple[str, dict[str, Any], str, dict[str, Any]
     if empty and not rest:  # else it is the value of an unknown flag
         word = {"folder": "DIR", "weights": "RUN"}.get(empty[0], _flag(empty[0]))
         raise UserError(f"{word} is empty, as a variable that is not set; leave it out or set it")
-    file = written.pop("config", "")
-    weights = written.pop("weights", "")
+    file, weights = written.pop("config", ""), written.pop("weights", "")
     if weights and (not rest or argv[1] == weights):  # as above
         _expect_same(weights, "weight_path", written)
         places = [i for i, word in enumerate(argv) if i and word == weights]
@@ -331,11 +330,12 @@ def _unexpected(word: str, command: str, settings: type[Settings]) -> str:
     name = word.lstrip("-").split("=")[0].replace("-", "_")
     if (name, command) == ("output", "compare"):
         return "output is retired: add > FILE.md"
-    if name in settings.model_fields:
-        if not word.startswith("--"):
-            return f"{word}: a flag begins with two dashes; use -{word}"
+    own = _OPTIONS.get(command, {})
+    if not word.startswith("--") and name in {*settings.model_fields, *own}:
+        return f"{word}: a flag begins with two dashes; use -{word}"
+    if name in settings.model_fields or any(name in options for options in _OPTIONS.values()):
         return f"mshnet {command} has no option {word}; leave it out"
-    return unknown(name, [*_OPTIONS.get(command, {}), *_flags_of(command, settings)], f"; {see}")
+    return unknown(name, [*own, *_flags_of(command, settings)], f"; {see}")
 
 
 def _expect_same(path: str, name: str, written: dict[str, Any]) -> None:
@@ -535,8 +535,7 @@ def main(
         except KeyboardInterrupt as stopped:  # a Stopped has its signal
             if first_process():
                 _note(f"mshnet: {STOPPED if resumes else 'stopped'}")
-            number = getattr(stopped, "number", 2)  # 0: the time is over
-            if number:
+            if number := getattr(stopped, "number", 2):  # 0: the time is over
                 return 128 + number
             return TIME_OVER if first_process() else 0  # torchrun ends all for the status of one
         except OSError as error:

@@ -69,8 +69,8 @@ class Scored:
         if named and not any(map(os.path.exists, (weights, self.folder / "config.json"))):
             weights = weights_file(named, self.task)
             held = self.details.settings.get("weights")
-            if held and os.path.isfile(weights) and held != digest(weights):
-                return {}  # other weights lie there now
+            if os.path.isfile(weights) and held != digest(weights):
+                return {}  # other weights lie there now, or a training began with them
         if not (known := settings_of_weights(str(weights))):
             return {}
         config = settings_from(known)

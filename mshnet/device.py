@@ -279,8 +279,7 @@ class Cuda(Device):
 
     def copy(self, value: Tensor) -> Tensor:
         "Copy from pinned memory, without waiting for it; a tensor on a GPU needs none."
-        pinned = value if value.is_cuda else value.pin_memory()
-        return pinned.to(self.name, non_blocking=True)
+        return (value if value.is_cuda else value.pin_memory()).to(self.name, non_blocking=True)
 
 
 class Mps(Device):

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from .core import UserError
+from .core import UserError, reason
 from .data import SUFFIXES, one_channel, opened, pixels_of, refuse_size
 from .files import prefetch
 
@@ -135,10 +135,10 @@ def _each(file: Path) -> Iterator[Frame]:
             raise OSError("no frame")
     except Exception as error:  # decoders raise many kinds for damaged bytes
         unreadable = f"unreadable {'video' if video else 'image'}"
-        reason = str(error) if isinstance(error, UserError) else unreadable
-        if done:
-            reason = f"{reason}, from frame {done}"
-        yield Frame(file, done, not done, np.zeros((0, 0), np.uint8), reason)
+        told = isinstance(error, (UserError, PermissionError, MemoryError))
+        why = reason(error) if told else unreadable
+        why += f", from frame {done}" if done else ""
+        yield Frame(file, done, not done, np.zeros((0, 0), np.uint8), why)
 
 
 def frames_of(file: Path) -> Iterator[Frame]:  # the last one, or a page, may have an error

@@ -45,10 +45,13 @@ def _is_another(run: Path, copy: Path) -> bool:
     ours, theirs = (read_record(folder / "config.json") for folder in (run, copy))
     for of in (ours, theirs):  # lists may have moved
         of |= {k: Path(str(v)).name for k, v in of.items() if k.endswith("_list")}
-    recipe = ours.keys() & theirs.keys() - PlaceFields.model_fields.keys() - {"epochs", "precision"}
+    free = {*PlaceFields.model_fields, "precision"}
+    free |= {"epochs"} if ours.get("schedule") == "constant" else set()
+    starts = {bool(of.get("weight_path")) for of in (ours, theirs) if of}
     paths = [str(of.get("dataset_dir", "")) for of in (ours, theirs) if of]
     data = {Path(p[:-4] if p.lower().endswith(".zip") else p).name for p in paths}
-    return any(ours[name] != theirs[name] for name in recipe) or len(data) > 1
+    differ = any(ours[name] != theirs[name] for name in ours.keys() & theirs.keys() - free)
+    return differ or len(data) > 1 or len(starts) > 1
 
 # %% ../nbs/15_mirror.ipynb #Mirror
 class Mirror:

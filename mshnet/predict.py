@@ -156,11 +156,10 @@ def _cut(length: int, tile: int) -> tuple[int, list[int]]:
     whole, most = -(-length // UNIT), tile // UNIT
     if whole <= most:
         return whole * UNIT, [0]
-    overlap = max(2, most // 8)
+    overlap = max(2, -(-most // 8))
     count = -(-(whole - overlap) // (most - overlap))
     side = -(-(whole + (count - 1) * overlap) // count)
-    starts = [i * (whole - side) // (count - 1) * UNIT for i in range(count)]
-    return side * UNIT, starts
+    return side * UNIT, [i * (whole - side) // (count - 1) * UNIT for i in range(count)]
 
 
 def _fades(side: int, starts: Sequence[int]) -> list[np.ndarray]:  # each [side] float32, 0..1
@@ -390,10 +389,9 @@ def _spelled(name: str | Path) -> str:
 def _names(files: Sequence[Path]) -> dict[Path, str]:
     "The name of the results of each file; those of its frames have a number behind it."
     stems, taken = Counter(f.stem.casefold() for f in files), set[str]()
-    names = {
-        f: f"{f.absolute().parent.name}_{f.stem}" if stems[f.stem.casefold()] > 1 else f.stem
-        for f in files
-    }
+    names = {file: file.stem for file in files}
+    for file in (file for file in files if stems[file.stem.casefold()] > 1):
+        names[file] = f"{Path(os.path.abspath(file)).parent.name}_{file.stem}"
     for file, stem in sorted(names.items(), key=lambda x: -len(re.findall(r"_\d{5,}", x[1]))):
         while len(os.fsencode(stem)) > _LONGEST:
             stem = stem[:-1]
@@ -463,7 +461,9 @@ class _Results:
         self.names = _names(files)
         self.records = {f: folder / _RECORDS / f"{name}.jsonl" for f, name in self.names.items()}
         self.stamps = {file: [_spelled(file), *(stamp(file) or ())[:2]] for file in files}
-        kept = {file: names for file in files if (names := self._names_if_done(file))}
+        kinds = (folder / kind for kind in self.request["save"])
+        drawn = [{_spelled(path.stem) for path in kind.glob("*.png")} for kind in kinds]
+        kept = {file: names for file in files if (names := self._names_if_done(file, drawn))}
         self.left = [file for file in files if file not in kept]
         if kept:
             print(f"resume  {folder}: {counted(len(kept), 'file')} done", file=sys.stderr)
@@ -474,13 +474,13 @@ class _Results:
         (folder / "frames.csv").touch()  # by which `find_inputs` knows the folder
         self._clean(kept)
 
-    def _names_if_done(self, file: Path) -> set[str]:
-        "The names of a file's frames; none unless the file, as it is now, was predicted whole."
+    def _names_if_done(self, file: Path, drawn: list[set[str]]) -> set[str]:
+        "The names of a file's frames; none unless it was predicted whole, as it is, and is drawn."
         names, line = set[str](), dict[str, Any](last=False)
         for line in _read_record(self.records[file]):
-            names.add(line["name"])
-        done = line["last"] and not line["error"] and line["stamp"] == self.stamps[file]
-        return names if done else set()
+            names |= set() if line["error"] else {line["name"]}
+        done = line["last"] and not line["error"] and line["stamp"][1:] == self.stamps[file][1:]
+        return names if done and all(map(names.issubset, drawn)) else set()
 
     def _clean(self, done: dict[Path, set[str]]) -> None:
         "Make the folders, and remove from them what does not belong to the finished files."
@@ -494,14 +494,15 @@ class _Results:
                         path.unlink()
 
     def lines(self) -> Iterator[dict[str, Any]]:
-        "The lines of all frames that are done, in the order of the files."
-        return itertools.chain.from_iterable(map(_read_record, self.records.values()))
+        "The lines of all frames that are done, in the order of the files, as these are named now."
+        for file, record in self.records.items():
+            yield from (line | {"stamp": self.stamps[file]} for line in _read_record(record))
 
     def finish(self) -> Written:
         "Write the tables of all files, and report those that were skipped."
         counts = self.summarise("finished")
         for file, error in itertools.islice(counts["skipped"].items(), _MOST_WARNINGS):
-            warnings.warn(f"{file}: {error}; skipped", stacklevel=2)
+            warnings.warn(f"{file}: {error}; see skipped.csv", stacklevel=2)
         numbers = (counted(counts[f"{of}s"], of) for of in ("frame", "file", "detection"))
         text = "{} of {}: {} in ".format(*numbers) + duration(counts["seconds"])
         if (sizes := self.record["multiscale"]) and not sizes[0]:
@@ -562,11 +563,10 @@ class _Results:
 def _record(detector: Detector, path: Path, inputs: Any, options: dict[str, Any]) -> dict[str, Any]:
     "What makes two predictions the same, the threshold, and how they were made."
     places = [os.path.abspath(os.path.expanduser(name)) for name in inputs]
-    weights = {"weights": os.path.abspath(path), "sha256": digest(path)}
-    request = {**weights, "inputs": places, **options}
+    asked = {"weights": os.path.abspath(path), "sha256": digest(path), "inputs": places, **options}
     threshold = detector.threshold if options["threshold"] is None else options["threshold"]
     own = {"threshold": threshold, "multiscale": detector.multiscale}
-    return {"asked": request, **own, "environment": environment(detector.device.description)}
+    return {"asked": asked, **own, "environment": environment(detector.device.description)}
 
 
 def _predict_part(results: _Results, detector: Detector) -> None:

@@ -121,7 +121,6 @@ class Config(Settings, NetworkFields, AugmentFields, DataFields):
 
     presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
     first_look: ClassVar[str] = "quick"
-    keeps_images: ClassVar[bool] = True
     synthetic_name: ClassVar[str] = "scenes"
     name_defaults: ClassVar[dict[str, Any]] = FIRST_DEFAULTS  # runs keep their names of then
     flags: ClassVar[dict[str, list[str]]] = {

@@ -319,7 +319,7 @@ def find_checkpoint(
     free = {"training images", "statistics"}  # hashes cover the first; CPUs round the second
     free |= {"precision"} if config.precision == "auto" else set()  # the run keeps its own
     began, begins = old["config"].get("weight_path", ""), config.weight_path
-    if config.resume or began == begins == PRETRAINED:  # another release may come with others
+    if began == begins == PRETRAINED or (config.resume and begins in ("", began)):  # of any release
         free.add("starting weights")  # the checkpoint has what became of them
     if bool(began) != bool(begins) and (begins or not config.resume):
         changed.append(f"weight_path {shown(began)} -> {shown(begins)}")

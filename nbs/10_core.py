@@ -217,7 +217,6 @@ class Settings(PlaceFields, OptimizerFields, TrainingFields):
     synthetic_name: ClassVar[str] = "synthetic"  # name of the data if no data set is named
     name_defaults: ClassVar[dict[str, Any]] = {}  # instead of the defaults: left out of run names
     flags: ClassVar[dict[str, list[str]]] = {}  # by command: the flags that only this task has
-    keeps_images: ClassVar[bool] = False  # whether `cache` has a meaning
     smaller: ClassVar[str] = "model"  # what to make smaller if one sample is too much for a memory
 
     task: str = "detect"
@@ -296,7 +295,7 @@ class Settings(PlaceFields, OptimizerFields, TrainingFields):
             lines.append(f"lr_end is not used with schedule={self.schedule}")
         if "val_fraction" in written and self.choose != "val":
             lines.append(f"val_fraction is not used with choose={self.choose}")
-        if "cache" in written and not self.keeps_images:
+        if "cache" in written and self.task != "detect":
             lines.append(f"cache is not used by task {self.task}")
         return lines
 
@@ -403,6 +402,9 @@ def configure(
     folders = [os.path.expanduser(str(v.get("dataset_dir") or "")) for v in (values, of_run)]
     if trained and len({*map(os.path.abspath, folders)}) > 1:  # its lists are of another data set
         held = by_hand.keys() | {k for k in values if os.path.isfile(f"{folders[0]}/{values[k]}")}
+        if len({Path(f.lower().removesuffix(".zip")).name for f in folders}) == 1:
+            shipped = resolve("mshnet.fetch:shipped_lists")()
+            held |= {k for k in values if k.endswith("_list") and values[k] in shipped}
         values = {k: v for k, v in values.items() if not k.endswith("_list") or k in held}
         if (own := of_run.get("test_list")) and "test_list" not in held:
             text = f"the run's own test_list={shown(own)} is not used: it is not in {folders[0]}"

@@ -278,6 +278,9 @@ def folders_below(top: Path) -> Iterator[Path]:
         folder = (waiting or links).pop(0)
         if (real := os.path.realpath(folder)) not in seen:  # two loops of links: 2^40 folders
             seen.add(real)
+            if not os.access(folder, os.R_OK | os.X_OK):
+                warnings.warn(f"{shown(str(folder))}: may not be read, left out", stacklevel=2)
+                continue
             yield folder
             with contextlib.suppress(PermissionError, FileNotFoundError):
                 for each in sorted(os.scandir(folder), key=lambda entry: entry.name):
@@ -373,8 +376,7 @@ def find_inputs(
         warnings.warn(hint, stacklevel=2)
     if others:
         some = f"{counted(len(others), 'input')} left out (such as {shown(str(others[0]))})"
-        text = f"{some}: use files that end in {endings}"
-        warnings.warn(text, stacklevel=2)
+        warnings.warn(f"{some}: use files that end in {endings}", stacklevel=2)
     return list(found.values())
 
 

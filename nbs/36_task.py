@@ -650,7 +650,7 @@ def trained_task(
 # %% [markdown]
 # ## Files
 #
-# With `mshnet predict` a task predicts files. How a file is read and what is written differs from task to task. The rest is the same for all: a file that cannot be read is reported and skipped (a single one is an error), 256 samples are read at a time, and the last line counts what was written. The exit status is 1 if a file was skipped.
+# With `mshnet predict` a task predicts files. How a file is read and what is written differs from task to task. The rest is the same for the tasks other than detection: a file that cannot be read is reported and skipped (a single one is an error), 256 samples are read at a time, and the last line counts what was written. The exit status is 1 if a file was skipped.
 
 # %%
 #| export

@@ -58,7 +58,7 @@ from mshnet.device import (
 )
 from mshnet.files import digest
 from mshnet.mirror import Mirror, bring_back
-from mshnet.places import Site, first_process, megabytes, session_seconds, site_of, where
+from mshnet.places import Site, first_process, megabytes, on_drive, session_seconds, site_of, where
 from mshnet.run import (
     Background,
     Folder,
@@ -701,8 +701,8 @@ def _failure_recorded(job: Job) -> Iterator[None]:
 def _end_session(job: Job, stopped: Stopped | None) -> None:
     "Finish the backup, and print how to resume."
     if stopped:
-        kept = job.mirror.enabled or where().name != "colab"
-        end = "nothing is lost" if kept else "Colab deletes this disk: download the run"
+        kept = job.mirror.enabled or where().name != "colab" or on_drive(job.folder.path)
+        end = "its checkpoint is written" if kept else "Colab deletes this disk: download the run"
         print(f"stopped  {stopped.reason}; {end}. Run the same command again to resume", flush=True)
     if copied := job.mirror.flush(60 if stopped and stopped.number else 600):
         print(copied, flush=True)
@@ -724,7 +724,7 @@ def _not_finite(job: Job, state: State, epoch: int, step: int) -> UserError:
     more = "" if job.device.precision == "fp32" else ", or --precision fp32"
     return UserError(
         f"epoch {epoch}, step {step}: the loss is NaN or infinite; images "
-        f"{', '.join(names[:16])}{kept}; try a smaller --lr or --clip-grad{more}"
+        f"{', '.join(names[:16])}{kept}; begin a new run with a smaller --lr or --clip-grad{more}"
     )
 
 
@@ -844,8 +844,7 @@ def _launch(config: Settings, task: Task | None) -> Run:
     task = task or make_task(config)
     if not all(type(x).__module__.startswith("mshnet.") for x in (task, task.model())):
         raise UserError("own tasks and networks on several devices: start your script by torchrun")
-    site = site_of(config)
-    run = Folder(site.folder)
+    run = Folder(site_of(config).folder)
     before = run.read_json("status.json")
     with tempfile.TemporaryDirectory() as folder:
         settings = Path(folder, "config.json")

@@ -27,7 +27,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mshnet.core import Settings, UserError, as_user_error, configure, resolve
+from mshnet.core import Settings, UserError, as_user_error, configure
 from mshnet.cpu import use_cpu_passes, use_plain_passes
 from mshnet.detection import fused_for, normalise
 from mshnet.device import infer, open_device, share_cores
@@ -168,11 +168,6 @@ class Detector:
         sent = self.device.transfer(torch.cat([rows, rows[:1].expand(more, -1, -1, -1)]))
         logits = infer(self.device, lambda: logits_of(self.model, sent, self.deep))
         return torch.sigmoid(logits)[: len(rows)]
-
-
-def predict(*args: Any, **how: Any) -> Any:
-    "The same as `mshnet.predict.predict`."
-    return resolve("mshnet.predict:predict")(*args, **how)
 
 
 def expect_bytes(images: Tensor) -> None:

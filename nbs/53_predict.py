@@ -268,11 +268,10 @@ def _cut(length: int, tile: int) -> tuple[int, list[int]]:
     whole, most = -(-length // UNIT), tile // UNIT
     if whole <= most:
         return whole * UNIT, [0]
-    overlap = max(2, most // 8)
+    overlap = max(2, -(-most // 8))
     count = -(-(whole - overlap) // (most - overlap))
     side = -(-(whole + (count - 1) * overlap) // count)
-    starts = [i * (whole - side) // (count - 1) * UNIT for i in range(count)]
-    return side * UNIT, starts
+    return side * UNIT, [i * (whole - side) // (count - 1) * UNIT for i in range(count)]
 
 
 def _fades(side: int, starts: Sequence[int]) -> list[np.ndarray]:  # each [side] float32, 0..1
@@ -515,7 +514,7 @@ print("equal to the last bit:", all((one == maps[0]).all() for one in maps))
 # %% [markdown]
 # ### Names
 #
-# The results of a frame have the name of its file, with the number of the frame if there are several. Equal names get the folder in front, or a number. So does `clip.mp4` beside `clip_00001.png`, which could be one of its frames (see below). Upper and lower case count as equal, because some disks ignore them. Names depend only on the list of files, so several processes find the same ones. A name that is not UTF-8, such as one that a Chinese Windows wrote, is kept for masks and overlays; in tables each invalid byte becomes `\\xba`, and a carriage return `\\r`.
+# The results of a frame have the name of its file, with the number of the frame if there are several. Equal names get the folder in front, or a number. So does `clip.mp4` beside `clip_00001.png`, which could be one of its frames (see below). Upper and lower case count as equal, because some disks ignore them. Names depend only on the list of files, so several processes find the same ones. A name that is not UTF-8, such as one that a Chinese Windows wrote, is kept for masks and overlays; in tables each invalid byte becomes `\xba`, and a carriage return `\r`.
 
 # %%
 #| export
@@ -530,10 +529,9 @@ def _spelled(name: str | Path) -> str:
 def _names(files: Sequence[Path]) -> dict[Path, str]:
     "The name of the results of each file; those of its frames have a number behind it."
     stems, taken = Counter(f.stem.casefold() for f in files), set[str]()
-    names = {
-        f: f"{f.absolute().parent.name}_{f.stem}" if stems[f.stem.casefold()] > 1 else f.stem
-        for f in files
-    }
+    names = {file: file.stem for file in files}
+    for file in (file for file in files if stems[file.stem.casefold()] > 1):
+        names[file] = f"{Path(os.path.abspath(file)).parent.name}_{file.stem}"
     for file, stem in sorted(names.items(), key=lambda x: -len(re.findall(r"_\d{5,}", x[1]))):
         while len(os.fsencode(stem)) > _LONGEST:
             stem = stem[:-1]
@@ -546,7 +544,7 @@ def _names(files: Sequence[Path]) -> dict[Path, str]:
 # %% [markdown]
 # ### Finished files
 #
-# Each file has a record in `records/`, with a line for each frame that is done. The same command skips the files whose record is complete, and predicts the others from their beginning. A record contains the size and the time of change of its file, so a file that was replaced is predicted again. All tables are made of these records, at the end or after an interrupt. `summary.json` records how the results were made, and whether the prediction is running, finished, stopped or failed.
+# Each file has a record in `records/`, with a line for each frame that is done. The same command skips the files whose record is complete, and predicts the others from their beginning. A record contains the size and the time of change of its file, so a file that was replaced is predicted again, and so is one whose mask or overlay is gone. All tables are made of these records, at the end or after an interrupt. `summary.json` records how the results were made, and whether the prediction is running, finished, stopped or failed.
 
 # %%
 #| export
@@ -610,7 +608,9 @@ class _Results:
         self.names = _names(files)
         self.records = {f: folder / _RECORDS / f"{name}.jsonl" for f, name in self.names.items()}
         self.stamps = {file: [_spelled(file), *(stamp(file) or ())[:2]] for file in files}
-        kept = {file: names for file in files if (names := self._names_if_done(file))}
+        kinds = (folder / kind for kind in self.request["save"])
+        drawn = [{_spelled(path.stem) for path in kind.glob("*.png")} for kind in kinds]
+        kept = {file: names for file in files if (names := self._names_if_done(file, drawn))}
         self.left = [file for file in files if file not in kept]
         if kept:
             print(f"resume  {folder}: {counted(len(kept), 'file')} done", file=sys.stderr)
@@ -621,13 +621,13 @@ class _Results:
         (folder / "frames.csv").touch()  # by which `find_inputs` knows the folder
         self._clean(kept)
 
-    def _names_if_done(self, file: Path) -> set[str]:
-        "The names of a file's frames; none unless the file, as it is now, was predicted whole."
+    def _names_if_done(self, file: Path, drawn: list[set[str]]) -> set[str]:
+        "The names of a file's frames; none unless it was predicted whole, as it is, and is drawn."
         names, line = set[str](), dict[str, Any](last=False)
         for line in _read_record(self.records[file]):
-            names.add(line["name"])
-        done = line["last"] and not line["error"] and line["stamp"] == self.stamps[file]
-        return names if done else set()
+            names |= set() if line["error"] else {line["name"]}
+        done = line["last"] and not line["error"] and line["stamp"][1:] == self.stamps[file][1:]
+        return names if done and all(map(names.issubset, drawn)) else set()
 
     def _clean(self, done: dict[Path, set[str]]) -> None:
         "Make the folders, and remove from them what does not belong to the finished files."
@@ -641,14 +641,15 @@ class _Results:
                         path.unlink()
 
     def lines(self) -> Iterator[dict[str, Any]]:
-        "The lines of all frames that are done, in the order of the files."
-        return itertools.chain.from_iterable(map(_read_record, self.records.values()))
+        "The lines of all frames that are done, in the order of the files, as these are named now."
+        for file, record in self.records.items():
+            yield from (line | {"stamp": self.stamps[file]} for line in _read_record(record))
 
     def finish(self) -> Written:
         "Write the tables of all files, and report those that were skipped."
         counts = self.summarise("finished")
         for file, error in itertools.islice(counts["skipped"].items(), _MOST_WARNINGS):
-            warnings.warn(f"{file}: {error}; skipped", stacklevel=2)
+            warnings.warn(f"{file}: {error}; see skipped.csv", stacklevel=2)
         numbers = (counted(counts[f"{of}s"], of) for of in ("frame", "file", "detection"))
         text = "{} of {}: {} in ".format(*numbers) + duration(counts["seconds"])
         if (sizes := self.record["multiscale"]) and not sizes[0]:
@@ -724,11 +725,10 @@ print(printed.getvalue().splitlines()[0].replace(f"{here}/", ""))
 def _record(detector: Detector, path: Path, inputs: Any, options: dict[str, Any]) -> dict[str, Any]:
     "What makes two predictions the same, the threshold, and how they were made."
     places = [os.path.abspath(os.path.expanduser(name)) for name in inputs]
-    weights = {"weights": os.path.abspath(path), "sha256": digest(path)}
-    request = {**weights, "inputs": places, **options}
+    asked = {"weights": os.path.abspath(path), "sha256": digest(path), "inputs": places, **options}
     threshold = detector.threshold if options["threshold"] is None else options["threshold"]
     own = {"threshold": threshold, "multiscale": detector.multiscale}
-    return {"asked": request, **own, "environment": environment(detector.device.description)}
+    return {"asked": asked, **own, "environment": environment(detector.device.description)}
 
 
 def _predict_part(results: _Results, detector: Detector) -> None:

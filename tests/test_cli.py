@@ -70,6 +70,8 @@ def refused(capsys, line):
         ("test a b", "--weight-path a is given as well; use one of them, or --dataset-dir b"),
         ("export none.pt", "none.pt: there is no such file"),
         ("train -epochs 3", "-epochs: a flag begins with two dashes; use --epochs"),
+        ("predict -min-area 3 a", "-min-area: a flag begins with two dashes; use --min-area"),
+        ("test --threshold 0.3", "mshnet test has no option --threshold; leave it out"),
         ("pack run", "pack is retired: `tar -czf RUN.tar.gz RUN` makes one file"),
         ("train --config nothing.json", "not a readable JSON file"),
         ("train --config=", "--config is empty, as a variable that is not set"),
@@ -362,6 +364,9 @@ def test_a_preset_is_applied_below_what_is_written_and_never_to_a_record(tmp_pat
     (tmp_path / "b.txt").touch()  # as in a data set that was moved
     for folder in ("a", "./a/", str(tmp_path)):
         assert configure({"dataset_dir": folder}, trained=whole | lists).test_list == "b.txt"
+    shipped = lists | {"dataset_dir": "x/NUAA-SIRST.zip", "test_list": "nuaa-sirst-authors427-test"}
+    moved = configure({"dataset_dir": "NUAA-SIRST"}, trained=whole | shipped)
+    assert moved.test_list == shipped["test_list"]
     with pytest.warns(UserWarning, match="test_list=b.txt is not used: it is not in other; name"):
         assert configure({"dataset_dir": "other"}, trained=whole | lists).train_list == ""
 
@@ -433,5 +438,4 @@ def test_help_shows_a_dozen_flags_and_help_all_the_others(capsys, task):
 )
 def test_a_record_with_retired_values_is_read(old):
     "Weights of such a run are used; the network does not depend on these values."
-    record = settings_class(old["task"])().model_dump() | old
-    assert settings_from(record).task == old["task"]
+    assert settings_from(settings_class(old["task"])().model_dump() | old).task == old["task"]

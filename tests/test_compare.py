@@ -227,6 +227,9 @@ def test_scores_in_a_folder_of_their_own_know_their_weights(runs, tmp_path):
     assert len(seed_groups([scored, read_scored(runs / "seed1")])) == 1
     change(tmp_path, "details.json", settings=scored.details.settings | {"weights": "?"})
     assert read_scored(tmp_path).recipe == {}  # other weights lie there now
+    began = {name: value for name, value in scored.details.settings.items() if name != "weights"}
+    change(tmp_path, "details.json", settings=began | {"weight_path": "pretrained"})
+    assert read_scored(tmp_path).recipe == {}  # those with which a training began
 
 
 def drawn(rng, size=48):
@@ -302,8 +305,7 @@ def test_a_run_without_targets_is_compared(tmp_path):
     common = {"dataset_dir": str(data), "base_size": 32, "crop_size": 32, "choose": "last"}
     settings = {"device": "cpu", "epochs": 1, "warm_epoch": -1, "batch_size": 2}
     train(Config(**common, **settings, output_dir=str(tmp_path / "run")))
-    found = compare([tmp_path / "run"])
-    assert "| -  " in str(found).split("## ")[1]  # the scores
+    assert "| -  " in str(compare([tmp_path / "run"])).split("## ")[1]  # the scores
 
 
 def test_scores_of_another_task_may_be_negative(tmp_path, capsys):

@@ -25,8 +25,7 @@ FILE = ROOT / "tests/contract.json"
 
 def flags(settings):
     "The arguments of every command: flags or name, metavar, help."
-    parser = make_parser(settings)
-    [commands] = [a for a in parser._actions if a.dest == "command"]
+    [commands] = [a for a in make_parser(settings)._actions if a.dest == "command"]
     found = {}
     for name, sub in commands.choices.items():
         each = [a for a in sub._actions if a.dest != "help"]

@@ -112,8 +112,7 @@ def machine(monkeypatch, tmp_path):
 
     def imitate(values):
         for name, value in values.items():
-            full = name if name.startswith("torch") else f"mshnet.{name}"
-            monkeypatch.setattr(full, value)
+            monkeypatch.setattr(name if name.startswith("torch") else f"mshnet.{name}", value)
 
     imitate(PLAIN)
     return imitate

@@ -100,8 +100,7 @@ def test_without_widgets_it_is_a_picture_of_the_worst_image(run):
     rows = json.loads((run / "details.json").read_text())["images"]
     unions = [(r["pred"] + r["mask"] - r["inter"], r) for r in rows]
     worst = min(unions, key=lambda u: (u[1]["inter"] / u[0], u[1]["name"]))[1]["name"]
-    split = Detection(Config(**SMALL)).splits()["test"]
-    view = view_of(run, split.names.index(worst))
+    view = view_of(run, Detection(Config(**SMALL)).splits()["test"].names.index(worst))
     assert picture.path.read_bytes() == explored(view) != explored(view, 0.32)
 
 

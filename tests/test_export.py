@@ -205,8 +205,7 @@ def test_mistakes_are_one_line_and_leave_nothing(tmp_path, monkeypatch, capsys, 
 def test_a_missing_package_is_named_with_its_remedy(run, onnx_file, monkeypatch, capsys):
     "Before any work; safetensors files need none of them."
     monkeypatch.setitem(sys.modules, "onnxruntime", None)  # it cannot be imported
-    weights = str(run.folder / "best.pt")
-    assert main(["export", "--weight-path", weights]) == 2
+    assert main(["export", "--weight-path", str(run.folder / "best.pt")]) == 2
     line = error_line(capsys)
     assert "needs onnxruntime (" in line and "run: pip install --upgrade onnx onnxruntime" in line
 
@@ -227,6 +226,5 @@ def test_a_full_disk_keeps_what_was_there(run, tmp_path, monkeypatch, capsys):
     assert [p.name for p in tmp_path.iterdir()] == ["a.safetensors"]
     assert target.read_text() == "the one before"
     assert main(line) == 0
-    out = capsys.readouterr().out
-    assert out.startswith(f"{target}  16 MB, checked")
+    assert capsys.readouterr().out.startswith(f"{target}  16 MB, checked")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.safetensors", "a.safetensors.json"]

@@ -80,8 +80,7 @@ def test_the_wheel_brings_no_development_tool(installed):
     "nbdev, jupytext and the notebook machinery are for those who build the suite."
     names = installed[2]
     assert {"torch", "scikit-image", "pydantic", "tqdm", "matplotlib"} <= names
-    tools = {"nbdev", "fastcore", "execnb", "jupytext", "papermill", "ipykernel"}
-    assert not tools & names
+    assert not {"nbdev", "fastcore", "execnb", "jupytext", "papermill", "ipykernel"} & names
 
 
 def test_the_commands_work_where_only_the_wheel_is(installed):

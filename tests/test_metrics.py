@@ -251,8 +251,7 @@ def test_an_image_of_noise_is_scored():
     pred, mask = rng.random((256, 256)) < 0.1, rng.random((256, 256)) < 0.004
     have = find(objects(mask), objects(pred))
     assert len(objects(pred)) > 3000
-    want = plainly(pred, mask, "exact")
-    assert (have.targets, have.matched, have.false_pixels) == want
+    assert (have.targets, have.matched, have.false_pixels) == plainly(pred, mask, "exact")
 
 
 LEVELS = [0.001, 0.01, 0.05, 0.25, 0.5, 0.5, 0.75, 0.95, 0.999]

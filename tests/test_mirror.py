@@ -397,10 +397,13 @@ def test_a_disk_that_vanished_is_not_made_anew(run, disk, tmp_path, when, level)
     assert "works again" in disk.said[-1]
 
 
-@pytest.mark.parametrize("changes", [{"lr": 0.1}, {"dataset_dir": "/data/sirst.v2.zip"}])
+CHANGES = [{"lr": 0.1}, {"dataset_dir": "/data/sirst.v2.zip"}, {"weight_path": "a"}, {"epochs": 9}]
+
+
+@pytest.mark.parametrize("changes", CHANGES)
 def test_another_run_is_not_overwritten(run, disk, changes):
-    "Two runs that were both called `mine`: other settings, or other data."
-    mine = Config().model_dump() | {"dataset_dir": "/drive/sirst.v1"}
+    "Two runs that were both called `mine`: other settings, data, start or schedule."
+    mine = Config(preset="steady").model_dump() | {"dataset_dir": "/drive/sirst.v1"}
     write(run, "config.json", json.dumps(mine))
     other = json.dumps(mine | changes)
     write(disk.target, "config.json", other)

@@ -397,8 +397,7 @@ def test_whole_videos_are_not_called_broken(tmp_path):
 @pytest.mark.parametrize("form", ["gray16le", "gray12le", "gbrp16le", "yuv444p16le"])
 def test_a_deep_video_is_stretched_as_a_tiff_is(tmp_path, form):
     "A thermal camera's range is a small part of 16 bits, and of 12."
-    grey = noise(48, 64)
-    deep = grey.astype(np.uint16) * 16 + 7008
+    deep = noise(48, 64).astype(np.uint16) * 16 + 7008
     film(tmp_path / "deep.mkv", [deep, deep // 2], "ffv1", form)
     Image.fromarray(deep).save(tmp_path / "deep.tif")
     [frame, half], [want] = (list(frames_of(tmp_path / f"deep.{x}")) for x in ("mkv", "tif"))
@@ -476,6 +475,9 @@ def test_inputs_are_found_once_in_order(tmp_path, tmp_path_factory, monkeypatch)
     (tmp_path / "set/images/a.png").touch()
     with pytest.raises(UserError, match=r"for folders below .*/set: .*/set/images"):
         names(f"{here}/set")
+    monkeypatch.setattr(os, "access", lambda folder, _: Path(folder).name != "deep")
+    with pytest.warns(UserWarning, match="deep: may not be read, left out"):
+        assert {"b.png", "d.jpg", "f.webp"} - {*names(f"{here}/**")} == {"d.jpg"}
     monkeypatch.setattr(Path, "glob", lambda folder, _: os.listdir(folder / "closed"))
     with pytest.raises(UserError, match="cannot be searched"):
         names(here)
@@ -598,6 +600,13 @@ def test_a_finished_file_is_skipped_until_it_changes(
     first = results(out)
     predict_files(weights, tmp_path, out, threshold=0.5)
     assert len(read) == 5 and results(out) == first
+    monkeypatch.chdir(tmp_path)
+    predict_files(weights, ".", out, threshold=0.5)  # named in another way
+    assert len(read) == 5 and table(out / "frames.csv")[0]["file"] == "0.png"
+    (out / "masks" / "2.png").rename(tmp_path / "2.draft")
+    predict_files(weights, tmp_path, out, threshold=0.5)
+    assert [path.name for path in read[5:]] == ["2.png"] and results(out) == first
+    read.pop()
     with pytest.raises(UserError, match="something else"):
         predict_files(weights, (tmp_path / f"{i}.png" for i in range(2)), out, threshold=half)
     assert "removed" not in capsys.readouterr().err
@@ -820,8 +829,7 @@ def test_ctrl_c_leaves_whole_files(tmp_path, weights):
         pictures = sorted((out / kind).iterdir())
         assert [path.stem for path in pictures] == [row["name"] for row in done]
         assert all(np.asarray(Image.open(path)).size for path in pictures)
-    found = table(out / "detections.csv")
-    assert len(found) == sum(int(row["detections"]) for row in done)
+    assert len(table(out / "detections.csv")) == sum(int(row["detections"]) for row in done)
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="only Linux tells")

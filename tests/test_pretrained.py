@@ -97,8 +97,7 @@ def test_the_file_and_its_card_are_those_of_the_results():
 def test_the_kept_threshold_is_used_everywhere(moved, picture, tmp_path):
     "In a file with another one than the usual 0.5; two looks are a property of it, too."
     assert Detector(mshnet.MSHNet.pretrained(), "cpu").multiscale == ()
-    pretrained = replace(trained_model("pretrained"), threshold=0.95)
-    moved.write_bytes(safetensors_bytes(pretrained))
+    moved.write_bytes(safetensors_bytes(replace(trained_model("pretrained"), threshold=0.95)))
     detector = Detector("pretrained", "cpu")
     prob = predict_frame(detector, np.asarray(Image.open(picture)))
     assert detector.threshold == 0.95 and (prob > 0.95).sum() < (prob > 0.5).sum()

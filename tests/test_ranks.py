@@ -154,7 +154,7 @@ def test_a_signal_reaches_all_processes_and_nothing_is_lost(tmp_path):
     started.send_signal(signal.SIGTERM)
     said, errors = started.communicate(timeout=900)
     assert (started.returncode, "Traceback" in said + errors) == (143, False), said + errors
-    assert "nothing is lost" in said and errors.splitlines()[-1] == f"mshnet: {STOPPED}"
+    assert "its checkpoint is written" in said and errors.splitlines()[-1] == f"mshnet: {STOPPED}"
     seen = folder.read_json("status.json")
     assert (seen["state"], seen["reason"]) == ("stopped", "SIGTERM")
     assert read_checkpoint(folder.file("last.pt"))["epoch"] + 1 == seen["epochs_done"]
@@ -319,7 +319,7 @@ def test_processes_share_the_files_of_a_prediction(predicted, tmp_path):
     done = run(*words)
     assert done.returncode == 1, done.stderr
     assert done.stdout.count("11 frames of 7 files") == 1
-    assert done.stderr.count("3.png: unreadable image; skipped") == 1
+    assert done.stderr.count("3.png: unreadable image; see skipped.csv") == 1
     assert results(tmp_path / "two") == results(one)
     assert Folder(tmp_path / "two").read_json("summary.json")["state"] == "finished"
 

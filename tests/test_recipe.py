@@ -160,8 +160,7 @@ def test_a_share_of_the_crops_holds_a_target(crop):
 )
 def test_scales_of_native_crops_stay_within_their_limits(kind, least, most, aspect):
     "Their area is scaled within the square of the limits, which are nearly reached."
-    config = Config(augment=kind)
-    scales = np.array([sample_params(config, 0, i).scale for i in range(300)])
+    scales = np.array([sample_params(Config(augment=kind), 0, i).scale for i in range(300)])
     sizes, shapes = np.sqrt(scales.prod(1)), scales[:, 1] / scales[:, 0]
     assert least <= sizes.min() < least * 1.1 and most / 1.1 < sizes.max() <= most
     assert 1 / aspect <= shapes.min() < 1 < shapes.max() <= aspect
@@ -336,8 +335,7 @@ def test_a_small_file_of_settings_is_no_run_of_the_first_release(tmp_path):
     "What it does not name keeps the default of today."
     wanted = {"lr": 0.01, "warm_epoch": -1, "choose": "last", "rule": "exact"}
     (tmp_path / "own.json").write_text(json.dumps(wanted))
-    read = read_settings(str(tmp_path / "own.json"))
-    assert configure(read) == Config(**wanted)
+    assert configure(read_settings(str(tmp_path / "own.json"))) == Config(**wanted)
 
 
 def test_averages_follow_the_formula_and_are_what_is_scored(tmp_path):

@@ -262,7 +262,7 @@ def test_a_session_ends_and_another_machine_goes_on(tmp_path):
     kept |= {"crop_size": 32, "eval_every": 1000, "choose": "last", "schedule": "constant"}
     notebook, run = execute("local", tmp_path, **kept, max_hours=0.003)
     said = told(notebook)
-    assert "hours are over; nothing is lost" in said
+    assert "hours are over; its checkpoint is written" in said
     assert re.search(r"mirror  all \d+ files \(.*\) are in", said)
     status = json.loads((run / "status.json").read_text())
     assert status["state"] == "stopped" and status["epochs_done"] > 0

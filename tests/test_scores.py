@@ -50,8 +50,7 @@ def test_other_tasks_have_their_own_scores(tmp_path):
 
 def test_the_page_is_that_of_the_runs():
     "`make build` was called after the last run was added."
-    written = (TOP / "results" / "SCORES.md").read_text(encoding="utf-8")
-    assert written == page(TOP / "results")
+    assert (TOP / "results" / "SCORES.md").read_text(encoding="utf-8") == page(TOP / "results")
 
 
 @pytest.mark.parametrize("name", ["README.md", "README.zh-CN.md"])

@@ -319,8 +319,7 @@ def test_streamed_pixels_train_the_same_run(tmp_path):
     folder = make_dataset(tmp_path / "data", train=8, test=4)
     runs = []
     for cache in ("host", "stream"):
-        config = tiny(tmp_path / cache, dataset_dir=str(folder), cache=cache, choose="val")
-        run = train(config)
+        run = train(tiny(tmp_path / cache, dataset_dir=str(folder), cache=cache, choose="val"))
         runs.append(([e["loss"] for e in run.history], run.scores["line"]))
         runs[-1] += (run.scores["protocol"]["split_hash"],)
     assert runs[0] == runs[1]

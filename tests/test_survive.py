@@ -215,7 +215,7 @@ def test_a_signal_stops_a_command_which_then_goes_on(tmp_path, monkeypatch):
             assert (told["state"], told["reason"]) == ("stopped", name)
             assert told["epochs_done"] >= 1
             assert folder.joinpath("scores.json").exists()
-            assert f"stopped  {name}; nothing is lost. Run the same command again" in out
+            assert f"stopped  {name}; its checkpoint is written. Run the same command again" in out
             assert folder.joinpath("train.log").read_text().splitlines() == out.splitlines()
             assert read_checkpoint(folder / "last.pt")["epoch"] + 1 == told["epochs_done"]
     monkeypatch.setattr(Detection, "report", lambda *_: None)  # pictures
@@ -472,6 +472,9 @@ def test_another_start_is_another_run(tmp_path):
         with pytest.raises(UserError, match=f"weight_path .*{line}"):
             run_it(config.model_copy(update={"weight_path": start}))
     run_it(tiny(first.folder, epochs=2))
+    named = {"epochs": 2, "resume": began.output_dir, "weight_path": str(first.folder / "best.pt")}
+    with pytest.raises(UserError, match=r"another run .starting weights"):
+        run_it(began.model_copy(update=named))
     with pytest.raises(UserError, match=r"starting weights .*--resume .* takes them"):
         run_it(began.model_copy(update={"epochs": 2}))
     assert run_it(began.model_copy(update={"epochs": 2, "resume": began.output_dir})).finished
@@ -722,7 +725,7 @@ full = Mock(side_effect=OSError(28, os.strerror(28)))  # a disk without room
 
 @pytest.mark.parametrize("at", [6, 8])  # within an epoch, and between two
 def test_a_disk_that_is_full_when_a_run_is_stopped_is_said(tmp_path, monkeypatch, capsys, at):
-    "The promise that nothing is lost is not made; what was complete before is there."
+    "The promise of a checkpoint is not made; what was complete before is there."
     write, config = run_module.write_checkpoint, tiny(tmp_path / "run")
 
     def fills_up(content, *paths):
@@ -733,7 +736,7 @@ def test_a_disk_that_is_full_when_a_run_is_stopped_is_said(tmp_path, monkeypatch
     monkeypatch.setattr("mshnet.train.write_checkpoint", fills_up)
     with pytest.raises(OSError, match="No space left"):
         run_it(config, at=at, then=ask())
-    assert "nothing is lost" not in capsys.readouterr().out
+    assert "its checkpoint is written" not in capsys.readouterr().out
     assert status(tmp_path / "run")["state"] == "failed"
     assert read_checkpoint(tmp_path / "run" / "last.pt")["epoch"] == at // 4 - 1 - (at == 8)
 
@@ -926,8 +929,7 @@ def test_a_run_whose_machine_is_gone_comes_back_from_its_mirror(tmp_path, capsys
     "With all that was there, and goes on to the same end; pictures are copied too."
     drive = tmp_path / "drive"
     config = tiny(tmp_path / "run", mirror_dir=str(drive))
-    run = run_it(config.model_copy(update={"epochs": 2}))
-    shutil.rmtree(run.folder)
+    shutil.rmtree(run_it(config.model_copy(update={"epochs": 2})).folder)
     assert result(run_it(config).folder) == whole(Small)
     assert f"mirror  restored from {drive / 'run'}" in capsys.readouterr().out
 

@@ -396,8 +396,7 @@ def test_a_data_set_is_read_once(tmp_path, monkeypatch):
     evaluate(config.model_copy(update={"weight_path": str(run.folder)}))
     assert make_task(config).describe_data()[1]
     assert sorted(read) == ["test", "train"]
-    image = next((folder / "images").iterdir())
-    os.utime(image, ns=(1, 1))
+    os.utime(next((folder / "images").iterdir()), ns=(1, 1))
     samples(config, tmp_path / "run")
     assert len(read) == 4  # a file has changed
     moved = {"dataset_dir": str(folder.rename(tmp_path / "moved"))}

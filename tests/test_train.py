@@ -107,8 +107,7 @@ def test_an_epoch_without_a_score_is_no_best_epoch(tmp_path):
 
 def test_scoring_leaves_the_caller_free_to_train():
     "A scoring that was interrupted between two batches must not switch gradients off for good."
-    config = tiny(num_workers=0)
-    task, device = Detection(config), open_device("cpu", "fp32")
+    task, device = Detection(tiny(num_workers=0)), open_device("cpu", "fp32")
     model = device.to_device(task.model())
     started = predictions(task, model, task.splits()["train"], device, "full")
     next(started)
@@ -118,8 +117,7 @@ def test_scoring_leaves_the_caller_free_to_train():
 
 def scoring(**changes):
     "All that a scoring of ten batches takes."
-    config = tiny(scenes=40, **changes)
-    task, device = Detection(config), open_device("cpu", "fp32")
+    task, device = Detection(tiny(scenes=40, **changes)), open_device("cpu", "fp32")
     return task, device.to_device(task.model()), task.splits()["train"], device, "full"
 
 
@@ -326,8 +324,7 @@ def test_no_float64_in_a_step_or_a_scoring(precision):
 
 def test_bf16_computes_the_loss_in_float32():
     "d = ((P - T)/2)^2 passes 1e8, where bfloat16 has steps of half a million."
-    config = tiny(precision="bf16")
-    task, device = Detection(config), open_device("cpu", "bf16")
+    task, device = Detection(tiny(precision="bf16")), open_device("cpu", "bf16")
     parts, model = task.splits(), device.to_device(task.model())
     batch = task.batch(parts["train"], [0, 1, 2, 3], 0)
     with device.autocast():

@@ -48,7 +48,7 @@
 #
 # Evaluation at the original size (`--base-size native`) compiles a program for each padded size: 1 for NUDT-SIRST, 1 for IRSTD-1k, and 69 for the test list of NUAA-SIRST.
 #
-# Compiled programs are stored in `xla_cache` next to the run folder. The next session should load them from there instead of compiling again. We could not verify this: a TPU was not available, and with the CPU runtime another process cannot read them.
+# Compiled programs are stored in `xla_cache` next to the run folder. The next run on the same disk should load them from there instead of compiling again; Colab and Kaggle start with an empty disk. We could not verify this: a TPU was not available, and with the CPU runtime another process cannot read them.
 #
 # ## Out of memory
 #

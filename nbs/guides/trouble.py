@@ -67,7 +67,7 @@ status
 # | `image of more than ... pixels at its own size (use --base-size 256): ...` | use `--base-size 256`, or crop these images |
 # | `no target in any mask of a list, so Pd is undefined: ...` | look at the masks: are they black, or do they belong to other images? |
 # | `targets vanish or merge at ...: ...` | the targets are too small for that size: use a larger `--base-size` |
-# | no message, but the marks are offset from the targets | the masks have a different size, or belong to other images: check the output of `mshnet data`, and draw the figure `samples` ([how](own_images.ipynb)) |
+# | no message, but the marks are offset from the targets | the masks belong to other images, or are shifted: check the output of `mshnet data`, and draw the figure `samples` ([how](own_images.ipynb)) |
 #
 # ## The device
 #
@@ -87,7 +87,7 @@ status
 # |---|---|
 # | `the prediction ..., which the SLS loss may not leave; begin a new run with --preset steady` | the prediction has collapsed. The page on the [loss](../01_loss.ipynb) explains why. With the preset `paper`, `--fusion-start full_size --join-rate 0.1 --head-bias -4` makes a collapse rarer ([results](results.ipynb)) |
 # | `the prediction ...: try a smaller --lr, and look at the masks with ...` | with this recipe the cause is usually in the data: are the masks empty, inverted, or of other images? |
-# | `epoch ..., step ...: the loss is NaN or infinite; ...` | a smaller `--lr` or `--precision fp32`; if you changed `--clip-grad`, set it back to 1. Good weights were not overwritten |
+# | `epoch ..., step ...: the loss is NaN or infinite; ...` | begin a new run with a smaller `--lr` or `--precision fp32`; if you changed `--clip-grad`, set it back to 1. Good weights were not overwritten |
 # | `the run ends within the warm-up, so the fused head is never trained` | the warm-up is longer than the run: `--warm-epoch 0`, or -1 for none (the default) |
 # | scores are far below the paper's | are the test list, the matching rule and the selected epoch the same ([how the scores are defined](scores.ipynb))? Seeds also differ: compare three |
 # | the first epoch is slow | on a TPU the training and evaluation steps are compiled once |
@@ -106,7 +106,7 @@ status
 # | `...: cannot be written (...)` | the disk is full or read-only. Repair that, then run the same command again to resume |
 # | `...: ..., and previous.pt cannot replace it; ...; or use another --output-dir` | both checkpoints are damaged. Is there a backup (`mirror_dir`)? Then a new folder is restored from it. Otherwise start a new run; the line names the flags |
 # | status 75 | the time limit was reached before the last epoch: run the same command again |
-# | `stopped  ...; nothing is lost...` | no error: somebody stopped the run, or it reached its time limit |
+# | `stopped  ...; its checkpoint is written...` | no error: somebody stopped the run, or it reached its time limit |
 # | `stopped  ...; Colab deletes this disk: download the run...` | the run has no backup: run the cell `Download the run` before the session ends |
 #
 # ## Google Drive and backups
@@ -141,7 +141,7 @@ status
 # | `output_dir=...: holds something else than this prediction; use another --output-dir` | the folder has files of yours, or the images, weights or settings differ (of eit, events and signs: it has any earlier prediction). Use another folder, or leave out `--output-dir`: the results then go to `predictions/NAME-2` |
 # | `no memory for a piece of ...: use a smaller --tile` | `--tile 512` needs a quarter of the memory of the default, 1024 |
 # | `explore` shows a still figure | widgets need a running notebook and `pip install ipywidgets`; then restart the kernel |
-# | status 1, and files are counted as skipped | these files could not be read: `skipped.csv` (task `detect`), or the lines above, list each with its reason; the others are done |
+# | status 1, and files are counted as skipped | these files, or single frames of them, could not be read: `skipped.csv` (task `detect`), or the lines above, list each with its reason; the others are done |
 # | `these scores cannot be compared: ...` | the test sets or the definitions of the scores differ; the line names the difference. Evaluate both in the same way |
 # | `task ... has no option ...; leave it out` | an option of the task `detect`, such as `--tile`, was used with weights of a different task |
 #

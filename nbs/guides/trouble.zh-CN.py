@@ -67,7 +67,7 @@ status
 # | `image of more than ... pixels at its own size (use --base-size 256): ...` | 用 `--base-size 256`，或裁剪这些图像 |
 # | `no target in any mask of a list, so Pd is undefined: ...` | 请看掩膜：是全黑的，还是属于别的图像？ |
 # | `targets vanish or merge at ...: ...` | 在这个尺寸下它们太小：用更大的 `--base-size` |
-# | 没有提示，但标记偏离目标 | 掩膜大小不同，或属于别的图像：请看 `mshnet data` 的输出，并画出图 `samples`（[方法](own_images.ipynb)） |
+# | 没有提示，但标记偏离目标 | 掩膜属于别的图像，或有偏移：请看 `mshnet data` 的输出，并画出图 `samples`（[方法](own_images.ipynb)） |
 #
 # ## 设备
 #
@@ -87,7 +87,7 @@ status
 # |---|---|
 # | `the prediction ..., which the SLS loss may not leave; begin a new run with --preset steady` | 预测已经坍塌。[损失](../01_loss.ipynb)一页解释原因。使用预设 `paper` 时，`--fusion-start full_size --join-rate 0.1 --head-bias -4` 使坍塌更少见（[结果](results.ipynb)） |
 # | `the prediction ...: try a smaller --lr, and look at the masks with ...` | 使用这种训练方案时，原因通常在数据：掩膜是空的、反转的，还是属于别的图像？ |
-# | `epoch ..., step ...: the loss is NaN or infinite; ...` | 更小的 `--lr` 或 `--precision fp32`；如果改过 `--clip-grad`，改回 1。好的权重没有被覆盖 |
+# | `epoch ..., step ...: the loss is NaN or infinite; ...` | 开始新的训练：更小的 `--lr` 或 `--precision fp32`；如果改过 `--clip-grad`，改回 1。好的权重没有被覆盖 |
 # | `the run ends within the warm-up, so the fused head is never trained` | 预热比训练还长：`--warm-epoch 0`，或 -1 表示没有预热（默认） |
 # | 分数远低于论文 | 列表、匹配规则和所选的 epoch 相同吗？见[分数的定义](scores.ipynb)。种子之间也有差异：请比较三个 |
 # | 第一个 epoch 很慢 | 在 TPU 上，训练步和评测步各编译一次 |
@@ -106,7 +106,7 @@ status
 # | `...: cannot be written (...)` | 磁盘已满或只读。解决后再执行同一条命令即可恢复 |
 # | `...: ..., and previous.pt cannot replace it; ...; or use another --output-dir` | 两个检查点都已损坏。如果有备份（`mirror_dir`），新的文件夹会从备份恢复。否则请开始一次新的训练；提示给出参数 |
 # | 状态 75 | 最后一个 epoch 之前达到了时间限制：再执行同一条命令 |
-# | `stopped  ...; nothing is lost...` | 不是错误：有人停止了训练，或达到了时间限制 |
+# | `stopped  ...; its checkpoint is written...` | 不是错误：有人停止了训练，或达到了时间限制 |
 # | `stopped  ...; Colab deletes this disk: download the run...` | 这次训练没有备份：在会话结束之前运行 `Download the run` 单元格 |
 #
 # ## Google Drive 与备份
@@ -141,7 +141,7 @@ status
 # | `output_dir=...: holds something else than this prediction; use another --output-dir` | 图像、权重或设置不同，或有你自己的文件（eit、events 和 signs：已有以前的预测）：换一个文件夹，或去掉 `--output-dir`，结果就写到 `predictions/NAME-2` |
 # | `no memory for a piece of ...: use a smaller --tile` | `--tile 512` 只需要四分之一的内存 |
 # | `explore` 只显示静止的图 | 交互控件需要实时运行的 notebook 和 `pip install ipywidgets`；然后重启内核 |
-# | 状态 1，并有文件被计为跳过 | 这些文件无法读取：`skipped.csv`（任务 `detect`）或上面的输出列出每个文件及原因；其余的已完成 |
+# | 状态 1，并有文件被计为跳过 | 这些文件或其中的个别帧无法读取：`skipped.csv`（任务 `detect`）或上面的输出列出每个文件及原因；其余的已完成 |
 # | `these scores cannot be compared: ...` | 测试集或分数的定义不同；提示说明差别。请用同样的方式评测二者 |
 # | `task ... has no option ...; leave it out` | 对其他任务的权重使用了检测任务的参数，例如 `--tile` |
 #

@@ -246,8 +246,7 @@ def test_real_tanks_are_read_as_published(real):
     golden = SHARED / "golden/eit/eim.npz"
     if golden.exists():
         uef = open_folder(real, "uef2017", 32)
-        at = uef.names.index("2_2")
-        made = tank_map(uef.stats.normalise(uef.voltages[at]))
+        made = tank_map(uef.stats.normalise(uef.voltages[uef.names.index("2_2")]))
         want = torch.tensor(np.load(golden)["eim_test2017_2_2"][0])
         torch.testing.assert_close(made, want, atol=1e-5, rtol=1e-5)
 

@@ -83,8 +83,7 @@ def small():
     model.spiking_frontend.register_forward_hook(lambda _, __, out: seen.update({"layers": out}))
     x = want["x"].float()
     assert torch.equal(x, poisson("events", 0.35, (2, 9, 2, 12, 12)))
-    logits = model(x)
-    return want, model, seen, logits
+    return want, model, seen, model(x)
 
 
 def test_spikes_and_membranes_of_the_small_network(small):

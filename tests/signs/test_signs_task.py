@@ -274,8 +274,7 @@ def test_weights_of_shared_layers_are_exported(tmp_path):
 @pytest.mark.nightly
 def test_simulated_videos_are_learnt_through_the_reader(tmp_path):
     "WER at most 20%, untrained 1; epochs are a fifth as long as those of quick, and twice as many."
-    few = {"sentences": 80, "signs": 4}
-    words = [f"--{name}={value}" for name, value in few.items()]
+    words = [f"--{name}={value}" for name, value in {"sentences": 80, "signs": 4}.items()]
     assert main(["data", "--task", "signs", *words, "--write", str(tmp_path / "set")]) == 0
     where = {"dataset_dir": str(tmp_path / "set"), "output_dir": str(tmp_path / "run")}
     config = SignsConfig(preset="quick", epochs=12, eval_every=12, device="cpu", **where)

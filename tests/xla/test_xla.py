@@ -166,8 +166,7 @@ STALE = {"TPU_PROCESS_ADDRESSES": "local", "CLOUD_TPU_TASK_ID": "0"}
 def small(tmp_path_factory):
     "What small.py printed on Kaggle, with a cache; and its folder."
     folder = tmp_path_factory.mktemp("small")
-    words = HERE / "small.py", folder / "cache"
-    done = python(*words, KAGGLE_KERNEL_RUN_TYPE="Batch", **STALE)
+    done = python(HERE / "small.py", folder / "cache", KAGGLE_KERNEL_RUN_TYPE="Batch", **STALE)
     assert done.returncode == 0, done.stderr
     return done.stdout, folder
 
