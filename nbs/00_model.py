@@ -326,7 +326,7 @@ for kind in (SpatialAttention, ChannelAttention):
 
 
 # %% [markdown]
-# The surprise: the verdict depends on the substitute. With ones for the channel weights every channel is open, and even the cloud becomes a target; their mean changes no verdict. The spatial weights can be replaced by either: the targets lose some of their logit and stay targets. One ablation proves neither that a part matters nor that it does not.
+# The surprise: the verdict depends on the substitute. With ones for the channel weights every channel is open, and even the cloud becomes a target; their mean changes no verdict. The spatial weights can be replaced by ones: the targets lose some of their logit and stay targets. With their mean the dim target is lost. One ablation proves neither that a part matters nor that it does not.
 #
 # ## The machinery: a good start
 #
@@ -389,4 +389,4 @@ _upsampling_matrix(2, 2)
 # 1. Suppose that the head at stride 8 alone predicts, and that it marks one cell for a target of 5x5 pixels. What is the best IoU? Is the target found, that is, are the centres less than 3 pixels apart?
 #    <details><summary>Answer</summary>The cell covers 8x8 = 64 pixels, so IoU is at most 25/64 = 0.39. If the target lies inside the cell, the centres differ by 1.5 pixels at most in each direction, and it is found. If the target lies across a corner of four cells, they differ by at least 2.5 pixels in each direction, and it is missed.</details>
 # 2. Shrink the cloud of the scene to the size of a target. What changes in the figure?
-#    <details><summary>Answer</summary>The network takes it for a target. With a radius of 9, 5, 3 and 1.5 pixels the logit in its middle is -14.8, -12.2, +9.0 and +13.8, and its spatial weight rises from 0.12 to 0.92. Size, not brightness, tells the two apart.</details>
+#    <details><summary>Answer</summary>The network takes it for a target. With a radius of 9, 5, 3 and 1.5 pixels the logit in its middle is -14.1, -11.2, +11.7 and +15.3, and its spatial weight rises from 0.18 to 0.99. Size, not brightness, tells the two apart.</details>

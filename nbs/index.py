@@ -12,7 +12,7 @@
 # | frame | centre (row, column) | pixels | peak probability | result |
 # |---|---|---|---|---|
 # | left: a drone | 31, 138 | 23 | 1.00 | found |
-# | middle: a cloud | 108, 213 | 231 | 1.00 | false alarm |
+# | middle: a cloud | 108, 213 | 244 | 1.00 | false alarm |
 # | middle: a drone | 145, 120 | - | - | missed |
 # | right: a bird | 154, 108 | - | - | missed |
 #
@@ -57,10 +57,12 @@
 #
 # | frames | targets found (Pd) | false alarms per frame |
 # |---|---|---|
-# | 400 images of IRSTD-1k, an unknown data set | 0.870; of targets below 9 pixels 0.692 | 0.36 |
-# | frames of 31 of the clips above; most others were trained on | 0.941 | 0.12 |
+# | 213 images of NUAA-SIRST, with weights trained without it | 0.900 | 0.07 |
+# | 400 images of IRSTD-1k, with weights trained without it | 0.905 | 0.36 |
+# | frames of 31 of the clips above, with weights trained without any of the 161 | 0.826 | 0.17 |
+# | the same frames, with the pretrained weights; most other clips were trained on | 0.930 | 0.07 |
 #
-# The weights were chosen on these clips, settings on many of the images. Your camera may score lower. [Model card](../mshnet/pretrained.md): scores and known failures.
+# The pretrained weights were chosen on the 31 clips, settings on many of the images. Your camera may score lower. [Model card](../mshnet/pretrained.md): scores and known failures.
 #
 # ### I have a data set
 #

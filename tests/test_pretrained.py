@@ -346,7 +346,7 @@ def test_damaged_weights_say_how_to_reinstall(damage, moved, picture, tmp_path, 
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("name", ["nuaa-sirst", "nudt-sirst"])
+@pytest.mark.parametrize("name", ["nuaa-sirst", "nudt-sirst", "irstd-1k"])
 def test_no_test_image_was_trained_on(name):
     "By the digests in the file, of pixels and not of names."
     folder = data_folder(name)

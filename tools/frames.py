@@ -18,8 +18,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-import mshnet
+from mshnet.evaluate import Detector
 from mshnet.frames import frames_of
+from mshnet.predict import detections, predict_frame
 
 TOP = Path(__file__).resolve().parent.parent
 SHOWN = {"DRONE_059": "found", "DRONE_153": "missed, and a false alarm", "BIRD_003": "missed"}
@@ -29,7 +30,8 @@ ZOOM = 24  # pixels on each side of the target, in the corner
 
 def judged(pixels: np.ndarray, boxes: list[Box]) -> list[dict[str, object]]:
     "The detections of a frame, each found or a false alarm, and the boxes that hold none."
-    found = mshnet.detect(pixels)
+    detector = Detector("pretrained", "cpu", "fp32")  # the same on every machine
+    found = [*detections(predict_frame(detector, pixels), detector.threshold).rows()]
     held, alarms = in_boxes(boxes, [row["centroid"] for row in found])
     rows: list[dict[str, object]] = [
         {"is": "false alarm" if alarm else "found"}

@@ -47,7 +47,7 @@ from mshnet.task import Trained
 from mshnet.train import average, train
 
 SETS = ("nuaa-sirst", "nudt-sirst")
-ORIGINS = "nuaa", "nudt", "clutter", "scene", "drone-ir"
+ORIGINS = "nuaa", "nudt", "irstd", "clutter", "scene", "drone-ir"
 SCENES = 200  # half of them without a target
 HELD_OUT = 10  # one image in so many
 PIECE = 640  # pixels, the longest side of a training image
@@ -259,12 +259,12 @@ def card(found: list[dict[str, Any]]) -> str:
         for r in first["thresholds"]
         if round(r["threshold"] * 100) % 10 == 0 or r is kept
     ]
-    unseen = json.loads((TOP / "results" / "pretrained" / "two-sizes" / "unseen.json").read_text())
-    (one, two), boxed = unseen["irstd-1k"].values(), unseen["drone-ir"]["two"]
-    columns = [sensor[k] for sensor in (two, boxed) for k in CURVE]
+    judged = json.loads((TOP / "results/pretrained/continued/judged.json").read_text())
+    before = judged["second edition"]["last"]
+    columns = [sensor[k] for sensor in (before, judged["file"]["clips"]) for k in CURVE]
     curve = [
         f"| {t:g} | {' | '.join(f'{column[i]:.2f}' for column in columns)} |"
-        for i, t in enumerate(two["thresholds"])
+        for i, t in enumerate(before["thresholds"])
         if t in (0.05, 0.1, 0.2, 0.5, 0.8, 0.9, 0.95, 0.99)
     ]
     template = (TOP / "tools" / "pretrained.md").read_text()
@@ -272,13 +272,9 @@ def card(found: list[dict[str, Any]]) -> str:
         recipe=RECIPE,
         again=AGAIN,
         counts=first["counts"],
-        seeds=len(found) - 1,
         kept=kept,
         most=MOST_ALARMS,
-        one=one,
-        one_pd=one["pd"][one["thresholds"].index(0.5)],
-        two=two,
-        unseen="\n".join(curve),
+        curve="\n".join(curve),
         scores="\n".join(scores),
         calibration="\n".join(calibration),
         thresholds="\n".join(thresholds),

@@ -161,7 +161,7 @@ print(*sorted(path.relative_to(root).as_posix() for path in root.rglob("*.*")), 
 #
 # Training then starts from the pretrained weights instead of random ones. If false alarms cost you most, add `--base-size native`; if missed targets do, leave it out (second table below).
 #
-# **Does it help?** We measured this command with an earlier version of the pretrained weights, on 40 images of IRSTD-1k, a data set that they do not know, and evaluated it on 100 others ([folder](../../results/cross-camera/fine-tune)). At 256x256 pixels, as `mshnet test` does it ([Pd, Fa](scores.ipynb)):
+# **Does it help?** We measured this command with an earlier version of the pretrained weights, on 40 images of IRSTD-1k, a data set that it did not know, and evaluated it on 100 others ([folder](../../results/cross-camera/fine-tune)). At 256x256 pixels, as `mshnet test` does it ([Pd, Fa](scores.ipynb)):
 #
 # | weights | learning rate | IoU of seeds 0, 1, 2 | mean IoU | Pd | Fa |
 # |---|---|---|---|---|---|

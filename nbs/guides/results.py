@@ -62,7 +62,7 @@
 # | weights | data | IoU | Pd | Fa |
 # |---|---|---|---|---|
 # | preset `quick` (`make demo`), mean of five seeds ([runs](../../results/scenes-quick)) | synthetic scenes, 128x128 | 0.835 | 0.983 | 5.1 |
-# | `pretrained` | two public test lists, an unknown data set, new clips of a known camera | see the [card](../../mshnet/pretrained.md) | | |
+# | `pretrained` | three public test lists, unknown data sets, new clips of a known camera | see the [card](../../mshnet/pretrained.md) | | |
 #
 # **Other tasks:** [tomography](eit.ipynb), [event cameras](events.ipynb) and [sign language](signs.ipynb) have their own tables.
 #

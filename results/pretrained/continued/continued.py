@@ -1,17 +1,16 @@
 """Continue the weights of tools/pretrain.py on clips; see README.md beside this file.
 
-    python continued.py DATA FOLDER [next] [SETTING=VALUE ...]
+    python continued.py DATA FOLDER [SETTING=VALUE ...]
 
 FOLDER is that of tools/pretrain.py, and DATA holds drone-ir/, too (see tools/judge.py). The weights
 FOLDER/pretrained.safetensors are continued. FOLDER/continued gets the training sets and the runs,
 for each step the mean of its two trainings, and at the end pretrained.safetensors, the mean of the
-last two steps, with pretrained.json. Run it again to resume. `python continued.py DATA FOLDER next`
-does the steps after it, which do not ship yet: next.safetensors is their last.
+steps of `SHIPS`, with pretrained.json. Run it again to resume.
 """
 
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -73,8 +72,6 @@ STEPS = (
     Step("fourth", (4, 5), 7, 0.0005, ("images",), (1, 2), 1, 3),
     Step("fifth", (8, 9), 3, 0.0003, ("images", "clips"), (1, 2, 2, 1), 1, 3, MULTISCALE),
     Step("sixth", (10, 11), 2, 0.0003, ("frames", "clips"), (1, 2, 2, 1, 4, 1), 1, 3, MULTISCALE),
-)
-NEXT = (
     Step(
         "seventh",
         (12, 13),
@@ -111,7 +108,18 @@ NEXT = (
         sides=(192, 192),
         begins=("fifth", "sixth", "seventh", "eighth"),
     ),
+    Step(
+        "tenth",
+        (18, 19),
+        14,
+        0.0007,
+        copies=(*NONE, 0, 4, 0, 4, 0, 1),
+        small=3,
+        lists=(2, 2, 1, 2),
+        sides=(192, 192),
+    ),
 )
+SHIPS = ("fifth", "sixth", "seventh", "eighth", *4 * ("tenth",))  # so half of it is step ten
 
 
 def pictures(data: Path) -> Iterator[pretrain.Picture]:
@@ -216,6 +224,11 @@ def write_set(here: Path, data: Path, searches: list[Path], step: Step) -> None:
         (here / f"{part}.txt").write_text("".join(f"{name}\n" for name in chosen))
 
 
+def of_steps(folder: Path, names: Iterable[str]) -> list[Path]:
+    "The weights of steps."
+    return [folder / f"{name}.safetensors" for name in names]
+
+
 def mean(files: list[Path]) -> Trained:
     "Trained weights, as the mean of several."
     trained = trained_model(files[0])
@@ -227,16 +240,15 @@ def mean(files: list[Path]) -> Trained:
 def main(words: list[str]) -> int:
     "Train the steps, each from the mean of the one before; score the test lists, write the file."
     data, first = (Path(word) for word in words[:2])
-    settings = dict(word.split("=", 1) for word in words[2:] if word != "next")
-    folder, more = first / "continued", "next" in words
+    settings = dict(word.split("=", 1) for word in words[2:])
+    folder = first / "continued"
     pretrain.write_pictures(lambda: pictures(data), folder / "data", group)
     means, searches = [first / "pretrained.safetensors"], list[Path]()
-    for step in (*STEPS, *NEXT) if more else STEPS:
+    for step in STEPS:
         weights = means[-1]
         if step.begins:
             weights = folder / f"before-{step.name}.safetensors"
-            begins = [folder / f"{name}.safetensors" for name in step.begins]
-            write_atomic(weights, safetensors_bytes(mean(begins)))
+            write_atomic(weights, safetensors_bytes(mean(of_steps(folder, step.begins))))
         for kind in step.searches:
             searches.append(folder / f"patches-{step.name}-{kind}")
             if not (searches[-1] / "trainval.txt").exists():
@@ -248,7 +260,7 @@ def main(words: list[str]) -> int:
         here = folder / f"data-{step.name}"
         if not (folder / f"{step.name}-{step.seeds[0]}").exists():
             write_set(here, folder / "data", searches, step)
-        found = []
+        runs = []
         for seed, side in zip(step.seeds, step.sides, strict=True):
             epochs = round(step.epochs * (128 / side) ** 2)  # as many pixels
             own = {"epochs": epochs, "eval_every": epochs, "lr": step.lr, "seed": seed}
@@ -258,17 +270,13 @@ def main(words: list[str]) -> int:
             run = train(config)
             if not run.finished:
                 return 75  # as the status of `mshnet train`
-            found.append(run.folder / "best.pt")
+            runs.append(run.folder / "best.pt")
         means.append(folder / f"{step.name}.safetensors")
-        write_atomic(means[-1], safetensors_bytes(mean(found)))
-    if more:
-        trained = mean(means[-1:])
-        pretrain.half_precision(trained.model)
-        write_atomic(folder / "next.safetensors", safetensors_bytes(trained))
-        return 0
+        write_atomic(means[-1], safetensors_bytes(mean(runs)))
     numbers = pretrain.counts(folder / "data", group)
     numbers["hard_trained"] = sum(len(names_of(search)) for search in searches)
-    pretrain.finish(mean(means[-2:]), config, data, first / "data", folder, numbers)
+    ships = mean(of_steps(folder, SHIPS))
+    pretrain.finish(ships, config, data, first / "data", folder, numbers)
     return 0
 
 
