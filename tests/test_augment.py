@@ -59,7 +59,7 @@ def folder(tmp_path_factory):
 def run(folder, tmp_path_factory):
     "A run whose scores are of native size."
     place = tmp_path_factory.mktemp("native") / "run"
-    return train(Config(**TINY, dataset_dir=str(folder), output_dir=str(place)))
+    return train(Config(**TINY | {"epochs": 1}, dataset_dir=str(folder), output_dir=str(place)))
 
 
 def by_hand(folder, weights, mirrored=False):

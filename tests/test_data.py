@@ -243,7 +243,7 @@ def test_lists_of_a_read_only_folder_lie_beside(unlisted, tmp_path, monkeypatch,
     "With what to write, once; a run takes them from there."
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    monkeypatch.setattr("mshnet.data.os.access", lambda path, mode: False)
+    monkeypatch.setattr("mshnet.data.os.access", lambda path, mode: mode != os.W_OK)
     before = contents(unlisted)
     assert main(["data", str(unlisted), "--split", "0.5"]) == 0
     words = shlex.split(capsys.readouterr().out.partition("use them by ")[2])
