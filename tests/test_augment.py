@@ -27,7 +27,7 @@ from mshnet.train import train
 
 SIZES = [(64, 72), (64, 64), (63, 79), (12, 90), (80, 80)]  # height and width
 TINY = {"base_size": "native", "crop_size": 32, "batch_size": 2, "epochs": 2, "device": "cpu"}
-TINY |= {"precision": "fp32", "schedule": "constant", "deterministic": True, "lr": 1e-5}
+TINY |= {"precision": "fp32", "schedule": "constant", "deterministic": True}
 TINY |= {"weight_path": "pretrained"}  # which find something
 
 
@@ -59,7 +59,7 @@ def folder(tmp_path_factory):
 def run(folder, tmp_path_factory):
     "A run whose scores are of native size."
     place = tmp_path_factory.mktemp("native") / "run"
-    return train(Config(**TINY | {"epochs": 1}, dataset_dir=str(folder), output_dir=str(place)))
+    return train(Config(**TINY, dataset_dir=str(folder), output_dir=str(place)))
 
 
 def by_hand(folder, weights, mirrored=False):
