@@ -616,8 +616,7 @@ def test_a_loss_that_is_no_number_names_its_batch_and_keeps_the_last_good_epoch(
         with pytest.raises(UserError, match="epoch 1, step 2: the loss is NaN or infinite; images"):
             train(config, task)
         reason = status(folder)["reason"]
-        assert "last good checkpoint is kept; begin a new run with " in reason
-        assert "precision" not in reason
+        assert "checkpoint is kept; begin a new run " in reason and "precision" not in reason
         split = task.splits()["train"]
         assert all(split.names[i] in reason for i in task.plan(split, 1)[2])
         assert result(folder) == result(before)
