@@ -330,12 +330,13 @@ def _unexpected(word: str, command: str, settings: type[Settings]) -> str:
     name = word.lstrip("-").split("=")[0].replace("-", "_")
     if (name, command) == ("output", "compare"):
         return "output is retired: add > FILE.md"
-    own = _OPTIONS.get(command, {})
+    own = [*_OPTIONS.get(command, {}), *_flags_of(command, settings)]
     if not word.startswith("--") and name in {*settings.model_fields, *own}:
         return f"{word}: a flag begins with two dashes; use -{word}"
-    if name in settings.model_fields or any(name in options for options in _OPTIONS.values()):
+    known = {*settings.model_fields, *(name for options in _OPTIONS.values() for name in options)}
+    if name in known and not any(flag.startswith(name) for flag in own):
         return f"mshnet {command} has no option {word}; leave it out"
-    return unknown(name, [*own, *_flags_of(command, settings)], f"; {see}")
+    return unknown(name, own, f"; {see}")
 
 
 def _expect_same(path: str, name: str, written: dict[str, Any]) -> None:
@@ -472,8 +473,7 @@ def _bench(config: Config, **options: int) -> int:
     "Print the measurements."
     if config.output_dir:
         _result_folder(config.output_dir)
-    measured = resolve("mshnet.bench:bench")(config, **options)
-    print(resolve("mshnet.bench:table")(measured))
+    print(resolve("mshnet.bench:table")(resolve("mshnet.bench:bench")(config, **options)))
     return 0
 
 

@@ -460,10 +460,10 @@ class _Results:
         self.request, self.began = record["asked"], time.monotonic()
         self.names = _names(files)
         self.records = {f: folder / _RECORDS / f"{name}.jsonl" for f, name in self.names.items()}
-        self.stamps = {file: [_spelled(file), *(stamp(file) or ())[:2]] for file in files}
-        kinds = (folder / kind for kind in self.request["save"])
-        drawn = [{_spelled(path.stem) for path in kind.glob("*.png")} for kind in kinds]
-        kept = {file: names for file in files if (names := self._names_if_done(file, drawn))}
+        paths = {f: [_spelled(f), _spelled(os.path.abspath(f))] for f in files}
+        self.stamps = {f: [*names, *(stamp(f) or ())[:2]] for f, names in paths.items()}
+        png = [{_spelled(p.stem) for p in (folder / k).glob("*.png")} for k in self.request["save"]]
+        kept = {file: names for file in files if (names := self._names_if_done(file, png))}
         self.left = [file for file in files if file not in kept]
         if kept:
             print(f"resume  {folder}: {counted(len(kept), 'file')} done", file=sys.stderr)

@@ -121,8 +121,9 @@ def prepare(folder: Folder, config: Settings, device: str, unfinished: bool = Tr
         if not unfinished and folder.file("last.pt").exists():
             return  # a finished run keeps its records
         folder.file("figures").mkdir(parents=True, exist_ok=True)
-    again = {"resume": "", "output_dir": str(folder.path)} if config.resume else {}
-    write_json(folder.file("config.json"), config.model_dump() | again)
+    began = config.weight_path or folder.read_json("config.json").get("weight_path", "")
+    again = {"resume": "", "output_dir": str(folder.path), "weight_path": began}
+    write_json(folder.file("config.json"), config.model_dump() | (again if config.resume else {}))
     write_json(folder.file("env.json"), environment(device))
 
 # %% ../nbs/34_run.ipynb #State

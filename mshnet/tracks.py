@@ -76,5 +76,4 @@ def confirmed_tracks(
     for key, rows in tracks.items():
         frames, places, peaks, confirmed = zip(*rows, strict=True)
         if any(confirmed):
-            ends = *places[0], *places[-1]
-            yield [*key, frames[0], frames[-1], len(rows), *ends, max(peaks)]
+            yield [*key, frames[0], frames[-1], len(rows), *places[0], *places[-1], max(peaks)]

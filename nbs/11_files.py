@@ -331,7 +331,8 @@ def _named(text: str) -> list[Path]:
 
 def _left_below(top: str, found: dict[Path, Path], suffixes: Sequence[str]) -> str:
     "A hint at files in folders below a named one that were not found; empty: there are none."
-    deeper = [p for p in _inside(Path(top), "*/**/*") if p.suffix.lower() in suffixes]
+    with warnings.catch_warnings(action="ignore"):  # of folders that nobody asked for
+        deeper = [p for p in _inside(Path(top), "*/**/*") if p.suffix.lower() in suffixes]
     taken = {*found.values()}
     left = {p.parent.resolve() / p.name for p in deeper if p.parent not in taken} - found.keys()
     pictures = (f"{top}/{name}" for name in ("images", "IRSTD1k_Img"))  # without their masks

@@ -241,8 +241,7 @@ class Detection(Task):
         if self.config.network != "mshnet":
             return model(normalise(image), deep=phase == "full")[1].float()
         masks, fused = model(normalise(image))
-        full = torch.tensor(phase == "full").to(fused.device)
-        return torch.where(full, fused, masks[0]).float()
+        return torch.where(torch.tensor(phase == "full").to(fused.device), fused, masks[0]).float()
 
     def tally(self) -> _DetectionTally:
         return _DetectionTally(self.config)

@@ -544,7 +544,7 @@ def _names(files: Sequence[Path]) -> dict[Path, str]:
 # %% [markdown]
 # ### Finished files
 #
-# Each file has a record in `records/`, with a line for each frame that is done. The same command skips the files whose record is complete, and predicts the others from their beginning. A record contains the size and the time of change of its file, so a file that was replaced is predicted again, and so is one whose mask or overlay is gone. All tables are made of these records, at the end or after an interrupt. `summary.json` records how the results were made, and whether the prediction is running, finished, stopped or failed.
+# Each file has a record in `records/`, with a line for each frame that is done. The same command skips the files whose record is complete, and predicts the others from their beginning. A record contains the path, the size and the time of change of its file, so a file that was replaced is predicted again, and so is one whose mask or overlay is gone. All tables are made of these records, at the end or after an interrupt. `summary.json` records how the results were made, and whether the prediction is running, finished, stopped or failed.
 
 # %%
 #| export
@@ -607,10 +607,10 @@ class _Results:
         self.request, self.began = record["asked"], time.monotonic()
         self.names = _names(files)
         self.records = {f: folder / _RECORDS / f"{name}.jsonl" for f, name in self.names.items()}
-        self.stamps = {file: [_spelled(file), *(stamp(file) or ())[:2]] for file in files}
-        kinds = (folder / kind for kind in self.request["save"])
-        drawn = [{_spelled(path.stem) for path in kind.glob("*.png")} for kind in kinds]
-        kept = {file: names for file in files if (names := self._names_if_done(file, drawn))}
+        paths = {f: [_spelled(f), _spelled(os.path.abspath(f))] for f in files}
+        self.stamps = {f: [*names, *(stamp(f) or ())[:2]] for f, names in paths.items()}
+        png = [{_spelled(p.stem) for p in (folder / k).glob("*.png")} for k in self.request["save"]]
+        kept = {file: names for file in files if (names := self._names_if_done(file, png))}
         self.left = [file for file in files if file not in kept]
         if kept:
             print(f"resume  {folder}: {counted(len(kept), 'file')} done", file=sys.stderr)

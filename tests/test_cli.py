@@ -71,6 +71,7 @@ def refused(capsys, line):
         ("export none.pt", "none.pt: there is no such file"),
         ("train -epochs 3", "-epochs: a flag begins with two dashes; use --epochs"),
         ("predict -min-area 3 a", "-min-area: a flag begins with two dashes; use --min-area"),
+        ("predict --output x a", "did you mean 'output_dir'?"),
         ("test --threshold 0.3", "mshnet test has no option --threshold; leave it out"),
         ("pack run", "pack is retired: `tar -czf RUN.tar.gz RUN` makes one file"),
         ("train --config nothing.json", "not a readable JSON file"),

@@ -119,7 +119,7 @@ STEPS = (
         sides=(192, 192),
     ),
 )
-SHIPS = ("fifth", "sixth", "seventh", "eighth", *4 * ("tenth",))  # so half of it is step ten
+SHIPS = (*4 * ("tenth",), "fifth", "sixth", "seventh", "eighth")  # so half of it is step ten
 
 
 def pictures(data: Path) -> Iterator[pretrain.Picture]:
