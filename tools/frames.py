@@ -28,9 +28,8 @@ COLOURS = {"found": "#56B4E9", "false alarm": "#D55E00", "missed": "#F0E442"}
 ZOOM = 24  # pixels on each side of the target, in the corner
 
 
-def judged(pixels: np.ndarray, boxes: list[Box]) -> list[dict[str, object]]:
+def judged(detector: Detector, pixels: np.ndarray, boxes: list[Box]) -> list[dict[str, object]]:
     "The detections of a frame, each found or a false alarm, and the boxes that hold none."
-    detector = Detector("pretrained", "cpu", "fp32")  # the same on every machine
     found = [*detections(predict_frame(detector, pixels), detector.threshold).rows()]
     held, alarms = in_boxes(boxes, [row["centroid"] for row in found])
     rows: list[dict[str, object]] = [
@@ -63,14 +62,15 @@ def draw(axes: Axes, pixels: np.ndarray, rows: list[dict[str, object]], title: s
 def main(data: Path) -> None:
     "Score the frames, keep the results and draw three."
     folder, table, shown = data / "drone-ir", {}, {}
-    boxes = boxes_of(folder)
+    boxes, detector = boxes_of(folder), Detector("pretrained", "cpu", "fp32")  # alike everywhere
     for clip in sorted(folder.glob("*.mp4"))[5::PARTS]:
         frames = [frame.pixels for frame in frames_of(clip)]
         if not boxes[clip.name, number := len(frames) // 2]:
             continue  # something flies there all the same
-        table[f"{clip.stem}_{number:04d}"] = judged(frames[number], boxes[clip.name, number])
+        rows = judged(detector, frames[number], boxes[clip.name, number])
+        table[f"{clip.stem}_{number:04d}"] = rows
         if clip.stem in SHOWN:
-            shown[clip.stem] = frames[number], table[f"{clip.stem}_{number:04d}"]
+            shown[clip.stem] = frames[number], rows
     kinds = [row["is"] for rows in table.values() for row in rows]
     counts = {kind: kinds.count(kind) for kind in COLOURS}
     text = json.dumps({"frames": len(table), **counts, "rows": table}, indent=1)
