@@ -82,7 +82,7 @@ for kind, row in zip(("turns", "flips", "robust", "paper"), figure.subplots(4, 5
 #
 # Networks mistake the edges of large bright objects for targets. When we held out 71 training images of NUAA-SIRST, four of them had most of the false pixels, at a white cliff, a vapour trail and a row of trees. Such edges are rare in the data sets of this field.
 #
-# With probability `clutter_share` a crop is therefore partly covered by a large occluder, brighter or darker than the background: a half-plane with a straight or rough edge, or a bar longer than any target (from 77 pixels on, in a crop of 128). Covered target pixels lose their label. This is an invention of this library, not of the paper. The first scene with six occluders, and the outlines of what is left of its targets:
+# With probability `clutter_share` a crop is therefore partly covered by a large occluder, brighter or darker than the background: a half-plane with a straight or rough edge, or a bar longer than any target (from 77 pixels on, in a crop of 128). Covered target pixels lose their label. This is an invention of this library, not of the paper. The scene from above with six occluders, and the outlines of what is left of its targets:
 
 # %%
 figure = plt.figure(figsize=(10, 2.2), layout="constrained")

@@ -3,14 +3,7 @@
 #
 # > One call trains and scores a model, and resumes an interrupted run: plain functions, read from top to bottom.
 #
-# A loop of ten lines trains a network. This one also survives an interrupt, finds a NaN without waiting for the device in each step, and resumes exactly. Four functions make such a run, each the loop inside the one before:
-#
-# | function | what it repeats | what it does each time |
-# |---|---|---|
-# | `train` | nothing | opens the folder, trains, evaluates the selected epoch, records how the run ended |
-# | `fit` | epochs | train, score, log, write a checkpoint |
-# | `train_epoch` | batches | set the rate, make a step, check whether to stop |
-# | `train_step` | parts of a batch | forward and backward pass; one update at the end |
+# A loop of ten lines trains a network. This one also survives an interrupt, finds a NaN without waiting for the device in each step, and resumes exactly.
 
 # %%
 #| hide
@@ -101,7 +94,14 @@ below.set(xlabel="epoch", ylabel="loss, IoU", ylim=0);
 # %% [markdown]
 # ## A run
 #
-# `train` is what the notebooks and `mshnet train` call. It returns a `Run`, whose results are read from the folder, so that memory and disk cannot differ. A `Run` stands for its folder wherever a path is expected, as in `evaluate(run)`. The functions below share one value, the `Job`.
+# `train` is what the notebooks and `mshnet train` call. It returns a `Run`, whose results are read from the folder, so that memory and disk cannot differ. A `Run` stands for its folder wherever a path is expected, as in `evaluate(run)`. The functions below share one value, the `Job`. Four nested functions make a run:
+#
+# | function | what it repeats | what it does each time |
+# |---|---|---|
+# | `train` | nothing | opens the folder, trains, evaluates the selected epoch, records how the run ended |
+# | `fit` | epochs | train, score, log, write a checkpoint |
+# | `train_epoch` | batches | set the rate, make a step, check whether to stop |
+# | `train_step` | parts of a batch | forward and backward pass; one update at the end |
 
 # %%
 #| export

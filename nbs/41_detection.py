@@ -69,10 +69,10 @@ left.legend(loc="upper right", bbox_to_anchor=(1, 0.9));
 # 1. *The warm-up.* Once the predicted area is large, plain IoU has almost no gradient, so the prediction can spread: here over 16% to 27% of the pixels.
 # 2. *All heads join.* Three heads and the fusing convolution have never been trained, and Adagrad's first step moves each of their weights by the whole learning rate, however small the gradient. By then the background of the full-size head is far below zero, say at -11. If each of the nine fusing weights of this head moves by 0.05, the fused background moves by 5. After a few such steps its sign is random, and Adagrad's later steps are too small to change it.
 #
-# Seed 0 never recovers, seed 2 does so between epochs 15 and 20, and seed 1 does not collapse. Clipping gradients cannot help, because Adagrad's first step does not depend on their size. Two things do:
+# Seed 0 never recovers, seed 2 recovers after 15 to 20 epochs, and seed 1 does not collapse. Clipping gradients cannot help, because Adagrad's first step does not depend on their size. Two things do:
 #
 # - A loss that pulls on a full prediction and on an empty one, with all heads trained from the start (`--preset steady`, the default): none of our seeds has collapsed.
-# - The paper's loss and network with a remedy for each step (right). `--head-bias -4` starts the heads far below zero, so that the warm-up need not spread. `--fusion-start full_size --join-rate 0.1` starts the fusion as a copy of the full-size head and gives the three new heads and the fusion smaller steps. All three seeds then find targets in every scored epoch, from 5 to 30. Seed 2 marks 5% of the pixels at epoch 20, and recovers.
+# - The paper's loss and network with a remedy for each step (right). `--head-bias -4` starts the heads far below zero, so that the warm-up need not spread. `--fusion-start full_size --join-rate 0.1` starts the fusion as a copy of the full-size head and gives the three new heads and the fusion smaller steps. All three seeds then find targets whenever they are scored, after 5 to 30 epochs. Seed 2 marks 5% of the pixels after 20 epochs, and recovers.
 #
 # ## The machinery: from bytes to the network's input
 #

@@ -3,7 +3,7 @@
 #
 # > Detections that follow each other in a clip are a track. A false alarm that flickers becomes none.
 #
-# A detector looks at each frame of a clip by itself. A false alarm, such as a sparkling roof or noise, is often gone a moment later. A target stays. So time can tell them apart, unless the false alarms stay as well: on 16 clips of a drone camera, a live display, which shows a track once it is confirmed, has 126 false alarms a minute (1,800 frames) instead of 134, and Pd 0.858 instead of 0.882 ([numbers](../results/pretrained/README.md)). With the first detections of these tracks Pd is 0.880; their false alarms were not counted.
+# A detector looks at each frame of a clip by itself. A false alarm, such as a sparkling roof or noise, is often gone a moment later. A target stays. So time can tell them apart, unless the false alarms stay as well. Often they do: on 16 clips of a drone camera a live display of confirmed tracks has 126 false alarms a minute (1,800 frames) instead of 134, and Pd 0.858 instead of 0.882 ([more](guides/new_camera.ipynb)).
 #
 # We link each detection with one of the frame before, at most `reach` pixels away, so that the sum of the squared distances is as small as possible (Crocker and Grier, 1996). A target that is missed in up to `memory` frames continues its track, if it has moved at most `reach` since. A track is **confirmed** once it has `hits` detections among the last `among` frames. The package [trackpy](https://soft-matter.github.io/trackpy) does the linking, and shrinks the reach step by step in a crowd of detections; `pip install trackpy` installs it.
 

@@ -18,7 +18,7 @@
 #
 # Blue: found; orange: false alarm; yellow: missed; inset: enlarged. The three frames were picked from 15, one for each case. In all 15 the weights find 13 of 15 targets, with 2 false alarms ([all frames](../results/pretrained/frames.json)).
 #
-# The 15 are the middle frames of every tenth clip of 161, if labelled. The weights were not trained on these clips, but chosen on them. Source: Svanström et al., Data in Brief 2021 ([Zenodo 5500576](https://zenodo.org/records/5500576), CC0).
+# The 15 are the middle frames of every tenth of 161 clips, if labelled. These clips helped to choose the weights, not to train them. Source: Svanström et al., Data in Brief 2021 ([Zenodo 5500576](https://zenodo.org/records/5500576), CC0).
 #
 # ## Start here
 #
@@ -62,7 +62,7 @@
 # | frames of 31 of the clips above, with weights trained without any of the 161 | 0.826 | 0.17 |
 # | the same frames, with the pretrained weights; most other clips were trained on | 0.930 | 0.07 |
 #
-# The pretrained weights were chosen on the 31 clips, settings on many of the images. Your camera may score lower. [Model card](../mshnet/pretrained.md): scores and known failures.
+# Weights were chosen by these clips, settings by many of these images: expect less. [Model card](../mshnet/pretrained.md): scores and known failures.
 #
 # ### I have a data set
 #
@@ -81,7 +81,7 @@
 #
 # A data set is a folder with `images/`, `masks/` and two lists of names (`trainval.txt` or `train.txt`, and `test.txt`), or a `.zip` of it. No data yet? `mshnet train --epochs 3` trains on synthetic scenes. `mshnet data NUAA-SIRST` (or `NUDT-SIRST`, `IRSTD-1k`) downloads to `data/` (never tried).
 #
-# [Your own images](guides/own_images.ipynb) explains masks, lists and fine-tuning, and what 40 images gain. Training resizes images to 256x256, and `mshnet predict` reduces frames by the same factor. Weights trained on IRSTD-1k (512x512) have IoU 0.628 at 256x256, and 0.560 at 512x512 (0.377 without the reduction). `mshnet train --base-size native` does not resize (measured for fine-tuning only).
+# [Your own images](guides/own_images.ipynb) explains masks, lists and fine-tuning, and what 40 images gain. Training resizes images to 256x256. `mshnet predict` reduces frames by the same factor: on IRSTD-1k (512x512) IoU is 0.560 instead of 0.377 (0.628 at 256x256, where `mshnet test` scores). `mshnet train --base-size native` does not resize (measured for fine-tuning only).
 #
 # ```python
 # import mshnet
@@ -94,7 +94,7 @@
 #
 # ### I want the cloud
 #
-# Each notebook below installs, detects, trains, evaluates and plots; without a data set, on synthetic images for at most 20 epochs. We tested them on a CPU, never in the cloud. In the cloud, {{published: click its badge, or }}upload two files: the notebook and the library's wheel (`make wheel`, on your own machine). [Colab and Kaggle](guides/cloud.ipynb) shows each step.
+# Each notebook below installs, detects, trains, evaluates and plots; without a data set, on synthetic images for at most 20 epochs. We tested them on a CPU, never in the cloud. In the cloud, {{published: click its badge, or }}upload the notebook and a wheel, the library in one file (`make wheel`, on your own machine). [Colab and Kaggle](guides/cloud.ipynb) shows each step.
 #
 # | notebook | machine |
 # |---|---|
@@ -124,9 +124,9 @@
 # - **NUAA-SIRST:** three earlier versions of `steady` were scored on this test list (means 0.724 to 0.744), so its score may be too high ([details](guides/results.ipynb)).
 # - A **collapsed** seed predicts nothing or everything (IoU below 0.05). It counts in the mean IoU, not in Pd and Fa.
 # - **Near-duplicates** of training images: 43 test images of NUDT-SIRST (mean IoU without them 0.817, `paper` 0.408), 6 of IRSTD-1k (0.626).
-# - **Time** of 200 epochs, one CPU thread, bf16: NUDT-SIRST two hours; NUAA-SIRST 94 to 170 minutes beside other programs, 40 alone (estimated). Evaluating every epoch, the default, doubles the time.
+# - **Time** of 200 epochs, one CPU thread, bf16: NUAA-SIRST 40 minutes (estimated), beside other programs 94 to 170; NUDT-SIRST two hours; IRSTD-1k 5 to 8 hours beside others. Evaluating every epoch, the default, doubles the time.
 #
-# `--preset paper --rule reference` follows the corrected [official code](https://github.com/Lliu666/MSHNet) (commit 46cdfd4). The [tests](../tests/test_golden.py) compare its parts and six training steps: counts are equal, other numbers up to float32 rounding.
+# `--preset paper --rule reference` follows the corrected [official code](https://github.com/Lliu666/MSHNet) (commit 46cdfd4). The [tests](../tests/test_golden.py) compare its parts and six training steps (Adagrad sums begin at 0.1): counts are equal, other numbers up to float32 rounding.
 #
 # [All results](guides/results.ipynb), [every seed](../results/SCORES.md).
 #

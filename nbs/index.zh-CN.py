@@ -71,7 +71,7 @@
 # ```bash
 # mshnet doctor                                            # 检查这台机器
 # mshnet data data/NUAA-SIRST                              # 检查数据集（还没有数据？见下文）
-# mshnet train data/NUAA-SIRST                             # 200 个 epoch（CPU：加 --eval-every 200）；再执行一次就继续
+# mshnet train data/NUAA-SIRST                             # 200 个 epoch（CPU：加 --eval-every 200）；再执行一次就恢复
 # mshnet predict frame.png --weight-path runs/NAME         # 你的权重；NAME 由 train 打印
 # mshnet test runs/NAME                                    # 再评测一次
 # pip install onnx onnxruntime onnxscript                  # 下一行需要
@@ -81,7 +81,7 @@
 #
 # 数据集是一个文件夹，含有 `images/`、`masks/` 和两个名称列表（`trainval.txt` 或 `train.txt`，以及 `test.txt`），也可以是这种文件夹的 `.zip` 压缩包。还没有数据？`mshnet train --epochs 3` 用合成场景训练。`mshnet data NUAA-SIRST`（或 `NUDT-SIRST`、`IRSTD-1k`）下载到 `data/`（从未试过）。
 #
-# [自己的图像](guides/own_images.ipynb)说明掩膜、列表和微调，以及 40 幅图像带来的收益。训练把图像缩放到 256x256，`mshnet predict` 按同样的倍数缩小每一帧。在 IRSTD-1k（512x512）上训练的权重在 256x256 时 IoU 为 0.628，在 512x512 时为 0.560（不缩小时为 0.377）。`mshnet train --base-size native` 不缩放（只在微调时测量过）。
+# [自己的图像](guides/own_images.ipynb)说明掩膜、列表和微调，以及 40 幅图像带来的收益。训练把图像缩放到 256x256。`mshnet predict` 按同样的倍数缩小每一帧：在 IRSTD-1k 的 512x512 图像上 IoU 因此为 0.560，而不是 0.377（如果像 `mshnet test` 那样把测试图像缩放到 256x256，则为 0.628）。`mshnet train --base-size native` 不缩放（只在微调时测量过）。
 #
 # ```python
 # import mshnet
@@ -126,9 +126,9 @@
 # - **NUAA-SIRST：** `steady` 的三个早期版本在这个测试列表上评测过（平均 0.724 到 0.744），所以它的分数可能偏高（[详情](guides/results.ipynb)）。
 # - **坍塌**的种子什么都不预测，或处处都预测为目标（IoU 低于 0.05）。平均 IoU 包含它们，Pd 和 Fa 不包含。
 # - **近似重复：** 与训练图像几乎相同的测试图像，NUDT-SIRST 有 43 幅（去掉后平均 IoU 为 0.817，`paper` 0.408），IRSTD-1k 有 6 幅（0.626）。
-# - **时间**（一个 CPU 线程，bf16）：200 个 epoch 在 NUDT-SIRST 上用两小时；在 NUAA-SIRST 上与其他程序同时用 94 到 170 分钟，单独约 40 分钟（估计）。默认每个 epoch 都评测，时间加倍。
+# - **时间**（200 个 epoch，一个 CPU 线程，bf16）：NUAA-SIRST 单独约 40 分钟（估计），与其他程序同时 94 到 170 分钟；NUDT-SIRST 两小时；IRSTD-1k 与其他程序同时 5 到 8 小时。默认每个 epoch 都评测，时间加倍。
 #
-# `--preset paper --rule reference` 遵循改正之后的[官方代码](https://github.com/Lliu666/MSHNet)（提交 46cdfd4）。[测试](../tests/test_golden.py)比较各个部分和六个训练步：计数完全相同，其余数值相差不超过 float32 的舍入误差。
+# `--preset paper --rule reference` 遵循改正之后的[官方代码](https://github.com/Lliu666/MSHNet)（提交 46cdfd4）。[测试](../tests/test_golden.py)比较各个部分和六个训练步（Adagrad 的累加和从 0.1 开始）：计数完全相同，其余数值相差不超过 float32 的舍入误差。
 #
 # [全部结果](guides/results.ipynb)，[每个种子](../results/SCORES.md)。
 #
@@ -136,7 +136,7 @@
 #
 # *已测试*：由我们的测试；*已运行*：手工；*已模拟*：在 CPU 上代替。
 #
-# | 机器 | 安装、预测 | 训练 | 继续训练 | 速度 |
+# | 机器 | 安装、预测 | 训练 | 恢复训练 | 速度 |
 # |---|---|---|---|---|
 # | x86-64 上的 Linux，CPU | 已测试 | 已测试 | 已测试 | [已测量](guides/devices.ipynb) |
 # | 一块 NVIDIA H200（torch 2.11） | 已运行（预测；没有日志） | [bf16](../results/ladder/README.md) 训练 21 次；没有保存日志：fp32 1 个 epoch，fp16 2 个 | 未运行 | 未测量 |
@@ -154,7 +154,7 @@
 #
 # ## 同一引擎上的另外三个任务
 #
-# 它们检验训练、继续训练和备份不依赖于检测任务。[你自己的任务](guides/task.ipynb)可以使用同一引擎。
+# 它们检验训练、恢复训练和备份不依赖于检测任务。[你自己的任务](guides/task.ipynb)可以使用同一引擎。
 #
 # | 电阻抗层析成像：`--task eit` | 事件相机：`--task events` | 手语：`--task signs` |
 # |---|---|---|
@@ -175,7 +175,7 @@
 #
 # ## 会话结束时
 #
-# 再执行一次同样的命令或 notebook，训练就会继续。Ctrl-C 或关闭终端之后什么都不会丢失，进程被杀死之后最多丢失两个 epoch。如果磁盘可能丢失，用 `--mirror-dir DIR` 保存备份（在 Colab 中是 Drive）。Kaggle 只在保存版本（Save Version）时保留文件。[所有情况](guides/resume.ipynb)。
+# 再执行一次同样的命令或 notebook，训练就会恢复。Ctrl-C 或关闭终端之后什么都不会丢失，进程被杀死之后最多丢失两个 epoch。如果磁盘可能丢失，用 `--mirror-dir DIR` 保存备份（在 Colab 中是 Drive）。Kaggle 只在保存版本（Save Version）时保留文件。[所有情况](guides/resume.ipynb)。
 #
 # ## 指南
 #
@@ -183,10 +183,10 @@
 # |---|---|
 # | 开始 | [安装与第一次运行](guides/first_run.zh-CN.ipynb)、[Colab 和 Kaggle](guides/cloud.zh-CN.ipynb)、[自己的图像](guides/own_images.ipynb)、[数据集](guides/datasets.zh-CN.ipynb) |
 # | 选择设备 | [设备、速度、内存](guides/devices.ipynb)、[TPU](guides/tpu.zh-CN.ipynb) |
-# | 使用 | [新相机](guides/new_camera.ipynb)、[自己的程序](guides/deploy.ipynb) |
+# | 使用 | [新的相机](guides/new_camera.ipynb)、[自己的程序](guides/deploy.ipynb) |
 # | 理解 MSHNet | [一页看懂](guides/one_page.ipynb)、[网络](00_model.ipynb)、[损失](01_loss.ipynb)、[坍塌](41_detection.ipynb)、[指标](02_metrics.ipynb)、[数据增强](22_augment.ipynb) |
 # | 比较分数 | [定义](guides/scores.ipynb)、[结果](guides/results.ipynb)、[从官方脚本迁移](guides/from_official.ipynb) |
-# | 解决问题 | [故障排查](guides/trouble.zh-CN.ipynb)、[继续训练](guides/resume.ipynb)、[术语表](guides/glossary.ipynb) |
+# | 解决问题 | [故障排查](guides/trouble.zh-CN.ipynb)、[恢复训练](guides/resume.ipynb)、[术语表](guides/glossary.ipynb) |
 # | 扩展 | [从图像到分数](guides/fifteen.ipynb)、[自己的任务](guides/task.ipynb)、[训练循环](37_train.ipynb) |
 #
 # ## 参与开发

@@ -81,7 +81,7 @@
 # hours = 200 * (training images * ms of train + test images * ms of score) / 3_600_000
 # ```
 #
-# In Colab the notebook copies results to your Drive. If it is not mounted, the cell below the settings asks for permission. If you refuse, data on Drive cannot be read, and results stay on the session's disk.
+# In Colab the two notebooks above copy results to your Drive (in `eit`, `events` and `signs` set `mirror_dir = "drive"`). If it is not mounted, the cell below the settings asks for permission. If you refuse, data on Drive cannot be read, and results stay on the session's disk.
 #
 # With two T4s, each batch is split across two processes. The result should not change; this was tested on a CPU only.
 #

@@ -43,7 +43,7 @@
 #
 # 第一个单元格安装 `mshnet`，并打印安装的来源。有多个 wheel 时，安装版本最高的。
 #
-# - 请不要在那里执行 `pip install torch`：单元格保留服务自带的 PyTorch 和 numpy。
+# - 请不要在那里执行 `pip install torch`：单元格保留已安装的 PyTorch，它适合这台机器。
 # - 如果已经装有 `mshnet`，单元格什么都不安装。在 Colab 中要换新的 wheel，请先选择 Runtime，Disconnect and delete runtime；再上传新的 wheel。
 #
 # ## 3. 你的数据
@@ -81,7 +81,7 @@
 # hours = 200 * (training images * ms of train + test images * ms of score) / 3_600_000
 # ```
 #
-# 在 Colab 中，notebook 把结果复制到你的 Drive。如果 Drive 没有挂载，设置下面的单元格会请求许可。如果拒绝，就不能读取 Drive 上的数据，结果留在会话的磁盘上。有两块 T4 时，每个批次分给两个进程。结果应不变；只在 CPU 上测试过。
+# 在 Colab 中，上面的两个 notebook 把结果复制到你的 Drive（在 `eit`、`events` 和 `signs` 中请设置 `mirror_dir = "drive"`）。如果 Drive 没有挂载，设置下面的单元格会请求许可。如果拒绝，就不能读取 Drive 上的数据，结果留在会话的磁盘上。有两块 T4 时，每个批次分给两个进程。结果应不变；只在 CPU 上测试过。
 #
 # ## 5. 会话结束时
 #
@@ -92,7 +92,7 @@
 # | 可能丢失什么 | [还没有复制](resume.ipynb)到 Drive 的内容 | 交互会话写下的全部内容，除非保存一个版本 |
 # | 怎样恢复 | 打开同一个 notebook，点击 Mount Drive 并全部运行：训练从 `MyDrive/mshnet` 恢复 | Add Input：同一个 notebook 上次的输出；然后全部运行 |
 #
-# 继续训练时只改变 `max_hours`、`device`、`num_devices` 或 `mirror_dir`：其他设置可能开始一次新的训练。重启内核之后，我们的计时从零开始，会话的计时不会：请把 `max_hours` 设为会话剩余的小时数减 0.5。
+# 恢复训练时只改变 `max_hours`、`device`、`num_devices` 或 `mirror_dir`：其他设置可能开始一次新的训练。重启内核之后，我们的计时从零开始，会话的计时不会：请把 `max_hours` 设为会话剩余的小时数减 0.5。
 #
 # ## 6. 下载结果
 #

@@ -99,7 +99,7 @@ for file in files:
 # |---|---|---|
 # | `--precision` | `auto`: bf16 where the device supports it natively, fp16 with a scaled loss on a T4 or V100, float32 elsewhere | `fp32` for the arithmetic of the paper's code |
 # | `--batch-size`, `--lr` | a larger batch is faster on a fast device, but changes the recipe and the scores. For four times the batch, double the learning rate: `--batch-size 16 --lr 0.002` | on a GPU or TPU |
-# | `--micro-batch` | computes a batch in parts of so many images | if memory runs out. Batch 16 at 256x256 needs 2895 MiB on a CPU in bf16 |
+# | `--micro-batch` | computes a batch in parts of so many images; batch norm averages over a part, so results differ a little | if memory runs out. Batch 16 at 256x256 needs 2895 MiB on a CPU in bf16 |
 # | `--cache` | where decoded pixels are kept: `host` (in memory) or `stream` (not kept; read from the files again). `auto`: in memory, if half of the free memory is enough | `stream`, if other programs need the memory |
 # | `--num-workers` | threads that prepare batches: by default none on a CPU, elsewhere one per core but one, at most 8 | if `mshnet bench` shows that data take a large part of a step |
 # | `--deterministic` | the same run gives the same bits again, on the same type of machine, with the same PyTorch and number of threads (`OMP_NUM_THREADS`) | to compare two changes |

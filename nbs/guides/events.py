@@ -88,7 +88,7 @@ for i, step in enumerate((1, 7, 12)):
 # mshnet train --task events --dataset nmnist --dataset-dir data/NMNIST --preset paper --precision auto
 # ```
 #
-# The notebook [events](../run/events.ipynb) also runs on [Colab and Kaggle](cloud.ipynb). On a rented machine (**not run**), [install](first_run.ipynb) the library. Set a time limit below that of the session (`--max-hours 3.5`), and put the run folder on a disk that remains (`--output-dir`).
+# The notebook [events](../run/events.ipynb) also runs on [Colab and Kaggle](cloud.ipynb); in Colab set `mirror_dir = "drive"`, else the run is lost with the session. On a rented machine (**not run**), [install](first_run.ipynb) the library. Set a time limit below that of the session (`--max-hours 3.5`), and put the run folder on a disk that remains (`--output-dir`).
 #
 # ## How good is it?
 #
@@ -103,9 +103,9 @@ for i, step in enumerate((1, 7, 12)):
 # | this network, the same folds | 0.967 of all | 0.955 to 0.976 |
 #
 # - Trust the last two rows most. The 100 test recordings had already been used to compare three recipes (281, 280 and 293 of 300 right, over three seeds). In the five folds 1,064 of 1,100 are right ([folder](../../results/events-folds)).
-# - With 100 recordings a difference of a few points may be chance. Compare methods on the same recordings (McNemar's test).
+# - With 100 recordings a difference of a few points may be chance. Compare methods on the same recordings: count those that only one of them gets right (McNemar's test).
 # - The settings of the simple methods were chosen within the training recordings, in each fold anew ([folder](../../results/events-yardsticks)).
-# - On held-out recordings these helped: a wider surrogate gradient (`--slope 2`; published: 25), warped training recordings (`--warp 0.16`), and 20 epochs.
+# - On held-out recordings these helped: a wider [surrogate gradient](glossary.ipynb) (`--slope 2`; published: 25), warped training recordings (`--warp 0.16`), and 20 epochs.
 #
 # The published accuracies (in percent) differ between paper and code, and no log or checkpoint was published with them. N-MNIST has 60,000 training recordings there:
 #

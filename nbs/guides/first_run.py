@@ -143,7 +143,7 @@ find_targets()
 # ## 8. The real run
 #
 # ```bash
-# mshnet train data/NUAA-SIRST
+# mshnet train data/NUAA-SIRST    # on a CPU add --eval-every 200: half the time
 # ```
 #
 # This trains for 200 epochs and evaluates at 256x256 pixels. Expect a test IoU of about 0.68 to 0.75 ([three seeds](results.ipynb)). After an interruption, the same command [resumes](resume.ipynb). If you may lose the machine's disk (Colab, a rented machine), add `--mirror-dir DIR`, where DIR is a folder on permanent storage.

@@ -143,7 +143,7 @@ find_targets()
 # ## 8. 正式训练
 #
 # ```bash
-# mshnet train data/NUAA-SIRST
+# mshnet train data/NUAA-SIRST    # 在 CPU 上加 --eval-every 200：时间减半
 # ```
 #
 # 这会训练 200 个 epoch，在 256x256 像素下评测。测试 IoU 应在 0.68 到 0.75 左右（[三个种子](results.ipynb)）。中断之后，同一条命令会[恢复](resume.ipynb)。如果机器的磁盘可能丢失（Colab、租用的机器），加上 `--mirror-dir DIR`，其中 DIR 是持久存储上的一个文件夹。

@@ -40,7 +40,7 @@
 #
 # | word | meaning here |
 # |---|---|
-# | recipe | all settings that change the result |
+# | recipe | the settings that decide a run's name and must agree when it resumes |
 # | preset (`--preset`) | a named recipe: `steady` (the default), `paper` (the original one), `quick` (a trial at 128x128, and the default without a data set), `a100` and `tpu` (batches of 16) |
 # | run | one training; its *run folder* has the settings, log, checkpoints, scores and figures |
 # | checkpoint | a file from which training resumes (`last.pt`, `previous.pt`) |
@@ -49,7 +49,7 @@
 # | resume | to continue a run where it stopped, with the same command |
 # | backup (`--mirror-dir`) | a copy of the run folder on another disk; a new machine restores the run from it |
 # | fine-tune | to train on new data, starting from trained weights |
-# | micro-batch | the part of a batch that is computed at once; the gradients are summed |
+# | micro-batch | the part of a batch that is computed at once; gradients are summed, but batch norm averages over the part, so results differ a little |
 # | augmentation (`--augment`) | random changes of the training crops |
 # | `turns` (the default) | flips, rotations by 90 degrees, and blur |
 # | `flips` | as `turns`, and the crops are also scaled (an older name, kept for scripts) |

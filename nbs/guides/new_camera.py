@@ -6,7 +6,7 @@
 # %% [markdown]
 # ## What to expect
 #
-# Weights work best on images like those they were trained on. We trained weights like the pretrained ones three times, each time without one data set. On that data set they find 0.83 to 0.90 of the targets, with 0.07 to 0.36 false alarms per frame. On new clips of a camera that they know, the pretrained weights find 0.930, with 0.07 ([folder](../../results/pretrained/continued)). This is optimistic: weights were chosen on these clips, settings on many of the images. Your camera may give better or worse scores.
+# Weights work best on images like those they were trained on. We trained weights like the pretrained ones three times, each time without one data set. On that data set they find 0.83 to 0.90 of the targets, with 0.07 to 0.36 false alarms per frame. On new clips of a camera that they know, the pretrained weights find 0.930, with 0.07 ([folder](../../results/pretrained/continued)). We chose weights by these clips, and settings by many of the images, so expect less on your camera.
 #
 # ## Look at the results
 #
@@ -68,17 +68,17 @@ for name, pixels in (("good frame", frame), ("hot pixel", bad)):
 #
 # No threshold, minimum area or track separates a lamp from a target. Show the network what it must ignore:
 #
-# 1. Collect frames of your camera **without a target** in which it raised false alarms. Give each a black mask of its size.
+# 1. Collect frames of your camera **without a target** in which it raised false alarms. Put them into `data/mycamera/images`, and a black mask of the same name and size into `data/mycamera/masks`.
 # 2. Add frames **with** targets and their masks, a few dozen if you have them ([how to draw masks](own_images.ipynb)). Empty frames alone teach the network to detect nothing.
 # 3. Write the names into `data/mycamera/train.txt`, and some frames of both kinds into `test.txt`. All frames of one video belong in one list.
 # 4. Fine-tune, then compare with the old weights on your test list:
 #
 # ```bash
-# mshnet train data/mycamera --weight-path pretrained --lr 0.0003 --epochs 40
-# mshnet test --weight-path pretrained --dataset-dir data/mycamera
+# mshnet train data/mycamera --weight-path pretrained --lr 0.0003 --epochs 40 --eval-every 40 --base-size native
+# mshnet test --weight-path pretrained --dataset-dir data/mycamera --base-size native
 # ```
 #
-# Training prints the scores of the new weights, the second command those of the old ones. Both resize the images to 256x256, predict at one size and use the threshold 0.5. `mshnet predict` uses two sizes, for the old and the new weights. So also compare their detections in some frames. With 40 images of another camera, fine-tuning an earlier version of the pretrained weights raised Pd from 0.843 to 0.887, and false alarms per frame from 0.22 to 0.29. With `--base-size native` both fell, to 0.834 and 0.15 ([your own images](own_images.ipynb)).
+# Training prints the scores of the new weights, the second command those of the old ones. Both use the original size, predict at one size and use the threshold 0.5. `mshnet predict` uses two sizes, so compare their detections in some frames, too. Without `--base-size native` more targets are found, with more false alarms ([measured](own_images.ipynb)).
 #
 # ## When there is video
 #

@@ -19,7 +19,7 @@
 # | the disk is full, or the folder is read-only | up to two epochs; one line reports it | free space or permit writing, then run the same again |
 # | the backup folder cannot be reached during a run | nothing: the run continues and tries again later | make the folder available again |
 # | the backup folder cannot be reached when a new machine starts | the run begins anew; the backup stays as it is | stop it, make the folder available, delete the new run folder, run the same again |
-# | a NaN or infinite loss, an image that cannot be read, a batch that does not fit into memory | the epoch in progress; one line reports the cause | NaN: begin a new run with a smaller `--lr`, or with `--clip-grad 1` if you changed it, for a run keeps both; image: repair the file; memory: `--micro-batch` |
+# | a NaN or infinite loss, an image that cannot be read, a batch that does not fit into memory | the epoch in progress; one line reports the cause | NaN: begin a new run with a smaller `--lr`, and with the default `--clip-grad 1`; image: repair the file; memory: `--micro-batch` |
 #
 # On a CPU, a resumed run ends with the same weights as an uninterrupted run, to the last bit, if torch and the number of threads are the same. While other programs use the CPU, a run uses fewer threads, so it may then differ in the last bits. To fix the number of threads, use `--deterministic` or the variable `OMP_NUM_THREADS`. With three or more processes a resumed run differs in the last bits, because PyTorch adds up the gradients of its first step in another order.
 #

@@ -30,7 +30,7 @@
 # | `PJRT_DEVICE=... is another kind of runtime` | another guide told you to set this variable | remove it |
 # | `this process has trained on another device before` | torch_xla must be loaded before the first backward pass | restart the kernel, begin with the TPU |
 #
-# Older guides use `cloud-tpu-client`, `xmp.spawn(nprocs=8)`, `xm.xla_device` or `xm.mark_step`. You need none of them here: one process drives all chips.
+# Older guides use `cloud-tpu-client`, `xmp.spawn(nprocs=8)`, `xm.xla_device` or `xm.mark_step`. You need none of them here: one process drives all chips, so `xr.world_size()` is always 1. `--use-tpu --num-cores 8 --global-batch-size 64` is now `--device xla --num-devices 8 --batch-size 64`.
 #
 # ## How many chips, and which batch size
 #
@@ -38,7 +38,6 @@
 #
 # - **Batch size:** `batch_size` is the number of images per step over *all* chips. It must be a multiple of their number; otherwise an error names the nearest possible sizes. Batch norm averages over all chips, so the result does not depend on their number.
 # - **Preset:** `tpu` uses batches of 16 and a learning rate of 0.002 (the defaults are 4 and 0.001). With `--crop native`, three seeds of it on a CPU have a test IoU of 0.69 to 0.70 on NUAA-SIRST after 60 epochs ([results](results.ipynb)). Without that flag it was not run there.
-# - **Older guides:** `--use-tpu --num-cores 8 --global-batch-size 64` is now `--device xla --num-devices 8 --batch-size 64`. `xr.world_size()` is always 1 here (SPMD).
 #
 # ## The first step is slow
 #

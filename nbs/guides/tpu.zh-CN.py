@@ -30,7 +30,7 @@
 # | `PJRT_DEVICE=... is another kind of runtime` | 别的教程要求设置了这个变量 | 删除它 |
 # | `this process has trained on another device before` | torch_xla 必须在第一次反向传播之前加载 | 重启内核，先用 TPU |
 #
-# 旧教程使用 `cloud-tpu-client`、`xmp.spawn(nprocs=8)`、`xm.xla_device` 或 `xm.mark_step`。这里都不需要：一个进程驱动全部芯片。
+# 旧教程使用 `cloud-tpu-client`、`xmp.spawn(nprocs=8)`、`xm.xla_device` 或 `xm.mark_step`。这里都不需要：一个进程驱动全部芯片，所以 `xr.world_size()` 始终是 1。`--use-tpu --num-cores 8 --global-batch-size 64` 现在是 `--device xla --num-devices 8 --batch-size 64`。
 #
 # ## 几块芯片，多大的批次
 #
@@ -38,7 +38,6 @@
 #
 # - **批大小：** `batch_size` 是一步中*所有*芯片上图像的总数。它必须是芯片数的整数倍；否则错误信息会给出最接近的大小。批归一化对所有芯片求均值，所以结果与芯片数无关。
 # - **预设：** `tpu` 使用 16 的批大小和 0.002 的学习率（默认为 4 和 0.001）。加上 `--crop native` 在 CPU 上训练 60 个 epoch 后，它的三个种子在 NUAA-SIRST 上的测试 IoU 为 0.69 到 0.70（[结果](results.ipynb)）。不加这个选项时没有在那里运行过。
-# - **旧教程：** `--use-tpu --num-cores 8 --global-batch-size 64` 现在是 `--device xla --num-devices 8 --batch-size 64`。这里 `xr.world_size()` 始终是 1（SPMD）。
 #
 # ## 第一步较慢
 #

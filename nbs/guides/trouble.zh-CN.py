@@ -128,7 +128,7 @@ status
 # |---|---|
 # | `weight_path is empty: name the weights to export, such as runs/NAME/best.pt, or pretrained` | `mshnet export --weight-path runs/NAME` |
 # | `...: there is no such file` | 文件夹对吗？PowerShell 不展开 `runs/NUAA-SIRST-*` 这样的模式：请写出完整名称。每次训练有自己的文件夹 |
-# | `...: weights of another model: ...` | 不是 MSHNet 的权重，或是另一个版本；提示列出最初的几处差异 |
+# | `...: weights of another model: ...` | 另一个网络或另一个版本的权重；提示列出最初的几处差异 |
 # | `...: not a torch file of weights, or a damaged one` | 往往是下载不完整，或是一个网页 |
 # | `...; it comes with mshnet: install it again (...), or name other weights` | 预训练权重的文件缺失或损坏：再执行一次安装 mshnet 的命令，加上 `--force-reinstall --no-deps` |
 # | `...: refused, it would run code when loaded` | 文件中不只有权重。除非信任它的作者，不要用别的方式加载 |
