@@ -21,6 +21,7 @@ from typing import Any, NoReturn, get_args
 from . import __version__
 from mshnet.core import (
     ALIASES,
+    OF_ITS_MACHINE,
     RETIRED,
     STOPPED,
     TASKS,
@@ -38,17 +39,16 @@ from mshnet.core import (
 from .places import first_process, megabytes
 from .recipe import Config
 
-# %% ../nbs/57_cli.ipynb #c-data-flags-dataset-dir-train-list
-_DATA_FLAGS = "dataset_dir train_list test_list"
-_EVALUATE = f"weight_path output_dir batch_size num_workers {_DATA_FLAGS} device precision preset"
+# %% ../nbs/57_cli.ipynb #c-evaluate-weight-path-output-dir
+_EVALUATE = "weight_path output_dir dataset_dir test_list batch_size num_workers device precision"
 _FLAGS = {  # the settings that are flags; of `train`: all
-    "test": f"task {_EVALUATE} num_devices on_bad_image",
+    "test": f"task {_EVALUATE} preset num_devices on_bad_image",
     "predict": "task weight_path output_dir device precision",
-    "data": f"task {_DATA_FLAGS} seed on_bad_image",
-    "doctor": f"task {_DATA_FLAGS} device precision num_devices preset output_dir resume "
-    "mirror_dir max_hours",
-    "bench": f"{_EVALUATE} scenes base_size crop_size mirrored rule seed choose on_bad_image cache "
-    "deterministic",
+    "data": "task dataset_dir train_list test_list seed on_bad_image",
+    "doctor": "task dataset_dir train_list test_list device precision num_devices preset resume "
+    "output_dir mirror_dir max_hours",
+    "bench": f"{_EVALUATE} preset train_list scenes base_size crop_size mirrored rule seed choose "
+    "on_bad_image cache deterministic",
     "export": "weight_path",
 }
 COMMANDS = {
@@ -184,6 +184,8 @@ def _text_of(name: str, settings: type[Settings], command: str) -> str:
         return f"folder of the data set (default: {settings.synthetic_name} data)"
     text = " ".join((field.description or "").split()).replace("%", "%%")
     usual = str(field.default).removesuffix(".0")
+    if usual and command == "test" and name not in OF_ITS_MACHINE:
+        usual = f"of the run, else {usual}"
     return f"{text} (default {usual})" if usual else text
 
 
@@ -236,8 +238,7 @@ def _add_settings(
     "Add the flags of settings: the common ones, those of the task, the others; the presets."
     command = parser.prog.split()[-1]
     usual = _COMMON_OF_TEST if command == "test" else _COMMON
-    listed = [*usual.split(), *settings.flags.get("daily", ())]
-    common = [name for name in listed if name in names]
+    common = [name for name in [*usual.split(), *settings.flags.get("daily", ())] if name in names]
     own = [name for name in names if name not in {*Settings.model_fields, *common}]
     rest = [name for name in names if name not in {*own, *common}]
     task = f"settings of task {settings.model_fields['task'].default}"

@@ -241,6 +241,9 @@ def bring_back(folder: Path, copies: list[Path]) -> Path | None:
             _take_files(copy, folder)
             print(f"mirror  restored from {copy}")
             return copy
+    if found:
+        todo = "try again later; to begin anew, name another --output-dir"
+        raise UserError(f"{found[0][1]}: the run cannot be restored from it; {todo}")
     return None
 
 

@@ -267,7 +267,8 @@ def _pixels_in(image: Any) -> np.ndarray:  # [H,W] or [H,W,3] uint8
             values = (image.float() if image.dtype == torch.bfloat16 else image).numpy(force=True)
         else:
             values = np.asarray(image)
-        if values.ndim not in (2, 3) or not values.size or values.dtype == np.int8:
+        fits = values.ndim in (2, 3) and values.shape[2:] != (2,)
+        if not fits or not values.size or values.dtype == np.int8:
             raise ValueError(values.shape)
         picture = Image.fromarray(_without_fractions(values))
     except (TypeError, ValueError, IndexError, RuntimeError):

@@ -275,7 +275,6 @@ def _mend(folder: Folder, content: dict[str, Any], file: Path) -> None:
     if file != last:  # previous.pt
         if last.exists():
             move(last, folder.file("damaged.pt"))  # or good, and a disk had a hiccup
-        folder.file("scores.json").unlink(missing_ok=True)  # perhaps of the epoch that is repeated
         move(file, last)
     kept = content["best"] and not content["step"] and content["best"]["epoch"] == content["epoch"]
     if kept and not is_zipfile(best):
@@ -377,8 +376,9 @@ class Stop:
     def on_signal(self, number: int, frame: Any) -> None:
         "Note a signal; raise Interrupted on the second one."
         if self.number:
-            if started_processes() > 1 and time.monotonic() - self.asked < 2:
-                return  # one request, sent by the system and by torchrun
+            several = started_processes() > 1 or number != signal.SIGINT
+            if several and time.monotonic() - self.asked < 2:
+                return  # one request, sent by shell and kernel, or by the system and torchrun
             raise Interrupted(signal.Signals(number).name, number)
         self.number, self.asked = number, time.monotonic()
         with contextlib.suppress(OSError):  # the terminal is gone

@@ -122,8 +122,7 @@ class SpatialAttention(nn.Module):
 def attend(y: Tensor, shortcut: Tensor, ca: ChannelAttention, sa: SpatialAttention) -> Tensor:
     "Channel attention, spatial attention, shortcut and ReLU: the end of a block, all [B,C,H,W]."
     y = ca(y) * y
-    y = sa(y) * y
-    return F.relu(y + shortcut)
+    return F.relu(sa(y) * y + shortcut)
 
 
 class Block(nn.Module):

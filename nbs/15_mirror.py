@@ -294,7 +294,7 @@ class Mirror:
 # %% [markdown]
 # ### Resume in a new session
 #
-# A new session has an empty disk. Therefore `bring_back` restores the run before training looks for it: from the backup, or on Kaggle from an earlier output that is attached as input; of several copies it takes the one with the most epochs. The checkpoint `last.pt` is copied after all other files, so an interrupted copy has none and is made again. Only the spare one, `previous.pt`, comes later: the run resumes from it if `last.pt` cannot be read. A run on this disk that is more than one epoch behind a copy is an error, because training would repeat epochs. A copy without a checkpoint is ignored, and so is one of another run than the one whose files lie on this disk. A copy that cannot be read is skipped with a warning, and no new file of it stays.
+# A new session has an empty disk. Therefore `bring_back` restores the run before training looks for it: from the backup, or on Kaggle from an earlier output that is attached as input; of several copies it takes the one with the most epochs. The checkpoint `last.pt` is copied after all other files, so an interrupted copy has none and is made again. Only the spare one, `previous.pt`, comes later: the run resumes from it if `last.pt` cannot be read. A run on this disk that is more than one epoch behind a copy is an error, because training would repeat epochs. A copy without a checkpoint is ignored, and so is one of another run than the one whose files lie on this disk. A copy that cannot be read is skipped with a warning, and no new file of it stays; if no other is left, training does not begin.
 
 # %%
 #| export
@@ -316,6 +316,9 @@ def bring_back(folder: Path, copies: list[Path]) -> Path | None:
             _take_files(copy, folder)
             print(f"mirror  restored from {copy}")
             return copy
+    if found:
+        todo = "try again later; to begin anew, name another --output-dir"
+        raise UserError(f"{found[0][1]}: the run cannot be restored from it; {todo}")
     return None
 
 

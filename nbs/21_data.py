@@ -716,7 +716,8 @@ def report(config: Config) -> tuple[str, bool]:
     parts, findings = load_data(config)
     lines = [] if config.dataset_dir else ["synthetic scenes: no data set is named (dataset_dir)"]
     lines += [line for split in parts.values() for line in _describe(split)]
-    usable = not findings.errors or config.on_bad_image == "skip"
+    skips = config.on_bad_image == "skip" and _DARK_LIST not in findings.errors
+    usable = not findings.errors or (skips and all(map(len, parts.values())))
     bad = "skipped" if usable else "error"
     lines += [f"{bad}: {line}" for line in Findings.lines(findings.errors, 1000)]
     trained, tested = (parts[part].digests.images for part in ("train", "test"))
@@ -757,12 +758,11 @@ def one_channel(rgb: np.ndarray) -> np.ndarray:
 def pixels_of(file: Image.Image) -> np.ndarray:  # [H,W] or [H,W,3] uint8
     "The pixels of an image file, at its present page, as 8-bit grey or colour."
     if not _mode_of(file).startswith(DEEP):
-        if _has_deep_channels(file):
-            raise UserError("16 bits in several channels: save one of them, or 8 bits")
+        upright = _upright(file)
         if getattr(file, "tag_v2", {}).get(339) == (2,) and np.asarray(file).max() > 127:
             raise UserError("negative values in 8 bits: save them as 16 bits")
-        file = _upright(file)
-        return np.array(file) if file.mode == "L" else one_channel(np.asarray(file.convert("RGB")))
+        grey = upright.mode == "L"
+        return np.array(upright) if grey else one_channel(np.asarray(upright.convert("RGB")))
     values = _deep_values(file)
     low, high = grey_range(values)
     values -= low  # in place: these are eight bytes a pixel
@@ -773,8 +773,7 @@ def pixels_of(file: Image.Image) -> np.ndarray:  # [H,W] or [H,W,3] uint8
 
 def grey_range(values: np.ndarray) -> tuple[float, float]:
     "The values of a deep frame [H,W] that become black and white: the extremes but for outliers."
-    step = [slice(None, None, 1 + length // 4096) for length in values.shape]
-    sample = values[*step]
+    sample = values[*[slice(None, None, 1 + length // 4096) for length in values.shape]]
     low, least, dark, half, light, most, high = np.percentile(sample, (2, 10, 25, 50, 75, 90, 99.5))
     core = min(half - dark, light - half)
     if high - low > 8 * core:  # without an empty border and lines far from those beside them
@@ -817,6 +816,8 @@ def _deep_values(file: Any) -> np.ndarray:  # an image
 
 def _upright(file: Image.Image, pixels: Image.Image | None = None) -> Image.Image:
     "A copy of an image, or of its temperatures, turned by its orientation tag alone."
+    if _has_deep_channels(file):
+        raise UserError("16 bits in several channels: save one of them, or 8 bits")
     upright = (pixels or file).copy()  # a TIFF file is turned by this; other tags may be odd
     upright.info = {key: value for key, value in file.info.items() if "exif" not in str(key)}
     with contextlib.suppress(Exception):  # damaged tags, of which it raises many kinds

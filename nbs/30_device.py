@@ -562,7 +562,7 @@ def _smaller(device: Device, config: Settings) -> str:
     less = size // 2 // device.world * device.world
     remedy = f"use --{name.replace('_', '-')} {less}" if less else f"use a smaller {config.smaller}"
     if less and not device.micro_batch:
-        remedy += f", or compute it in parts by --micro-batch {less}"
+        remedy += f", or in training compute it in parts by --micro-batch {less}"
     return f"{name}={size}: does not fit into the memory of {device.name}; {remedy}"
 
 

@@ -720,8 +720,7 @@ def predictions_folder(
 ) -> Iterator[Path]:
     "Lock a folder that is empty or holds this prediction; UserError if the given one does not."
     file = weights_file(weights or PRETRAINED, task)
-    in_run = file.stem in ("best", "last", "previous")
-    name = file.resolve().parent.name if in_run else file.stem
+    name = file.resolve().parent.name if file.stem in ("best", "last", "previous") else file.stem
     top = where().runs.with_name("predictions")
     usual = (top / (f"{name}-{i}" if i > 1 else name) for i in itertools.count(1))
 

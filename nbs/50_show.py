@@ -113,9 +113,8 @@ def png(figure: Figure, **how: Any) -> bytes:
 
 def save_picture(content: Figure | bytes, path: Path) -> Picture:
     "Write a figure, or the bytes of a PNG file; UserError if the file cannot be written."
-    data = content if isinstance(content, bytes) else png(content, bbox_inches="tight")
     make_folder(path.parent)
-    write_atomic(path, data)
+    write_atomic(path, content if isinstance(content, bytes) else png(content, bbox_inches="tight"))
     return Picture(path)
 
 
@@ -276,7 +275,8 @@ details.images[-1], details.targets[-1]
 def trade_offs(folder: str | Path, *others: str | Path) -> Picture | str:
     "Pd against Fa of a run, which gets the figure, and of others; a marker at probability 0.5."
     runs = [*map(_run_folder, (folder, *others))]
-    if line := not_drawn("trade_offs", settings_from(Folder(runs[0]).read_json("config.json"))):
+    known = Folder(runs[0]).read_json("config.json") or read_details(runs[0]).settings
+    if line := not_drawn("trade_offs", settings_from(known)):
         return line
     if others:
         resolve("mshnet.compare:compare")(runs)  # UserError if they were not scored alike

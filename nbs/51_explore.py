@@ -149,8 +149,7 @@ def explored(
         colours[pixels] = (*to_rgb(sign["edgecolors"]), 0.65)  # half transparent
     below[-1].imshow(colours[near])
     draw_legend(figure)
-    name = shortened(view.name, 40)
-    text = f"{name}  threshold {threshold:g}  {describe(view, threshold, rule)}"
+    text = f"{shortened(view.name, 40)}  threshold {threshold:g}  {describe(view, threshold, rule)}"
     figure.suptitle(text, fontsize=10, family=MONOSPACE, parse_math=False)
     return png(figure)
 

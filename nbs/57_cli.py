@@ -29,6 +29,7 @@ from typing import Any, NoReturn, get_args
 from mshnet import __version__
 from mshnet.core import (
     ALIASES,
+    OF_ITS_MACHINE,
     RETIRED,
     STOPPED,
     TASKS,
@@ -85,16 +86,15 @@ for line in ("train --epochs none", "test --weight-path none.pt", "export", "dat
 
 # %%
 #| export
-_DATA_FLAGS = "dataset_dir train_list test_list"
-_EVALUATE = f"weight_path output_dir batch_size num_workers {_DATA_FLAGS} device precision preset"
+_EVALUATE = "weight_path output_dir dataset_dir test_list batch_size num_workers device precision"
 _FLAGS = {  # the settings that are flags; of `train`: all
-    "test": f"task {_EVALUATE} num_devices on_bad_image",
+    "test": f"task {_EVALUATE} preset num_devices on_bad_image",
     "predict": "task weight_path output_dir device precision",
-    "data": f"task {_DATA_FLAGS} seed on_bad_image",
-    "doctor": f"task {_DATA_FLAGS} device precision num_devices preset output_dir resume "
-    "mirror_dir max_hours",
-    "bench": f"{_EVALUATE} scenes base_size crop_size mirrored rule seed choose on_bad_image cache "
-    "deterministic",
+    "data": "task dataset_dir train_list test_list seed on_bad_image",
+    "doctor": "task dataset_dir train_list test_list device precision num_devices preset resume "
+    "output_dir mirror_dir max_hours",
+    "bench": f"{_EVALUATE} preset train_list scenes base_size crop_size mirrored rule seed choose "
+    "on_bad_image cache deterministic",
     "export": "weight_path",
 }
 COMMANDS = {
@@ -234,6 +234,8 @@ def _text_of(name: str, settings: type[Settings], command: str) -> str:
         return f"folder of the data set (default: {settings.synthetic_name} data)"
     text = " ".join((field.description or "").split()).replace("%", "%%")
     usual = str(field.default).removesuffix(".0")
+    if usual and command == "test" and name not in OF_ITS_MACHINE:
+        usual = f"of the run, else {usual}"
     return f"{text} (default {usual})" if usual else text
 
 
@@ -286,8 +288,7 @@ def _add_settings(
     "Add the flags of settings: the common ones, those of the task, the others; the presets."
     command = parser.prog.split()[-1]
     usual = _COMMON_OF_TEST if command == "test" else _COMMON
-    listed = [*usual.split(), *settings.flags.get("daily", ())]
-    common = [name for name in listed if name in names]
+    common = [name for name in [*usual.split(), *settings.flags.get("daily", ())] if name in names]
     own = [name for name in names if name not in {*Settings.model_fields, *common}]
     rest = [name for name in names if name not in {*own, *common}]
     task = f"settings of task {settings.model_fields['task'].default}"

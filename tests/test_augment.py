@@ -109,8 +109,7 @@ def test_native_scores_are_those_counted_by_hand(folder, run, mirrored, tmp_path
         assert run.scores["scores"] == scores.as_dict()
     words = ["--weight-path", str(run.folder), "--output-dir", str(tmp_path / "scores")]
     assert main(["test", *words, f"--mirrored={str(mirrored).lower()}"]) == 0
-    kept = json.loads((tmp_path / "scores/scores.json").read_text())
-    assert kept["scores"] == scores.as_dict()
+    assert json.loads((tmp_path / "scores/scores.json").read_text())["scores"] == scores.as_dict()
     evaluate(run, base_size=64, mirrored=mirrored).save(tmp_path)
     with pytest.raises(UserError, match="size"):  # they are two protocols
         compare([str(tmp_path), str(tmp_path / "scores")])

@@ -59,7 +59,12 @@ def test_a_mistake_is_one_line_with_its_remedy(capsys, tmp_path, monkeypatch, fl
     assert message in line and not list(tmp_path.iterdir())
 
 
-def test_an_error_of_a_fresh_process_is_its_text():
-    "Without the name of its class."
+def test_an_error_of_a_fresh_process_is_its_text(tmp_path, monkeypatch):
+    "Without the name of its class; what does not fit is not timed, and the rest is kept."
     error = measure_memory(tiny(dataset_dir="no/such"))["error"]
     assert error.startswith("dataset_dir=no/such") and "there is no such folder" in error
+    rooms = iter([{"batch": 2, "peak": 1}, {"batch": 8, "error": "does not fit"}])
+    monkeypatch.setattr(bench, "measure_memory", lambda config: next(rooms))
+    assert run(f"{TINY} --repeats 1 --images 2 --batch-size 2 --output-dir {tmp_path}") == 0
+    content = json.loads((tmp_path / "bench.json").read_text())
+    assert {row["batch"] for row in content["rows"]} == {2} and "does not fit" in table(content)

@@ -250,8 +250,7 @@ def test_records_add_up_to_the_scores(rule):
         mask, pred = drawn(rng)
         seen = target_records(pred * 50.0, pred * 0.9, pred, mask, objects(mask), rule)
         assert sum(t["covered"] for t in seen) == np.count_nonzero(mask & pred)
-        found = find(objects(mask), objects(pred), rule)
-        assert sum(t["matched"] for t in seen) == found.matched
+        assert sum(t["matched"] for t in seen) == find(objects(mask), objects(pred), rule).matched
         assert [t["iou"] is not None for t in seen] == [t["matched"] for t in seen]
 
 

@@ -293,6 +293,9 @@ def test_a_report_leaves_out_what_may_be_skipped(folder):
     assert not report(config(folder))[1]
     text, usable = report(config(folder, on_bad_image="skip"))
     assert usable and "skipped: " in text and "error: " not in text
+    for path in (folder / "images").glob("train_*"):
+        path.write_bytes(b"no image")
+    assert not report(config(folder, on_bad_image="skip"))[1]  # nothing is left
 
 
 @pytest.mark.parametrize("place", ["", "images/out", "masks", "runs/a"])

@@ -81,8 +81,7 @@ def fault(line):
         if not {"--help", "--help-all", "--version"} & set(words):
             _, written, file, _ = parse(words[1:])
             fields = settings_class(written.get("task") or "detect").model_fields
-            own = {k: v for k, v in written.items() if k in fields}
-            configure(own, file)
+            configure({k: v for k, v in written.items() if k in fields}, file)
     except UserError as error:
         mine = "no file or folder fits this pattern" in str(error)  # a run of the reader
         return "" if mine else f"{line}: {error}"

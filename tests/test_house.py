@@ -163,8 +163,7 @@ def unshown(name, cells, elsewhere=frozenset()):
     "Exported public functions and classes that no lesson uses, and no other notebook imports."
     exports = [n for c in code(cells, export=True) for n in parsed(c.source)[0].body]
     names = [n.name for n in exports if isinstance(n, (*DEFS, ast.ClassDef)) and n.name[0] != "_"]
-    lessons = [c for c in code(cells, export=False) if "eval: false" not in directives(c)]
-    run = nodes_of(lessons)
+    run = nodes_of([c for c in code(cells, export=False) if "eval: false" not in directives(c)])
     used = {getattr(n, "id", None) or getattr(n, "attr", None) for n in run} | elsewhere
     return [f"{name}: {word}" for word in names if word not in used]
 

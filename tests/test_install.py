@@ -92,8 +92,7 @@ def test_the_commands_work_where_only_the_wheel_is(installed):
     assert done.returncode in (0, 1), done.stdout + done.stderr  # 1: such as little memory
     assert "session" in done.stdout
     words = "train --epochs 1 --warm-epoch -1 --scenes 8 --base-size 64 --crop-size 64"
-    words = f"{words} --batch-size 4 --device cpu --output-dir run"
-    out = run(mshnet, *words.split(), cwd=folder)
+    out = run(mshnet, *f"{words} --batch-size 4 --device cpu --output-dir run".split(), cwd=folder)
     assert "synthetic scenes" in out
     assert out.splitlines()[-1] == json.loads((folder / "run" / "scores.json").read_text())["line"]
     assert "mshnet" in run(python, "-m", "mshnet", "--version", cwd=folder)

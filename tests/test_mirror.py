@@ -611,8 +611,11 @@ def test_a_copy_that_fails_leaves_nothing_of_itself(tmp_path, monkeypatch, broke
     (tmp_path / "new").mkdir()
     (tmp_path / "new" / "train.log").write_text("mine")
     broken_files(monkeypatch, *broken)
-    with pytest.warns(UserWarning, match="copy is skipped"):
-        assert bring_back(tmp_path / "new", [copy]) is None
+    with (
+        pytest.warns(UserWarning, match="copy is skipped"),
+        pytest.raises(UserError, match="later"),
+    ):
+        bring_back(tmp_path / "new", [copy])
     assert contents(tmp_path / "new") == {"train.log": "mine"}
     good = copy_at(tmp_path / "good", 3)
     assert bring_back(tmp_path / "new", [copy, good]) == good  # the next best one, whole

@@ -30,7 +30,7 @@ import mshnet.predict
 import mshnet.session
 from mshnet.cli import main
 from mshnet.core import UserError
-from mshnet.data import grey_range, pixels_of
+from mshnet.data import grey_range, mask_values, pixels_of
 from mshnet.device import OneProcess
 from mshnet.evaluate import Detector
 from mshnet.files import find_inputs
@@ -180,6 +180,8 @@ def test_sixteen_bits(tmp_path):
     for name in ("colour", "planes3", "planes4"):
         [frame] = frames_of(tmp_path / f"{name}.tif")
         assert "16 bits in several channels" in frame.error, name
+        with pytest.raises(UserError, match="16 bits in several channels"):
+            mask_values(tmp_path / f"{name}.tif")
 
 
 def test_a_hot_or_dead_pixel_hides_no_target(tmp_path):
@@ -244,6 +246,7 @@ def test_an_image_divided_by_255_is_that_image():
         (np.full((9, 9), np.nan), "pixels are NaN or infinite"),
         (np.full((9, 9), np.inf), "pixels are NaN or infinite"),
         (np.zeros(50), r"float64 \(50,\) is not an image; give a file's name, "),
+        (np.zeros((8, 9, 2)), r"float64 \(8, 9, 2\) is not an image"),
         (np.zeros((1, 3, 9, 9)), "is not an image"),
         (np.full((9, 9, 3), 300.0), "is not an image"),
         (np.zeros((0, 5), np.uint8), "is not an image"),
@@ -740,8 +743,7 @@ def test_progress_counts_frames_and_detections(tmp_path, weights, by_pixels, cap
     "With the time left; pages of a TIFF count. (On a terminal it is a bar: test_cli.py.)"
     data = mixed(tmp_path)
     monkeypatch.setattr(mshnet.session, "_EVERY", 0)
-    words = [data, "--weight-path", weights, "--output-dir", tmp_path / "out"]
-    main(["predict", *map(str, words)])
+    main(["predict", *map(str, [data, "--weight-path", weights, "--output-dir", tmp_path / "out"])])
     lines = [x for x in capsys.readouterr().err.splitlines() if x.startswith("  predict: ")]
     assert re.match(r"  predict: 0 of 7 frames, ", lines[0])
     assert all(line.endswith(" left") for line in lines)

@@ -397,8 +397,7 @@ def test_fine_tuned_weights_remember_what_the_first_were_trained_on(sirst, moved
     assert numbers[:3] == (0.3, 0.3, 3) and numbers[3] > 4
     settings |= {"output_dir": f"{tmp_path}/other"}
     assert not train(Config(**settings, max_hours=1e-9)).finished
-    run = train(Config(**settings))
-    assert run.scores["protocol"]["trained_on_scored_images"] is None
+    assert train(Config(**settings)).scores["protocol"]["trained_on_scored_images"] is None
 
 
 def test_a_validation_part_that_was_trained_on_is_named_before_the_training(sirst, tmp_path):

@@ -107,8 +107,7 @@ def test_weights_are_scored_by_both_with_the_numbers_of_the_run(seen):
     words = ["test", "--weight-path", folder / "best.pt", "--device=cpu"]
     done = in_two_processes("-m", "mshnet", *words)
     assert done.returncode == 0, done.stderr
-    line = Folder(folder).read_json("scores.json")["line"]
-    assert done.stdout.splitlines().count(line) == 1
+    assert done.stdout.splitlines().count(Folder(folder).read_json("scores.json")["line"]) == 1
 
 
 def test_num_devices_starts_the_processes_and_the_run_goes_on_with_one(tmp_path, capsys):
@@ -315,8 +314,7 @@ def test_processes_share_the_files_of_a_prediction(predicted, tmp_path):
     "The same pictures and tables as of one, printed once, and the same status."
     words, one = predicted
     started = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    words = [*started, "-m", "mshnet", "predict", *words, "--output-dir", tmp_path / "two"]
-    done = run(*words)
+    done = run(*started, "-m", "mshnet", "predict", *words, "--output-dir", tmp_path / "two")
     assert done.returncode == 1, done.stderr
     assert done.stdout.count("11 frames of 7 files") == 1
     assert done.stderr.count("3.png: unreadable image; see skipped.csv") == 1

@@ -58,8 +58,7 @@ def test_the_rate_is_warm_up_times_cosine():
     "Against the formula, step by step; the last rate is lr_end of the first."
     task = Detection(small(lr=0.01, epochs=5, warmup_steps=4, lr_end=0.1))
     for step in range(50):
-        fallen = (1 + math.cos(math.pi * step / 49)) / 2
-        want = 0.01 * min((step + 1) / 4, 1) * (0.1 + 0.9 * fallen)
+        want = 0.01 * min((step + 1) / 4, 1) * (0.1 + 0.9 * (1 + math.cos(math.pi * step / 49)) / 2)
         assert task.rate(step, per_epoch=10) == pytest.approx(want)
     assert task.rate(49, per_epoch=10) == pytest.approx(0.001)
     log = Detection(small(lr=0.01, schedule="constant", warmup_steps=0))

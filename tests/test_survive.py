@@ -158,14 +158,17 @@ def test_a_run_stopped_again_and_again_ends_as_if_it_had_not_been(tmp_path, whol
 def test_who_asks_twice_is_obeyed_at_once_and_nothing_is_lost(tmp_path, whole):
     "In the middle of a step: what is on the disk is the last place that was whole."
     config = tiny(tmp_path / "run")
-    for step, done in ((3, 0), (6, 1)):  # the second time: the sixth step that is trained
+    for step, done in ((3, 0), (6, 1), (6, 2)):  # the sixth step that is trained
         task = Dice(config)
-        task.at, task.then = step, ask(times=2)
-        with pytest.raises(KeyboardInterrupt, match="SIGTERM"):
+        task.at, task.then = step, ask(signal.SIGINT, 2)
+        with pytest.raises(KeyboardInterrupt, match="SIGINT"):
             train(config, task)
         assert task.steps == step
         told = status(tmp_path / "run")
-        assert (told["state"], told["reason"], told["epochs_done"]) == ("stopped", "SIGTERM", done)
+        assert (told["state"], told["reason"], told["epochs_done"]) == ("stopped", "SIGINT", done)
+        assert not (tmp_path / "run" / "scores.json").exists()  # it was of other weights
+        if done:
+            (tmp_path / "run" / "scores.json").write_text("{}")
     assert result(run_it(config, Dice).folder) == whole(Dice)
 
 
@@ -547,15 +550,16 @@ def test_a_scoring_that_does_not_fit_names_what_it_takes():
 
 
 def test_one_request_that_comes_twice_is_one(monkeypatch):
-    "From the system and from torchrun; a single process takes the second one at its word."
-    for name, value in (("WORLD_SIZE", "2"), ("RANK", "0"), ("LOCAL_RANK", "0")):
-        monkeypatch.setenv(name, value)
-    with Stop() as stop:
-        ask(times=2)()
-        assert stop.reason == "SIGTERM"
-        stop.asked -= 5
-        with pytest.raises(Interrupted):
-            ask()()
+    "From shell and kernel, or from the system and torchrun. Ctrl-C twice is two."
+    for number in (signal.SIGHUP, signal.SIGINT):
+        with Stop() as stop:
+            ask(number, 2)()
+            assert stop.reason == number.name
+            stop.asked -= 5
+            with pytest.raises(Interrupted):
+                ask(number)()
+        for name, value in (("WORLD_SIZE", "2"), ("RANK", "0"), ("LOCAL_RANK", "0")):
+            monkeypatch.setenv(name, value)
 
 
 def test_a_run_that_stops_in_an_older_checkpoint_counts_its_own_epochs(tmp_path):

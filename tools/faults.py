@@ -113,8 +113,7 @@ def start(box: Path, words: list[str], fault: Fault) -> Ended:
     process.join()
     assert not hung, f"it hung for {LIMIT} s"
     points = Counter((box / "points.txt").read_text().splitlines())
-    output = (box / "output.txt").read_text(errors="replace")
-    return Ended(process.exitcode or 0, output, points)
+    return Ended(process.exitcode or 0, (box / "output.txt").read_text(errors="replace"), points)
 
 
 def forked(box: Path, words: list[str], fault: Fault) -> None:
@@ -245,8 +244,7 @@ def look(folder: Path) -> dict[str, Any]:
     log, lines = folder / "log.jsonl", set()
     for line in log.read_bytes().splitlines() if log.exists() else []:
         with contextlib.suppress(ValueError):  # a line that was cut off
-            entry = json.loads(line)
-            lines.add(json.dumps([entry.get(key) for key in LOGGED]))
+            lines.add(json.dumps([json.loads(line).get(key) for key in LOGGED]))
     records = run.Folder(folder)
     found |= {"log": sorted(lines), "scores": records.read_json("scores.json")}
     found["state"] = records.read_json("status.json").get("state")

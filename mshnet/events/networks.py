@@ -155,8 +155,7 @@ class Mamba(nn.Module):
     def __init__(self, d: int, states: int = 16) -> None:
         super().__init__()
         inner, self.rank, self.states = 2 * d, math.ceil(d / 16), states
-        rates = torch.arange(1, states + 1).float().log()
-        self.A_log = nn.Parameter(rates.repeat(inner, 1))
+        self.A_log = nn.Parameter(torch.arange(1, states + 1).float().log().repeat(inner, 1))
         self.D = nn.Parameter(torch.ones(inner))
         self.in_proj = nn.Linear(d, 2 * inner, bias=False)
         self.conv1d = nn.Conv1d(inner, inner, 4, groups=inner, bias=False)
@@ -241,8 +240,7 @@ class MambaSpike(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         "Logits [B,classes] of whole recordings, of any number of steps."
-        spikes = self.spiking_frontend(self._by_time(x))[-1][0]
-        return self._classify(self._states(spikes).mean(0))
+        return self._classify(self._states(self.spiking_frontend(self._by_time(x))[-1][0]).mean(0))
 
     def look(self, x: Tensor) -> Seen:
         "Logits, also after each step, and spikes of whole recordings."

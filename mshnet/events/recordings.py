@@ -216,12 +216,12 @@ class _Entry(NamedTuple):
 
 
 def hold_out(labels: Sequence[int], share: float, seed: int) -> np.ndarray:  # [N] bool
-    "Which samples are held out: a fraction of each class, at least one, sampled by the seed."
+    "Which samples are held out: a fraction of each class, at least one, and never all of several."
     of, held = np.asarray(labels), np.zeros(len(labels), bool)
     rng = np.random.default_rng([seed, 17])
     for label in np.unique(of):
         rows = rng.permutation(np.flatnonzero(of == label))
-        held[rows[: max(1, round(share * len(rows)))]] = True
+        held[rows[: max(1, min(round(share * len(rows)), len(rows) - 1))]] = True
     return held
 
 
@@ -263,8 +263,7 @@ def _find_gestures(root: Path, dataset: str) -> dict[str, list[_Entry]]:
 def _find_things(root: Path, dataset: str) -> dict[str, list[_Entry]]:
     "Folders of classes, of which a tenth is held out for the test."
     found = _in_classes(root, dataset, root)
-    held = hold_out([entry.label for entry in found], 0.1, seed=42)
-    pairs = list(zip(found, held, strict=True))
+    pairs = list(zip(found, hold_out([entry.label for entry in found], 0.1, seed=42), strict=True))
     return {"train": [e for e, out in pairs if not out], "test": [e for e, out in pairs if out]}
 
 
@@ -364,8 +363,7 @@ def read_frames(
         make_folder(cache)
         with cannot_be_written(file), replacing(file) as out:
             for entry in entries:
-                recording = read_recording(entry.path, how.shape)
-                out.write(how.frames(recording).tobytes())
+                out.write(how.frames(read_recording(entry.path, how.shape)).tobytes())
     counts = np.memmap(file, np.uint8, "r", shape=(len(entries), how.steps, *how.shape))
     labels, names = [entry.label for entry in entries], [entry.name for entry in entries]
     mark, rows = _mark(*(f"{e.name} {size}" for e, (size, *_) in stamps)), np.arange(len(entries))

@@ -111,8 +111,7 @@ def _simulate_batch(start: int, count: int, seed: int, noise: float) -> Iterator
     images = [draw_digit(i % 10, np.random.default_rng([seed, i])) for i in numbers]
     rng = np.random.default_rng([seed, start, 1])
     events = np.concatenate([_events(np.stack(images), rng), _noise_events(count, noise, rng)])
-    jitter = rng.normal(0, _JITTER, len(events))
-    events[:, 1] = np.clip(events[:, 1] + jitter, 0, _DURATION - 1)
+    events[:, 1] = np.clip(events[:, 1] + rng.normal(0, _JITTER, len(events)), 0, _DURATION - 1)
     events = events[np.lexsort(events[:, 1::-1].T)].astype(np.int64)
     for i, part in enumerate(np.split(events, np.searchsorted(events[:, 0], range(1, count)))):
         columns = (part[:, 2], part[:, 3], part[:, 1], part[:, 4])

@@ -282,8 +282,7 @@ def _draw_hands(tracks: np.ndarray, rng: np.random.Generator) -> np.ndarray:  # 
     for hand, brightness in ((tracks[:, 0:2], 1.0), (tracks[:, 2:4], 0.7)):
         x, y = (np.exp(-((at - hand[:, axis, None]) ** 2) / 4) for axis in (0, 1))
         frames += brightness * y[:, :, None] * x[:, None]
-    grey = (255 * (frames / 1.3).clip(0, 1)).astype(np.uint8)
-    return np.repeat(grey[..., None], 3, 3)
+    return np.repeat((255 * (frames / 1.3).clip(0, 1)).astype(np.uint8)[..., None], 3, 3)
 
 
 def simulated_clips(
@@ -401,7 +400,7 @@ def load_clips(config: Any, names: Sequence[str]) -> dict[str, Clips]:
     if "val" in names and "val" not in found:
         whole = found["train"].clips
         order = np.random.default_rng(config.seed).permutation(len(whole))
-        cut = max(1, round(config.val_fraction * len(whole)))
+        cut = max(1, min(round(config.val_fraction * len(whole)), len(whole) - 1))
         for name, rows in (("val", order[:cut]), ("train", order[cut:])):
             found[name] = Clips(name, source, tuple(whole[i] for i in sorted(rows)), size)
     return found

@@ -122,8 +122,7 @@ class Bigram:
     def log(self, before: int, gloss: int) -> float:
         "The log probability of a gloss (0: the end) after another (0: the beginning)."
         alone = (self.seconds[gloss] + 0.5) / (self.total + 0.5 * self.classes)
-        share = (self.pairs[before, gloss] + 2 * alone) / (self.firsts[before] + 2)
-        return float(np.log(share))
+        return float(np.log((self.pairs[before, gloss] + 2 * alone) / (self.firsts[before] + 2)))
 
 
 Prefix = tuple[int, ...]

@@ -41,8 +41,7 @@ def test_scores_against_other_people_s():
         mse = np.mean((a - b) ** 2)
         assert float(found["rmse"][i]) == pytest.approx(math.sqrt(mse))
         assert float(found["psnr"][i]) == pytest.approx(10 * math.log10(4 / mse))
-        both = ((a > 0.5) & (b > 0.5)).sum()
-        dice = 2 * both / ((a > 0.5).sum() + (b > 0.5).sum())
+        dice = 2 * ((a > 0.5) & (b > 0.5)).sum() / ((a > 0.5).sum() + (b > 0.5).sum())
         assert float(found["dice_conductive"][i]) == pytest.approx(dice)
     path = SHARED / "golden/eit/metrics.npz"
     if path.exists():

@@ -51,8 +51,7 @@ def oracle(h0):
 
 def random_conductivities(count, triangles):
     "Positive numbers over three orders of magnitude."
-    drawn = np.random.default_rng(0).normal(size=(count, triangles))
-    return torch.tensor(np.exp(1.2 * drawn))
+    return torch.tensor(np.exp(1.2 * np.random.default_rng(0).normal(size=(count, triangles))))
 
 
 @pytest.mark.parametrize("h0", [0.12, 0.08])
@@ -158,8 +157,7 @@ def test_the_orientation_test_finds_the_electrodes():
     assert int(best.indices[0]) == 0 and best.values[0] > best.values[1] + 0.1
     ways = torch.arange(WAYS)
     turned = turn_voltages(voltages[i : i + 1].expand(WAYS, -1), ways)
-    found = orientation(turned, images[i : i + 1].expand(WAYS, -1, -1))
-    assert torch.equal(found.argmax(1), ways)
+    assert torch.equal(orientation(turned, images[i : i + 1].expand(WAYS, -1, -1)).argmax(1), ways)
 
 
 def test_recordings_have_the_noise_that_is_simulated():

@@ -241,11 +241,11 @@ def test_folders_behind_links_are_found(tmp_path):
 
 
 def test_a_share_of_each_class_is_held_out():
-    "The same for the same seed, another for another."
-    labels = [0] * 97 + [1] * 3
-    one, again, other = (hold_out(labels, 0.2, seed) for seed in (0, 0, 1))
+    "The same for the same seed, another for another; never all of several."
+    one, again, other = (hold_out([0] * 97 + [1] * 3, 0.2, seed) for seed in (0, 0, 1))
     assert (one[:97].sum(), one[97:].sum()) == (19, 1)
     assert (one == again).all() and (one != other).any()
+    assert hold_out([0] * 4 + [1], 0.9, 0).tolist().count(False) == 1
 
 
 def test_frames_are_kept_until_a_recording_or_the_bins_change(tmp_path, monkeypatch):

@@ -200,8 +200,7 @@ def test_frames_are_in_the_order_of_their_numbers(tmp_path):
     deep, upside_down = np.arange(576).reshape(24, 24), Image.Exif()
     upside_down[274] = 3
     Image.fromarray((4000 + deep).astype(np.uint16)).save(tmp_path / "0.png", exif=upside_down)
-    found = read_video(tmp_path, 24)[0, ::-1, ::-1, 0]
-    assert np.array_equal(found, (deep * 255 / 575).round())
+    assert np.array_equal(read_video(tmp_path, 24)[0, ::-1, ::-1, 0], (deep * 255 / 575).round())
 
 
 def test_words_that_do_not_fit_the_tracks(tmp_path):

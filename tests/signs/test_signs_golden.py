@@ -122,8 +122,7 @@ def test_losses_and_gradients(batch, how):
 def test_the_parts():
     "Gate, convolutions, the last layer, the BiLSTM without packing, and the length law."
     want = golden("parts.npz")
-    x = arr("gate_x", (2, 3, 6, 5, 5))
-    found = filled(Gate(3, 16))(x.transpose(1, 2).flatten(0, 1), 6)
+    found = filled(Gate(3, 16))(arr("gate_x", (2, 3, 6, 5, 5)).transpose(1, 2).flatten(0, 1), 6)
     close(found.view(2, 6, 3, 5, 5).transpose(1, 2), want["gate"])
     close(filled(TemporalConv(7, 9))(arr("conv_x", (2, 7, 29))), want["conv"])
     last = NormLinear(6, 5)

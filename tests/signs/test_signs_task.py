@@ -42,8 +42,7 @@ def test_a_run_is_scored_with_its_protocol(run):
     scores = run.scores["scores"]
     names = ["wer", "words", "substitutions", "deletions", "insertions"]
     assert list(scores)[:5] == names and str(run).startswith("WER ")
-    errors = sum(scores[name] for name in names[2:])
-    assert scores["wer"] == pytest.approx(errors / scores["words"])
+    assert scores["wer"] == pytest.approx(sum(scores[name] for name in names[2:]) / scores["words"])
     assert scores["known_sentences"] + scores["new_sentences"] == 6
     protocol = run.scores["protocol"]
     assert (protocol["vocabulary"], protocol["outside_vocabulary"]) == (4, 0)
@@ -52,8 +51,7 @@ def test_a_run_is_scored_with_its_protocol(run):
     task, model = trained_task(run.folder, run.config)
     data = simulated_clips("test", 4, 4, 0, video=False)
     twice, cpu = replace(data, clips=2 * data.clips), open_device("cpu", "fp32")  # of equal names
-    found = task.evaluate(model, twice, cpu, "full", Origin("none"))
-    assert len(found.details["sentences"]) == 8
+    assert len(task.evaluate(model, twice, cpu, "full", Origin("none")).details["sentences"]) == 8
 
 
 def test_early_stopping(tmp_path):
@@ -78,8 +76,7 @@ def test_batches_have_few_lengths():
     rows = [row for batch in plan for row in batch]
     assert len(plan) == 12 and len(set(rows)) == 96 == len(rows)
     assert plan != task.plan(train_part, 1)
-    shapes = {task.batch(train_part, rows, e).clip.shape for e in (0, 1) for rows in plan}
-    assert len(shapes) <= 3
+    assert len({task.batch(train_part, rows, e).clip.shape for e in (0, 1) for rows in plan}) <= 3
     scoring = [row for batch in task.plan(train_part, None) for row in batch]
     assert sorted(row for row in scoring if row >= 0) == list(range(100))
 
