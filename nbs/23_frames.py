@@ -202,9 +202,8 @@ def _each(file: Path) -> Iterator[Frame]:
         if not done:
             raise OSError("no frame")
     except Exception as error:  # decoders raise many kinds for damaged bytes
-        unreadable = f"unreadable {'video' if video else 'image'}"
         told = isinstance(error, (UserError, PermissionError, MemoryError))
-        why = reason(error) if told else unreadable
+        why = reason(error) if told else f"unreadable {'video' if video else 'image'}"
         why += f", from frame {done}" if done else ""
         yield Frame(file, done, not done, np.zeros((0, 0), np.uint8), why)
 

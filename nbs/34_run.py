@@ -447,7 +447,7 @@ def find_checkpoint(
 # %% [markdown]
 # ### Interrupts
 #
-# A session's time is over, a scheduler sends SIGTERM, a terminal is closed (SIGHUP), the user presses Ctrl-C or the notebook's stop button. Each of these is a request, which the run obeys after the step in progress: it writes its checkpoint with its place in the epoch, evaluates the selected epoch, and prints how to resume it. A second request ends it at once. An ignored signal, as under `nohup`, stays ignored.
+# A session's time is over, a scheduler sends SIGTERM, a terminal is closed (SIGHUP), the user presses Ctrl-C or the notebook's stop button. Each of these is a request, which the run obeys after the step in progress: it writes its checkpoint with its place in the epoch, evaluates the selected epoch, and prints how to resume it. A second request ends it at once, but within two seconds only if it is Ctrl-C: shell and kernel both send a SIGHUP. An ignored signal, as under `nohup`, stays ignored.
 
 # %%
 #| export

@@ -6,7 +6,7 @@
 # %% [markdown]
 # ## What to expect
 #
-# Weights work best on images like those they were trained on. We trained weights like the pretrained ones three times, each time without one data set. On that data set they find 0.83 to 0.90 of the targets, with 0.07 to 0.36 false alarms per frame. On new clips of a camera that they know, the pretrained weights find 0.930, with 0.07 ([folder](../../results/pretrained/continued)). We chose weights by these clips, and settings by many of the images, so expect less on your camera.
+# Weights work best on images like those they were trained on. We trained weights like the pretrained ones four times, each time without one data set. On that data set they find 0.71 to 0.90 of the targets, with 0.07 to 0.36 false alarms per frame. On new clips of a camera that they know, the pretrained weights find 0.930, with 0.07 ([folder](../../results/pretrained/continued)). We chose weights by these clips, and settings by many of the images, so expect less on your camera.
 #
 # ## Look at the results
 #

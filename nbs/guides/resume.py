@@ -10,7 +10,7 @@
 #
 # | event | what is lost | what to do |
 # |---|---|---|
-# | Ctrl-C, the notebook's stop button, SIGTERM, a closed terminal (SIGHUP) | nothing: the run stores the step that it has reached, evaluates the selected epoch and finishes the backup. A second request stops it at once | run the same again |
+# | Ctrl-C, the notebook's stop button, SIGTERM, a closed terminal (SIGHUP) | nothing: the run stores the step that it has reached, evaluates the selected epoch and finishes the backup. A second request stops it at once (SIGTERM and SIGHUP: after two seconds) | run the same again |
 # | the time limit of a session (`max_hours`: 11.5 in Colab and on Kaggle, 8.5 on Kaggle with a TPU, none elsewhere) | no training step, if the disk remains: the run stops as after Ctrl-C. Colab deletes the disk when the session ends. Kaggle deletes what an interactive session wrote, unless you save a version | Colab: use `--mirror-dir drive`. Kaggle: use Save Version, Save & Run All ([details](cloud.ipynb)). Then run the same again |
 # | kill -9, a power failure, a dead kernel | the epoch in progress, and the one before it if its checkpoint was being written | run the same again |
 # | the machine is gone with its disk | what was not yet in the backup. `--mirror-dir DIR` (`drive` in Colab) copies in the background and verifies each copy | run the same again on the new machine; on Kaggle, first attach the output of the saved version as input |
@@ -19,6 +19,7 @@
 # | the disk is full, or the folder is read-only | up to two epochs; one line reports it | free space or permit writing, then run the same again |
 # | the backup folder cannot be reached during a run | nothing: the run continues and tries again later | make the folder available again |
 # | the backup folder cannot be reached when a new machine starts | the run begins anew; the backup stays as it is | stop it, make the folder available, delete the new run folder, run the same again |
+# | the run is in the backup, but cannot be read there | nothing: training does not begin | run the same again; to begin anew, use another `--output-dir` |
 # | a NaN or infinite loss, an image that cannot be read, a batch that does not fit into memory | the epoch in progress; one line reports the cause | NaN: begin a new run with a smaller `--lr`, and with the default `--clip-grad 1`; image: repair the file; memory: `--micro-batch` |
 #
 # On a CPU, a resumed run ends with the same weights as an uninterrupted run, to the last bit, if torch and the number of threads are the same. While other programs use the CPU, a run uses fewer threads, so it may then differ in the last bits. To fix the number of threads, use `--deterministic` or the variable `OMP_NUM_THREADS`. With three or more processes a resumed run differs in the last bits, because PyTorch adds up the gradients of its first step in another order.
