@@ -173,6 +173,9 @@ def write_checkpoint(content: dict[str, Any], *paths: Path) -> None:
     buffer = io.BytesIO()
     torch.save(content | {"checksum": checksum(content)}, buffer)
     for path in paths:
+        for name in ("scores.json", "details.json") if path.name == "best.pt" else ():
+            with cannot_be_written(path):  # they are of the weights before
+                path.with_name(name).unlink(missing_ok=True)
         previous = path.with_name("previous.pt") if path.name == "last.pt" else None
         write_atomic(path, buffer.getvalue(), previous)
 
@@ -275,6 +278,7 @@ def _mend(folder: Folder, content: dict[str, Any], file: Path) -> None:
     if file != last:  # previous.pt
         if last.exists():
             move(last, folder.file("damaged.pt"))  # or good, and a disk had a hiccup
+        folder.file("scores.json").unlink(missing_ok=True)  # perhaps of the epoch that is repeated
         move(file, last)
     kept = content["best"] and not content["step"] and content["best"]["epoch"] == content["epoch"]
     if kept and not is_zipfile(best):

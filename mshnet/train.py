@@ -219,8 +219,6 @@ def _keep(job: Job, state: State, writer: Background, entry: dict[str, Any] | No
     if entry:
         write_log(job.folder, entry)
     best = entry and state.best and state.best["epoch"] == state.epoch
-    for name in ("scores.json", "details.json") if best else ():  # of the weights before
-        job.folder.file(name).unlink(missing_ok=True)
     files = map(job.folder.file, ["best.pt", "last.pt"] if best else ["last.pt"])
     content = snapshot(state, job.config, job.record)
     writer.submit(partial(write_checkpoint, content, *files), job.mirror.notify)

@@ -151,9 +151,8 @@ def write_atomic(
     path: Path, content: bytes | str, previous: Path | None = None, durable: bool = True
 ) -> None:
     "Write a file in one step; if that fails, the old file stays and a UserError reports why."
-    data = content.encode() if isinstance(content, str) else content
     with cannot_be_written(path), replacing(path, previous, durable) as file:
-        file.write(data)
+        file.write(content.encode() if isinstance(content, str) else content)
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -61,7 +61,7 @@ with tempfile.TemporaryDirectory() as tmp:
 #
 # The backup gets every file but temporary ones and `previous.pt`, which it makes for itself. The small records come first, because they are copied in a moment; but scores come after the weights that they belong to. `status.json` comes last, and not at all after a `last.pt` that failed: copies are compared by it, and it must not promise epochs that are missing. (It may be ahead by the epochs that passed while `last.pt` was copied.)
 #
-# A backup never replaces another run of the same name, and never a copy with more epochs: if a run cannot be restored and begins anew, its old copy survives until the new run has as many epochs.
+# A backup never replaces another run of the same name, and never a copy with more epochs: if the backup cannot be reached and a run begins anew, its old copy survives until the new run has as many epochs.
 
 # %%
 #| export
@@ -359,5 +359,5 @@ def _take_files(copy: Path, folder: Path) -> None:
 #
 # 1. Google Drive hangs for an hour while a run trains. What happens to the run, and what to its backup?
 #    <details><summary>Answer</summary>The run continues, because a thread copies its files. The backup gets no new files in this hour. At its end the run waits a limited time, ten minutes in training, and then reports which files are missing.</details>
-# 2. A run cannot be restored, and a new one begins at epoch 0 with the same `mirror_dir`. Does it replace the old backup?
+# 2. The backup cannot be reached at the start, and a new run begins at epoch 0 with the same `mirror_dir`. Does it replace the old backup?
 #    <details><summary>Answer</summary>Not at first: the old backup has more epochs, so nothing is copied, and this is reported. As soon as the new run has as many epochs, it replaces the backup. If the run is started again before that, it stops: a line says how to resume the old one.</details>

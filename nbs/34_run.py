@@ -271,6 +271,9 @@ def write_checkpoint(content: dict[str, Any], *paths: Path) -> None:
     buffer = io.BytesIO()
     torch.save(content | {"checksum": checksum(content)}, buffer)
     for path in paths:
+        for name in ("scores.json", "details.json") if path.name == "best.pt" else ():
+            with cannot_be_written(path):  # they are of the weights before
+                path.with_name(name).unlink(missing_ok=True)
         previous = path.with_name("previous.pt") if path.name == "last.pt" else None
         write_atomic(path, buffer.getvalue(), previous)
 
@@ -380,6 +383,7 @@ def _mend(folder: Folder, content: dict[str, Any], file: Path) -> None:
     if file != last:  # previous.pt
         if last.exists():
             move(last, folder.file("damaged.pt"))  # or good, and a disk had a hiccup
+        folder.file("scores.json").unlink(missing_ok=True)  # perhaps of the epoch that is repeated
         move(file, last)
     kept = content["best"] and not content["step"] and content["best"]["epoch"] == content["epoch"]
     if kept and not is_zipfile(best):
@@ -510,10 +514,10 @@ class Stop:
 
 # %%
 with run.Stop() as stop:
-    signal.raise_signal(signal.SIGTERM)
+    signal.raise_signal(signal.SIGINT)
     print("asked once:", stop.reason)
     try:
-        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGINT)
     except run.Interrupted as error:
         print("asked again:", type(error).__name__)
 

@@ -78,7 +78,7 @@ for name, pixels in (("good frame", frame), ("hot pixel", bad)):
 # mshnet test --weight-path pretrained --dataset-dir data/mycamera --base-size native
 # ```
 #
-# Training prints the scores of the new weights, the second command those of the old ones. Both use the original size, predict at one size and use the threshold 0.5. `mshnet predict` uses two sizes, so compare their detections in some frames, too. Without `--base-size native` more targets are found, with more false alarms ([measured](own_images.ipynb)).
+# Training prints the scores of the new weights, the second command those of the old ones. Both use the original size, predict at one size and use the threshold 0.5. `mshnet predict` uses two sizes, so compare their detections in some frames, too. On another camera this found a little less than before, with fewer false alarms; without `--base-size native` it found more of both ([measured](own_images.ipynb)).
 #
 # ## When there is video
 #

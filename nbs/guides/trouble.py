@@ -116,6 +116,7 @@ status
 # | `Google Drive is mounted in Colab only: results stay in ...` | elsewhere use a folder: `--mirror-dir DIR` |
 # | `Google Drive is not mounted: results stay in ...`, `Google Drive is not mounted (...): no data or results there` | training continues without a backup. To get one, stop it, run `from mshnet.places import mount_drive; mount_drive()` in a cell, allow access, and run the training cell again |
 # | `mirror  ...: ...; tried again later, the run continues` | the Drive is full or cannot be reached. Free space; no restart is needed |
+# | `...: the run cannot be restored from it; ...` | the backup is there, but cannot be read. Run the same again; to begin anew, use another `--output-dir` |
 # | `...: it holds ... epochs, and this run has ...; delete ... to resume the copy; or detach it, or its mirror_dir` | the run began anew before its backup was there: delete the named folder and run again, and the backup is restored |
 # | `resume=...: no run to resume here ...` | these settings name a run that is not there, or whose Drive is not mounted. Mount the Drive, or leave out `--resume` |
 # | `...: Google Drive is not mounted; run ...` | the run folder lies on a Drive that is not mounted: run the named line in a cell, and allow access |

@@ -116,6 +116,7 @@ status
 # | `Google Drive is mounted in Colab only: results stay in ...` | 在别处使用一个文件夹：`--mirror-dir DIR` |
 # | `Google Drive is not mounted: results stay in ...`, `Google Drive is not mounted (...): no data or results there` | 训练继续，但没有备份；要有备份，请停止它，在单元格中运行 `from mshnet.places import mount_drive; mount_drive()`，允许访问，再运行训练单元格 |
 # | `mirror  ...: ...; tried again later, the run continues` | Drive 已满或无法访问。腾出空间；不必重新启动任何东西 |
+# | `...: the run cannot be restored from it; ...` | 备份存在，但无法读取。再运行一次同样的命令；要重新开始，请使用另一个 `--output-dir` |
 # | `...: it holds ... epochs, and this run has ...; delete ... to resume the copy; or detach it, or its mirror_dir` | 备份可用之前训练已重新开始：删除提示的文件夹，再运行一次，就从备份恢复 |
 # | `resume=...: no run to resume here ...` | 这些设置所指的训练不在这里，或 Drive 没有挂载。请挂载 Drive，或去掉 `--resume` |
 # | `...: Google Drive is not mounted; run ...` | 训练文件夹在没有挂载的 Drive 上：在单元格中运行提示的那一行，并允许访问 |
