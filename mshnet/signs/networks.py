@@ -36,7 +36,8 @@ class Tracks(nn.Module):
 # %% ../../nbs/signs/04_networks.ipynb #out_lengths
 def out_lengths(frames: Tensor) -> Tensor:
     "Steps that are left of padded clips, after two convolutions and two poolings."
-    return ((frames - 4).div(2, rounding_mode="floor") - 4).div(2, rounding_mode="floor")
+    half = (frames - 4).div(2, rounding_mode="floor")
+    return (half - 4).div(2, rounding_mode="floor")
 
 
 class TemporalConv(nn.Sequential):

@@ -346,7 +346,8 @@ class MambaSpike(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         "Logits [B,classes] of whole recordings, of any number of steps."
-        return self._classify(self._states(self.spiking_frontend(self._by_time(x))[-1][0]).mean(0))
+        spikes = self.spiking_frontend(self._by_time(x))[-1][0]
+        return self._classify(self._states(spikes).mean(0))
 
     def look(self, x: Tensor) -> Seen:
         "Logits, also after each step, and spikes of whole recordings."
