@@ -145,12 +145,13 @@ class Config(Settings, NetworkFields, AugmentFields, DataFields):
         if self.warm_epoch >= self.epochs - 1:
             why = "the run ends within the warm-up, so the fused head is never trained"
             lines.append(f"warm_epoch={self.warm_epoch} and epochs={self.epochs}: {why}")
-        of_heads, lists = ["head_bias", "fusion_start", "join_rate"], ["train_list", "test_list"]
+        of_heads = ["head_bias", "fusion_start", "join_rate"]
+        of_files = ["train_list", "test_list", "cache", "on_bad_image"]
         without = [
             ("a weight_path, which has its own values", of_heads[:2], self.weight_path),
             (f"network={self.network}, unless it is an MSHNet", of_heads, self.network != "mshnet"),
             ("a dataset_dir", ["scenes"], self.dataset_dir),
-            ("synthetic scenes", lists, not self.dataset_dir),
+            ("synthetic scenes", of_files, not self.dataset_dir),
         ]
         set_here = {name for name, value in written.items() if value != ""}  # empty: the default
         pairs = [(why, name) for why, names, holds in without for name in names if holds]

@@ -235,7 +235,7 @@ def predictions(
     phase: str,  # of the training, such as "full"
     unit: str = "",  # of progress, for `bar`
 ) -> Generator[tuple[Any, Any]]:  # the prediction and its batch; on the host
-    "Predict this process's share of a split in batches of one shape, in order."
+    "Predict this process's share of a split in batches, in order."
     model.eval()
     step = device.begin("scoring", task.for_scoring(model, device))
     plan = device.ranks.shard(task.plan(data, None))

@@ -312,7 +312,7 @@ def make_task(config: Settings) -> Any:
 
 
 # %% [markdown]
-# All batches have the same shape, because a new shape is a new program for a compiler. So training drops the remainder of an epoch; padding it would distort the statistics of batch norm. An evaluation must not drop a sample, so its last batch is filled with rows of -1. Two epochs and an evaluation, of five samples in batches of two:
+# All planned batches have the same shape, because a new shape is a new program for a compiler. So training drops the remainder of an epoch; padding it would distort the statistics of batch norm. An evaluation must not drop a sample, so its last batch is filled with rows of -1. Two epochs and an evaluation, of five samples in batches of two:
 
 # %%
 for epoch in (0, 1, None):
@@ -334,7 +334,7 @@ def predictions(
     phase: str,  # of the training, such as "full"
     unit: str = "",  # of progress, for `bar`
 ) -> Generator[tuple[Any, Any]]:  # the prediction and its batch; on the host
-    "Predict this process's share of a split in batches of one shape, in order."
+    "Predict this process's share of a split in batches, in order."
     model.eval()
     step = device.begin("scoring", task.for_scoring(model, device))
     plan = device.ranks.shard(task.plan(data, None))

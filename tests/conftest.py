@@ -1,11 +1,13 @@
 "What several tests need: where real images lie, a small data set and a run to write."
 
+import errno
 import os
 import signal
 import sys
 import time
 from pathlib import Path
 from pkgutil import resolve_name
+from unittest.mock import Mock
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the same sums beside other programs; before torch
 
@@ -31,6 +33,18 @@ def nothing_loaded():
     if torch := sys.modules.get("torch"):
         torch.use_deterministic_algorithms(False)
 
+
+class Evil:
+    "A pickle of this makes a folder when it is loaded."
+
+    def __init__(self, trap):
+        self.trap = trap
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.trap),)
+
+
+full = Mock(side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))  # a disk without room
 
 TINY = {"scenes": 8, "base_size": 32, "crop_size": 32, "batch_size": 4, "choose": "last"}
 TINY |= {"device": "cpu", "precision": "fp32", "epochs": 3, "warm_epoch": 0}

@@ -434,8 +434,7 @@ def whole_records() -> dict[str, bytes]:
     image = {"name": "a", "inter": 1, "pred": 2, "mask": 3, "targets": 1, "matched": 1}
     curve = {"threshold": [0, 0.5], "pd": [None, 0.5], "fa": [1.5, 0]}
     curve |= {"precision": [0.1, 0.5], "recall": [1, 0.5]}
-    parts = {"pixels": [9] * 10, "target": [1] * 10, "mean": [None, *[0.5] * 9]}
-    curves = {"pixels": curve, "objects": curve, "calibration": parts}
+    curves = {"pixels": curve, "objects": curve}
     return {
         "log.jsonl": b"\n".join(map(as_bytes, entries)),
         "status.json": as_bytes(status),

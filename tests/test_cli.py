@@ -158,17 +158,6 @@ def test_a_folder_that_may_not_be_read_is_one_line(capsys, monkeypatch):
     )
 
 
-def test_spoilt_data_are_refused_and_nothing_is_written(capsys, tmp_path):
-    "One line says what is wrong, and no run folder is made; `mshnet data` reports it."
-    folder, out = make_dataset(tmp_path / "set"), tmp_path / "run"
-    path = next((folder / "images").glob("*.png"))
-    path.write_bytes(path.read_bytes()[:60])
-    line = refused(capsys, f"train --dataset-dir {folder} --output-dir {out} {FAST}")
-    assert "unreadable image" in line and not out.exists()
-    status, report, _ = call(capsys, f"data {folder}")
-    assert status == 2 and "unreadable image" in report
-
-
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     "A run of one epoch on a tiny data set, made by the command line."

@@ -177,7 +177,7 @@ def test_the_exact_rule_counts_the_area_coincidence(noisy):
     assert exact.pd == reference.pd
 
 
-def test_pixel_curve_at_eleven_thresholds(noisy):
+def test_pixel_curve_at_ten_thresholds(noisy):
     "True and false positive rate and precision, which the reference divides by counts plus 1e-3."
     want, logits, mask = noisy
     histogram = Histogram()

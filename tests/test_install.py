@@ -13,10 +13,10 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from conftest import TOP
 
 pytestmark = pytest.mark.nightly
 
-TOP = Path(__file__).parent.parent
 CLEAN = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
 

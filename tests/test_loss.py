@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from mshnet.loss import location_loss, mshnet_loss, sls_loss, soft_iou_loss
+from mshnet.loss import LOSSES, location_loss, mshnet_loss, sls_loss, soft_iou_loss
 
 FORMS = {
     "warm": lambda logits, mask: sls_loss(logits, mask, scale=False, location=False),
@@ -16,6 +16,7 @@ FORMS = {
         [F.avg_pool2d(logits, 2**i) for i in range(4)], logits, mask
     ),
     "soft": soft_iou_loss,
+    "default": LOSSES["soft_iou+bce"],
 }
 forms = pytest.mark.parametrize("form", FORMS)
 

@@ -1,13 +1,13 @@
 "The model and its weights: every published form loads, everything else is refused in one line."
 
 import gzip
-import os
 import pickle
 import zipfile
 
 import numpy as np
 import pytest
 import torch
+from conftest import Evil
 from safetensors.torch import save_file
 
 from mshnet.model import MSHNet
@@ -115,16 +115,6 @@ def test_a_whole_model_is_refused_with_the_lines_that_mend_it(model, tmp_path):
         torch.save({"model": model.state_dict(), "ema": ema.state_dict()}, tmp_path / "two.pt")
         with pytest.warns(UserWarning, match=said):
             load_weights(model, tmp_path / "two.pt")
-
-
-class Evil:
-    "A pickle of this makes a folder when it is loaded."
-
-    def __init__(self, trap):
-        self.trap = trap
-
-    def __reduce__(self):
-        return os.mkdir, (str(self.trap),)
 
 
 @pytest.mark.parametrize("zipped", [True, False])

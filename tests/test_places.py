@@ -16,11 +16,10 @@ import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from conftest import data_folder, make_dataset, put_drive
+from conftest import data_folder, full, make_dataset, put_drive
 from PIL import Image
 
 from mshnet import fetch, places
@@ -79,9 +78,6 @@ def left(folder):
 
 
 # Google Drive
-
-
-no_room = Mock(side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))  # a full disk
 
 
 class MessageError(Exception):
@@ -282,7 +278,7 @@ def test_what_the_disk_refuses_is_not_the_archives_fault(here, tmp_path, monkeyp
 
     def refuse(box, folder, members):
         folder.mkdir(parents=True)
-        no_room()
+        full()
 
     monkeypatch.setattr(zipfile.ZipFile, "extractall", refuse)
     line = refusal(unpack, archive, here.local)
@@ -542,7 +538,7 @@ def test_a_changed_file_is_named(here, repository, tmp_path, file, content, lost
 def test_a_full_disk_is_not_the_networks_fault(here, repository, tmp_path, monkeypatch):
     "To download again would not help."
     with serving(packed(repository, tmp_path), "well") as server:
-        monkeypatch.setattr(Path, "write_bytes", no_room)
+        monkeypatch.setattr(Path, "write_bytes", full)
         line = refusal(download, set_at(server.url), here.local)
     assert "Set: cannot be written (No space left on device); free space" in line
     assert left(here.local) == []
@@ -657,12 +653,12 @@ def test_a_run_is_taken_along_where_its_disk_is_deleted(run, monkeypatch, tmp_pa
 
 def test_a_run_that_cannot_be_taken_along_is_one_line(run, monkeypatch, tmp_path, capsys):
     "A full disk keeps the old file; outside of the notebook's process nothing is offered."
-    place = replace(colab(monkeypatch, tmp_path, download=no_room), runs=tmp_path / "out")
+    place = replace(colab(monkeypatch, tmp_path, download=full), runs=tmp_path / "out")
     assert take_along(run, place).startswith(str(tmp_path / "out"))
     assert "is not offered for download" in capsys.readouterr().out
     assert "is not a run, there is no config.json" in refusal(take_along, run.parent, place)
     path = tmp_path / "out" / f"{run.name}.tar.gz"
     before = path.read_bytes()
-    monkeypatch.setattr(tarfile.TarFile, "add", no_room)
+    monkeypatch.setattr(tarfile.TarFile, "add", full)
     assert "No space left on device" in refusal(take_along, run, place)
     assert (path.read_bytes(), left(path.parent)) == (before, [path.name])

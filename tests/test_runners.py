@@ -15,6 +15,7 @@ import demo
 import nbformat
 import papermill
 import pytest
+from conftest import TOP
 from papermill.exceptions import PapermillExecutionError
 from PIL import Image
 
@@ -24,7 +25,6 @@ from mshnet.core import configure
 from mshnet.recipe import Config
 from mshnet.task import make_task
 
-TOP = Path(__file__).parent.parent
 RUNNERS = TOP / "nbs" / "run"
 SMALL = {"epochs": 2, "warm_epoch": 0, "scenes": 12, "base_size": 64, "crop_size": 64}
 SMALL |= {"batch_size": 4, "device": "cpu"}

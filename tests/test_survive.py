@@ -23,7 +23,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
-from conftest import TINY, make_dataset, tiny, until_it_trains
+from conftest import TINY, full, make_dataset, tiny, until_it_trains
 from torch import nn
 from warm import Python, own_terminal
 
@@ -709,6 +709,7 @@ def test_a_bad_image_at_the_start(tmp_path, images, capsys):
     [line] = [line for line in said.splitlines() if not line.startswith("warning: ")]
     assert "train_3" in line and "--on-bad-image skip" in line
     assert not (tmp_path / "run").exists()
+    assert main(["data", str(folder)]) == 2 and "unreadable image" in capsys.readouterr().out
     config = streamed(tmp_path, on_bad_image="skip", batch_size=7, epochs=1)
     with pytest.warns(UserWarning, match=r"skipped: unreadable image in images/: 1 \(train_3\)"):
         names = Small(config).splits()["train"].names
@@ -722,9 +723,6 @@ def test_a_bad_image_at_the_start(tmp_path, images, capsys):
     with warnings.catch_warnings(), pytest.raises(UserError, match="no train image can be read"):
         warnings.simplefilter("ignore")
         run_it(config)
-
-
-full = Mock(side_effect=OSError(28, os.strerror(28)))  # a disk without room
 
 
 @pytest.mark.parametrize("at", [6, 8])  # within an epoch, and between two

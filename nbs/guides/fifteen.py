@@ -82,7 +82,7 @@ print(split.pairs[0][0].shape, "becomes", pairs[0][0].shape)
 # %% [markdown]
 # ### 6. `collate`: one batch ([augment](../22_augment.ipynb))
 #
-# Arrays become tensors of bytes. Grey images get their three equal channels only here, because one channel needs less memory. A batch always has the same shape: the last one is padded, and `real` is False for its padding.
+# Arrays become tensors of bytes. Grey images get their three equal channels only here, because one channel needs less memory. On a TPU the last batch of an evaluation is filled up to the shape of the others; `real` is False for what fills it.
 
 # %%
 from mshnet.augment import collate

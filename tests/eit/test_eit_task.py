@@ -1,4 +1,4 @@
-"Tomography as a task: it trains, resumes, is shared by processes, and predicts files."
+"Tomography as a task: it trains, is scored, and predicts files."
 
 import json
 import re

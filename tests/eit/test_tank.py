@@ -1,16 +1,15 @@
 "The forward problem, its symmetries, and what real tanks say about both."
 
+import runpy
+
 import numpy as np
 import pytest
 import torch
-from conftest import SHARED, data_folder
+from conftest import SHARED, TOP, data_folder
 
 from mshnet.eit import tank as module
 from mshnet.eit.tank import (
-    ELECTRODES,
     WAYS,
-    Mesh,
-    Tank,
     correlation,
     measure,
     measure_images,
@@ -39,14 +38,7 @@ def tanks(folder):
 def oracle(h0):
     "pyEIT's solver, and ours on the same mesh."
     pytest.importorskip("pyeit", reason="needs pyeit, an oracle of this test only")
-    from pyeit import mesh
-    from pyeit.eit import protocol
-    from pyeit.eit.fem import EITForward
-
-    theirs = mesh.create(ELECTRODES, h0=h0)
-    order = protocol.create(ELECTRODES, dist_exc=1, step_meas=1, parser_meas="std")
-    parts = theirs.node[:, :2], theirs.element.astype(int), theirs.el_pos.astype(int)
-    return EITForward(theirs, order), Tank(Mesh(*map(torch.tensor, parts)))
+    return runpy.run_path(str(TOP / "results/eit-forward/measure.py"))["both"](h0)
 
 
 def random_conductivities(count, triangles):

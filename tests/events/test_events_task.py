@@ -1,4 +1,4 @@
-"Event cameras as a task: it trains, resumes, is shared by processes, and recognises files."
+"Event cameras as a task: it trains, is scored, and recognises files."
 
 import csv
 import json

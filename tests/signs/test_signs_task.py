@@ -1,4 +1,4 @@
-"Sign language as a task: it trains, resumes, stops with one line, reads files, knows its glosses."
+"Sign language as a task: it trains, stops with one line, reads files, knows its glosses."
 
 import csv
 import json
