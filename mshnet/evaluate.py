@@ -63,11 +63,11 @@ def evaluate(
         text = "num_devices is for training; to score in several processes, start them by torchrun"
         warnings.warn(text, stacklevel=2)
     device.cache_programs(site_of(config, mount=False).programs)
-    fits = -(-config.batch_size // device.world) * device.world  # no score depends on it
+    fits = -(-config.batch_size // device.world) * device.world
     task = make_task(config.model_copy(update={"batch_size": fits, "weight_path": path}))
     test = task.splits(["test"])["test"]
     known, both = trained.record.get("data", {}), (vars(config), trained.record.get("config", {}))
-    data = [(Path(c.get("dataset_dir", "")).name, c.get("test_list")) for c in both]
+    data = [(Path(c.get("dataset_dir", "")).name, c.get("test_list"), c.get("data")) for c in both]
     was = known.get("test data", test.hash)
     if data[0][0] and data[0] == data[1] and was != test.hash:
         what = f"{config.dataset_dir}: not the test data of the run ({test.hash} instead of {was})"

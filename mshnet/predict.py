@@ -300,6 +300,9 @@ def _without_fractions(values: np.ndarray) -> np.ndarray:
                 warnings.warn(f"floats of {n} grey levels: give undivided values", stacklevel=4)
             return grey
     if 0 <= low <= high <= 255 and (values == values.round()).all():
+        if 0 < high - low < 32:
+            few = f"whole numbers from {low:g} to {high:g} are read as 8 bits"
+            warnings.warn(f"{few}: give temperatures with their fractions", stacklevel=4)
         return values.astype(np.uint8)
     return values.astype(np.float32)
 
@@ -328,9 +331,10 @@ def detect(
     """Find small targets in one image of any size.
 
     An array holds 8 or 16 bits, floats from 0 to 1 (as of `image / 255`), or other numbers, such as
-    temperatures, which are stretched as 16 bits are, also `frame / 65535`. The box is top, left,
-    bottom, right; the last two are one past the last pixel. Raises UserError for a value that is
-    not an image, and for a threshold outside 0 to 1.
+    temperatures, which are stretched as 16 bits are, also `frame / 65535`. Whole numbers from 0 to
+    255 are 8 bits, so give temperatures with their fractions. The box is top, left, bottom, right;
+    the last two are one past the last pixel. Raises UserError for a value that is not an image, and
+    for a threshold outside 0 to 1.
     """
     _expect_possible(threshold=threshold)
     pixels, file = _pixels_in(image), weights_file(weights)
@@ -469,7 +473,7 @@ class _Results:
         if kept:
             print(f"resume  {folder}: {counted(len(kept), 'file')} done", file=sys.stderr)
         if gone := {*(folder / _RECORDS).glob("*.jsonl")} - {*self.records.values()}:
-            text = f"results of {counted(len(gone), 'file')} that the inputs no longer hold"
+            text = f"results of {counted(len(gone), 'file')}, gone or named otherwise now"
             print(f"removed {folder}: {text}", file=sys.stderr)
         write_json(folder / SUMMARY, {"state": "running", **record})
         (folder / "frames.csv").touch()  # by which `find_inputs` knows the folder

@@ -168,10 +168,10 @@ def megabytes(size: float) -> str:
 # | `max_hours` | a run stops |
 # |---|---|
 # | not set | half an hour before the service's limit, counted from the start of this process |
-# | below that limit | after so many hours of this command, or at the service's limit if that is earlier |
+# | below that limit | after so many hours of this command, or half an hour before the service's limit if that is earlier |
 # | above that limit | after so many hours of this process: it replaces the limit |
 #
-# A restarted kernel counts from zero although its session does not: set `max_hours` to the remaining hours.
+# A restarted kernel counts from zero although its session does not: set `max_hours` to the remaining hours minus 0.5.
 
 # %%
 #| export
@@ -187,10 +187,8 @@ def run_folder(config: Settings, place: Place | None = None) -> Path:
     if start.name != "last.pt" and folder != start:
         raise UserError(f"resume={shown(config.resume)}: use a run folder or its last.pt")
     if config.output_dir and asked.resolve() != folder.resolve():
-        raise UserError(
-            f"output_dir={shown(config.output_dir)}: a run resumes in its own folder, {folder}; "
-            "leave out --output-dir, or copy the run and resume the copy"
-        )
+        what = f"output_dir={shown(config.output_dir)}: a run resumes in its own folder, {folder}"
+        raise UserError(f"{what}; leave out --output-dir, or copy the run and resume the copy")
     return folder
 
 
@@ -329,9 +327,16 @@ def _backup_folder(config: Settings, place: Place, folder: Path) -> tuple[Path |
     real, own = (Path(os.path.realpath(path)) for path in (target, folder))
     if folder in (target, *target.parents) or own in (real, *real.parents):
         raise UserError(f"mirror_dir={shown(config.mirror_dir)}: is the run folder; use another")
-    kept = on_drive(parent) or any(map(os.path.ismount, (parent, *parent.parents[:-1])))
-    lost = f"mirror  {parent} is deleted with the session; use --mirror-dir drive"
-    return target, lost if place.name == "colab" and not kept else ""
+    kept = on_drive(parent) or _disk_of(parent) != _disk_of(own)
+    lost = "is on the disk of the run; if it has its own, mount that first"
+    if place.name == "colab":
+        lost = "is deleted with the session; use --mirror-dir drive"
+    return target, "" if kept else f"mirror  {parent} {lost}"
+
+
+def _disk_of(path: Path) -> int:
+    "The disk of a path that may not exist yet."
+    return next(p for p in (path, *path.parents) if p.exists()).stat().st_dev
 
 
 def _attached(place: Place, folder: Path) -> list[Path]:

@@ -9,7 +9,7 @@
 # |---|---|
 # | a folder | itself |
 # | a `.zip` archive | unpacked to the local disk, once |
-# | a name in `/kaggle/input`, `/content` or `data` | the folder or archive of this name |
+# | a name in `/kaggle/input`, `/content` or `data` | the folder, or with `.zip` the archive, of this name |
 # | `NUAA-SIRST`, `IRSTD-1k`, `NUDT-SIRST` | downloaded, once (not tried with the real servers) |
 # | empty | none: the data are synthetic scenes |
 
@@ -78,7 +78,8 @@ def find_dataset(
             raise UserError(f"dataset_dir={shown(text)}: {line}")
     for path in _candidates(text, place):
         if os.path.isdir(path):
-            return path
+            inner = path / path.name  # a name that is repeated
+            return inner if os.path.isdir(inner) else path
         if os.path.isfile(path) and path.suffix.lower() == ".zip":
             return unpack(path, place.local)
     if published := known(text):

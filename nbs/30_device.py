@@ -578,7 +578,7 @@ def _smaller(device: Device, config: Settings) -> str:
 # | the same, with shorter spinning | 0.15 s | 1.7 s |
 # | the same, with one thread per free core | 58 ms | 0.25 s |
 #
-# Shorter spinning costs nothing on an idle machine. `import mshnet` sets it, unless you have set `OMP_WAIT_POLICY` or `GOMP_SPINCOUNT` or loaded torch before. One thread per free core helps even more. So a run on a CPU looks at the beginning of each epoch, and a `Detector` every three seconds, for a tenth of a second, how busy other programs keep our cores, and uses as many threads as they leave. `OMP_NUM_THREADS`, `MKL_NUM_THREADS`, `torch.set_num_threads` (after the import of mshnet) and `--deterministic` keep the number that was set; then `mshnet doctor` reports that steps may stall.
+# Shorter spinning costs nothing on an idle machine. `import mshnet` sets it, unless you have set `OMP_WAIT_POLICY` or `GOMP_SPINCOUNT` or loaded torch before. One thread per free core helps even more. So a run on a CPU looks at the beginning of each epoch, and a `Detector` every three seconds, for a tenth of a second, how busy other programs keep our cores, and uses as many threads as they leave. `OMP_NUM_THREADS`, `MKL_NUM_THREADS`, `torch.set_num_threads` (after the import of mshnet) and `--deterministic` keep the number that was set; then only `mshnet doctor` warns of other programs.
 #
 # On Linux a training also tunes glibc's allocator. Between two steps it gives large blocks of memory back to the system, and gets the same blocks again, page by page and filled with zeros. That is a tenth of a step, with large batches a quarter. So we keep these blocks for the next step, except single blocks of 48 MB and more, which would leave large holes.
 

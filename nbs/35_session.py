@@ -91,10 +91,9 @@ def alone(
             try:
                 locks = held.enter_context(locked(path / ".lock", wait=False))
             except TimeoutError:
-                raise UserError(
-                    f"{path}: another process works in this folder; wait for it or stop it, or "
-                    "use another --output-dir"
-                ) from None
+                what = f"{path}: another process works in this folder"
+                todo = "wait for it or stop it, or use another --output-dir"
+                raise UserError(f"{what}; {todo}") from None
         if not locks:
             warnings.warn(f"{path}: a disk without locks; start no second run there", stacklevel=3)
         try:

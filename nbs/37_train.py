@@ -560,16 +560,12 @@ def check_data(job: Job) -> None:
             todo = "; use --choose last" if name == "val" else ", which every task needs"
             raise UserError(f"task {config.task} has no {name} split{todo}")
     if config.patience and config.choose != "val":
-        raise UserError(
-            f"patience={config.patience} needs a validation split, as the test list must not end a "
-            "run; use --choose val"
-        )
+        why = "needs a validation split, as the test list must not end a run; use --choose val"
+        raise UserError(f"patience={config.patience} {why}")
     count = len(job.parts["train"])
     if not job.task.plan(job.parts["train"], 0):
-        raise UserError(
-            f"batch_size={config.batch_size}: there are only {counted(count, 'training sample')}; "
-            f"use --batch-size {count} or less"
-        )
+        what = f"batch_size={config.batch_size}: there are only {counted(count, 'training sample')}"
+        raise UserError(f"{what}; use --batch-size {count} or less")
 
 
 def beginning(job: Job) -> State:
@@ -579,10 +575,9 @@ def beginning(job: Job) -> State:
     old = job.rank_zero(lambda: find_checkpoint(job.folder, config, same))
     if old and (computed := old["data"].get("precision", device.precision)) != device.precision:
         if computed not in device.precisions:
-            raise UserError(
-                f"{job.folder.path}: this run computes in {computed}, which {device.name} cannot; "
-                "resume it on a GPU, or begin again with another --output-dir"
-            )
+            what = f"{job.folder.path}: this run computes in {computed}, which {device.name} cannot"
+            todo = "resume it on a GPU, or begin again with another --output-dir"
+            raise UserError(f"{what}; {todo}")
         device.set_precision(computed)
     state = fresh_state(job.task, device)
     job.record = same | {"precision": device.precision}

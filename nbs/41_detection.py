@@ -106,10 +106,9 @@ def _make_network(name: str) -> nn.Module:
     "One of NETWORKS, with random weights; UserError for an unknown name."
     if name not in NETWORKS:
         known = ", ".join(NETWORKS)
-        raise UserError(
-            f"network={shown(name)} is not known{did_you_mean(name, list(NETWORKS))} (there are "
-            f"{known}; register your own: mshnet.detection.NETWORKS[{name!r}] = its class)"
-        )
+        what = f"network={shown(name)} is not known{did_you_mean(name, list(NETWORKS))}"
+        todo = f"register your own: mshnet.detection.NETWORKS[{name!r}] = its class"
+        raise UserError(f"{what} (there are {known}; {todo})")
     return use_cpu_passes(NETWORKS[name]())
 
 

@@ -330,10 +330,9 @@ def _as_int8(path: Path, trained: Trained, images: list[Tensor], folder: str) ->
             tally.add(computed[0] - trained.threshold, mask)
     found = tally.scores().as_dict()
     if not all(found[name] >= least for name, least in _LEAST.items()):
-        raise UserError(
-            f"int8={folder}: not kept, against PyTorch's detections the file has Pd "
-            f"{found['pd']:.2f} and IoU {found['iou']:.2f} (at least 0.9 and 0.7); use more images"
-        )
+        agree = f"Pd {found['pd']:.2f} and IoU {found['iou']:.2f} (at least 0.9 and 0.7)"
+        what = f"not kept, against PyTorch's detections the file has {agree}"
+        raise UserError(f"int8={folder}: {what}; use more images")
     return {"images": len(images), "agreement with PyTorch": found}
 
 
@@ -386,10 +385,9 @@ def export(
         with working(f"compare {format} with PyTorch"):
             difference = _read_back(draft, format, trained)
         if not difference <= 1:
-            raise UserError(
-                f"{path}: not kept, it differs from PyTorch by {difference:.2g} times what is "
-                "allowed; export the other format, or use other versions of onnx and onnxruntime"
-            )
+            what = f"not kept, it differs from PyTorch by {difference:.2g} times what is allowed"
+            todo = "export the other format, or use other versions of onnx and onnxruntime"
+            raise UserError(f"{path}: {what}; {todo}")
         if images:
             note["int8"] = _as_int8(draft, trained, images, str(int8))
         write_json(Path(f"{draft}.json"), {**note, "sha256": digest(draft)})

@@ -307,7 +307,7 @@ def tiles_of(
 
 
 # %% [markdown]
-# The pieces are predicted one by one and added up. PyTorch may compute four images with a different kernel than one, and then the last bits differ. A piece that is computed alone has the same probabilities on one machine, bit for bit, whatever else is predicted. (We tested this on a CPU. On a TPU every size of frame is compiled separately, so frames of one size are best there.) If a frame is predicted at a reduced size, alone or beside its own size, every logit is limited to ±13.8, which are the probabilities 0.000001 and 0.999999.
+# The pieces are predicted one by one and added up. PyTorch may compute four images with a different kernel than one, and then the last bits differ. A piece that is computed alone has the same probabilities on one machine, bit for bit, whatever else is predicted, as long as the number of threads is the same. (We tested this on a CPU. On a TPU every size of frame is compiled separately, so frames of one size are best there.) If a frame is predicted at a reduced size, alone or beside its own size, every logit is limited to ±13.8, which are the probabilities 0.000001 and 0.999999.
 
 # %%
 #| export
@@ -374,7 +374,7 @@ print("an odd size stays:", predict_frame(Detector(PRETRAINED, "cpu"), image[:15
 # %% [markdown]
 # ### One image in memory
 #
-# `detect`, `find_targets` and `predict` have the same probabilities as `mshnet predict`, whether the image comes from a file, an array or a batch. The detector stays in memory for the next call.
+# `detect`, `find_targets` and `predict` have the same probabilities as `mshnet predict`, whether an image of 8 or 16 bits comes from a file, an array or a batch. (Floats and integers of 32 bits and more are read as bytes if all are whole numbers from 0 to 255, or divided by 255.) `detect` and `find_targets` keep the detector in memory for the next call.
 
 # %%
 #| export
@@ -437,6 +437,9 @@ def _without_fractions(values: np.ndarray) -> np.ndarray:
                 warnings.warn(f"floats of {n} grey levels: give undivided values", stacklevel=4)
             return grey
     if 0 <= low <= high <= 255 and (values == values.round()).all():
+        if 0 < high - low < 32:
+            few = f"whole numbers from {low:g} to {high:g} are read as 8 bits"
+            warnings.warn(f"{few}: give temperatures with their fractions", stacklevel=4)
         return values.astype(np.uint8)
     return values.astype(np.float32)
 
@@ -465,9 +468,10 @@ def detect(
     """Find small targets in one image of any size.
 
     An array holds 8 or 16 bits, floats from 0 to 1 (as of `image / 255`), or other numbers, such as
-    temperatures, which are stretched as 16 bits are, also `frame / 65535`. The box is top, left,
-    bottom, right; the last two are one past the last pixel. Raises UserError for a value that is
-    not an image, and for a threshold outside 0 to 1.
+    temperatures, which are stretched as 16 bits are, also `frame / 65535`. Whole numbers from 0 to
+    255 are 8 bits, so give temperatures with their fractions. The box is top, left, bottom, right;
+    the last two are one past the last pixel. Raises UserError for a value that is not an image, and
+    for a threshold outside 0 to 1.
     """
     _expect_possible(threshold=threshold)
     pixels, file = _pixels_in(image), weights_file(weights)
@@ -523,7 +527,7 @@ print("equal to the last bit:", all((one == maps[0]).all() for one in maps))
 # %% [markdown]
 # ### Names
 #
-# The results of a frame have the name of its file, with the number of the frame if there are several. Equal names get the folder in front, or a number. So does `clip.mp4` beside `clip_00001.png`, which could be one of its frames (see below). Upper and lower case count as equal, because some disks ignore them. Names depend only on the list of files, so several processes find the same ones. A name that is not UTF-8, such as one that a Chinese Windows wrote, is kept for masks and overlays; in tables each invalid byte becomes `\xba`, and a carriage return `\r`.
+# The results of a frame have the name of its file, with the number of the frame if there are several. Equal names get the folder in front, or a number. `clip.mp4` beside `clip_00001.png` gets a number, too, because its second frame would have that name. Upper and lower case count as equal, because some disks ignore them. Names depend only on the list of files, so several processes find the same ones. A name that is not UTF-8, such as one that a Chinese Windows wrote, is kept for masks and overlays; in tables each invalid byte becomes `\xba`, and a carriage return `\r`.
 
 # %%
 #| export
@@ -624,7 +628,7 @@ class _Results:
         if kept:
             print(f"resume  {folder}: {counted(len(kept), 'file')} done", file=sys.stderr)
         if gone := {*(folder / _RECORDS).glob("*.jsonl")} - {*self.records.values()}:
-            text = f"results of {counted(len(gone), 'file')} that the inputs no longer hold"
+            text = f"results of {counted(len(gone), 'file')}, gone or named otherwise now"
             print(f"removed {folder}: {text}", file=sys.stderr)
         write_json(folder / SUMMARY, {"state": "running", **record})
         (folder / "frames.csv").touch()  # by which `find_inputs` knows the folder

@@ -120,7 +120,7 @@ _ARGUMENTS = {  # name, metavar, nargs, help
 }
 _OPTIONS: dict[str, dict[str, tuple[type, str]]] = {  # a bool is a switch
     "data": {
-        "split": (float, "write missing lists; NUMBER: the fraction of images for training"),
+        "split": (float, "write both lists; NUMBER: the fraction of images for training"),
         "write": (str, "folder to write simulated data to (tasks eit and signs)"),
     },
     "bench": {

@@ -50,6 +50,7 @@ PLAIN = {
     "doctor.USUAL_THREADS": 4,
     "doctor.shutil.disk_usage": lambda folder: SimpleNamespace(free=50 * GB),
     "doctor.free_memory": lambda: 16 * GB,
+    "places._disk_of": lambda path: path,
 }
 T4 = {"doctor._find_nvidia": lambda: ["Tesla T4", "Tesla T4"]}
 T4 |= {"torch.cuda.is_available": lambda: False, "torch.version.cuda": "13.0"}

@@ -130,8 +130,10 @@ def test_the_mirror_has_a_folder_for_each_run(tmp_path, monkeypatch):
     assert found == [tmp_path / run_name(one), tmp_path / run_name(two)]
     assert found[0] != found[1]
     monkeypatch.chdir(tmp_path)
-    near = Config(mirror_dir="copies", output_dir="a/run")
-    assert site_of(near).mirror == tmp_path / "copies/run"
+    near = site_of(Config(mirror_dir="copies", output_dir="a/run"))
+    assert near.mirror == tmp_path / "copies/run" and "is on the disk of the run" in near.note
+    monkeypatch.setattr(places, "_disk_of", lambda path: path)  # each folder on its own
+    assert site_of(Config(mirror_dir="copies", output_dir="a/run")).note == ""
 
 
 @pytest.fixture

@@ -56,6 +56,8 @@ class Stats:
     @classmethod
     def read(cls, folder: Path) -> "Stats":
         "The statistics in mean.pth and std.pth, each [1,16,13]; UserError if they cannot be used."
+        if lost := [n for n in ("mean.pth", "std.pth") if not (folder / n).is_file()]:
+            raise UserError(f"{folder}: has no {lost[0]}; copy both files of the training")
         found = {name: read_file(folder / f"{name}.pth") for name in ("mean", "std")}
         for name, x in found.items():
             right = isinstance(x, Tensor) and x.numel() == tank.VALUES and x.isfinite().all()

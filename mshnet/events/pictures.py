@@ -7,6 +7,7 @@ __all__ = ['draw_raster', 'draw_evidence', 'draw_confusion', 'draw_answers']
 
 # %% ../../nbs/events/05_pictures.ipynb #c-from-collections-abc-import-sequence
 from collections.abc import Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ def draw_evidence(
     order = np.argsort(-share[-1], kind="stable").tolist()
     axis.plot(times, share, color="0.8", linewidth=1)
     shown = [i for i in order if i in order[:5] or i in share.argmax(1) or names[i] == truth]
-    for i, color in zip(shown, resolve("mshnet.show:COLORS"), strict=False):
+    for i, color in zip(shown, cycle(resolve("mshnet.show:COLORS")), strict=False):
         true = names[i] == truth
         label = f"{names[i]} (true)" if true else names[i]
         axis.plot(times, share[:, i], color=color, linewidth=2.5 if true else 1.5, label=label)

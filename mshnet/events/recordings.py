@@ -68,6 +68,8 @@ class Recording:
             raise UserError(f"{where}: has {len(x)} x, {len(y)} y, {len(t)} t and {len(p)} p")
         if not len(x):
             raise UserError(f"{where}: holds no event; leave it out")
+        if {column.dtype.kind for column in (x, y, t, p)} - set("biuf"):
+            raise UserError(f"{where}: its events are no numbers; write x, y, t and p as numbers")
         found = np.unique(p).tolist()
         if not (set(found) <= {0, 1} or set(found) <= {-1, 1}):
             some = ", ".join(map(str, found[:4]))

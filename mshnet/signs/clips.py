@@ -151,6 +151,8 @@ def _tracked(folder: Path, name: str) -> list[Clip]:
     clips, empty = [], np.zeros((0, 6), np.float32)
     for video, words in found.items():
         words.sort(key=lambda word: word[0])
+        if twice := [a[0] for a, b in pairwise(words) if a[0] == b[0]]:
+            raise UserError(f"{path}: has startframe {twice[0]:g} of {video} twice; leave one out")
         array, glosses = tracks.get(video, empty), tuple(word for _, _, word in words)
         cuts = tuple(int(a[1] + b[0]) // 2 for a, b in pairwise(words))
         clips.append(Clip(video, glosses, len(array), "", folder / TRACKS, cuts, array))
@@ -236,6 +238,8 @@ def _why_not(clip: Clip) -> str:  # empty: it can be learnt
 
 def _usable(name: str, source: str, clips: Sequence[Clip], size: int, skip: bool) -> Clips:
     "The clips that can be learnt; UserError if others are there, unless they are skipped."
+    if twice := [k for k, n in Counter(clip.name for clip in clips).items() if n > 1]:
+        raise UserError(f"{source}, {name}: {twice[0]} is there twice; leave one out")
     kept = tuple(clip for clip in clips if not _why_not(clip))
     bad = [f"{clip.name}: {why}" for clip in clips if (why := _why_not(clip))]
     if bad:
@@ -338,7 +342,7 @@ def read_video(path: Path, size: int) -> np.ndarray:  # [T,size,size,3] uint8
 
 
 def count_frames(path: Path) -> int:  # 0: the video is damaged
-    "The number of frames, without decoding them: images of a folder, or by a video's header."
+    "The number of frames, without decoding them: images of a folder, or those of a video."
     if path.is_dir():
         return len(_image_files(path))
     try:
@@ -348,7 +352,8 @@ def count_frames(path: Path) -> int:  # 0: the video is damaged
     try:
         with av.open(str(path.absolute())) as video:
             stream = video.streams.video[0]
-            return stream.frames or round((video.duration or 0) / 1e6 * (stream.average_rate or 0))
+            told = stream.frames or round((video.duration or 0) / 1e6 * (stream.average_rate or 0))
+            return told or sum(packet.size > 0 for packet in video.demux(stream))
     except (EOFError, ValueError, IndexError):  # also PyAV's InvalidDataError
         return 0
     except OSError as error:  # the disk's fault, or a permission
@@ -386,12 +391,15 @@ def load_clips(config: Any, names: Sequence[str]) -> dict[str, Clips]:
     "The splits of a run, of train, val and test; UserError if a clip cannot be used."
     wanted = "tracks" if config.network == "tracks" else "video"
     if not config.dataset_dir:
+        if wanted == "video" and config.crop > SIDE:
+            todo = "pass --dataset-dir, or use --preset quick"
+            raise UserError(f"crop={config.crop}: simulated frames have a side of {SIDE}; {todo}")
         return {name: _simulated(name, config, 0, wanted == "video") for name in names}
     folder = Path(config.dataset_dir).expanduser()
     if (kind := kind_of(folder)) != wanted:
         what, use = ("hand tracks", "tracks") if kind == "tracks" else ("videos", "quick or paper")
-        why = f"holds {what}, network={config.network} does not"
-        raise UserError(f"{folder} {why}: use --preset {use}; weights keep their network")
+        why = f"network={config.network} cannot read the {what} of {folder}"
+        raise UserError(f"{why}: use --preset {use}; weights keep their network")
     source, skip = folder.resolve().name, config.on_bad_image == "skip"
     size, read = (0, _tracked) if kind == "tracks" else (config.frame_size, _filmed)
     there = [name for name in names if name != "val" or has_val(folder)]

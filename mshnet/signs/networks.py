@@ -131,8 +131,8 @@ class Reader(nn.Module):
         Weights without glosses, such as those of a ResNet, get the ones of the network.
         """
         if own := self.stored_vocabulary()[0]:
-            for name, value in self.named_buffers(recurse=False):
-                weights.setdefault(name, value)
+            weights.setdefault("glosses", self.glosses)
+            weights["pairs"] = self.pairs  # of these sentences, not of those before
             if not torch.equal(weights["glosses"].cpu(), self.glosses.cpu()):
                 other = f"another set than the {len(own)} of this one"
                 todo = "start from weights of this set, or from none"

@@ -346,6 +346,7 @@ class Signs(Task):
         facts["outside_vocabulary"] = words.outside(data.sentences).total()
         how = ["max_frames", "decoder"]
         how += ["beam_width", "bigram_weight"] if c.decoder == "beam" else []
+        how += ["batch_size", "buckets"] if c.network == "tfnet" else []  # its gates see padding
         return super().protocol(data, scores) | facts | {name: getattr(c, name) for name in how}
 
     def describe_data(self) -> tuple[str, bool]:

@@ -98,6 +98,8 @@ class SignsConfig(Settings, _SignFields):
         of_video, of_tracks = ["backbone", "frame_size", "crop"], ["augment", "dropout"]
         without = {f"network={self.network}": of_video if self.network == "tracks" else of_tracks}
         without["a dataset_dir"] = ["signs", "sentences"] if self.dataset_dir else []
+        simulated = self.network != "tracks" and not self.dataset_dir
+        without["simulated videos"] = ["frame_size"] if simulated else []
         without[f"distil={self.distil}"] = ["distil_weight"] if self.distil == "none" else []
         of_beam = ["beam_width", "bigram_weight"]
         without[f"decoder={self.decoder}"] = of_beam if self.decoder == "greedy" else []

@@ -77,7 +77,7 @@ class EitConfig(Settings, _EitFields):
         "daily": ["data"],
         "test": ["data", "tanks", "noise", "sampling_steps", "samples"],
         "predict": ["samples", "sampling_steps"],
-        "data": ["data", "tanks", "noise", "gains"],
+        "data": ["tanks", "noise", "gains"],
     }
     smaller: ClassVar[str] = "--width"
     presets: ClassVar[dict[str, dict[str, Any]]] = {

@@ -60,7 +60,7 @@ from mshnet.weights import read_file
 #
 # Inclusions change the voltage of a pair beside the driven one four times as much as that of the pair opposite. A network learns best from inputs of similar magnitude, so each value is normalised by its mean and standard deviation over the training set. Turning a tank must not change this normalisation. So values of the same distance between the driven and the sensed pair share one mean and one deviation. Over many tanks they are equal by symmetry; over a finite set they are not, so we average them. The cell below turns a hundred tanks by seven electrodes: only with shared statistics the mean square of their normalised voltages remains 1.
 #
-# Tanks simulated in memory are normalised by the statistics of the simulator. Files are normalised by `mean.pth` and `std.pth` of their folder, else by its training files. Real tanks without `mean.pth` are normalised by the published statistics; any other folder without either is refused. A run on files records their statistics, and `mshnet predict` uses them for a measurement outside of any data set, and in such a folder. After a training on simulated tanks it uses the published ones. So a network that was trained on simulated tanks can read recorded ones, and no true image of a recorded tank is needed.
+# Tanks simulated in memory are normalised by the statistics of the simulator. Files are normalised by `mean.pth` and `std.pth` of their folder, just as they are, else by its training files. Real tanks without `mean.pth` are normalised by the published statistics; any other folder without either is refused. A run on files records their statistics, and `mshnet predict` uses them for a measurement in any folder without statistics of its own. After a training on simulated tanks it uses the published ones. So a network that was trained on simulated tanks can read recorded ones, and no true image of a recorded tank is needed.
 
 # %%
 #| export
@@ -91,6 +91,8 @@ class Stats:
     @classmethod
     def read(cls, folder: Path) -> "Stats":
         "The statistics in mean.pth and std.pth, each [1,16,13]; UserError if they cannot be used."
+        if lost := [n for n in ("mean.pth", "std.pth") if not (folder / n).is_file()]:
+            raise UserError(f"{folder}: has no {lost[0]}; copy both files of the training")
         found = {name: read_file(folder / f"{name}.pth") for name in ("mean", "std")}
         for name, x in found.items():
             right = isinstance(x, Tensor) and x.numel() == tank.VALUES and x.isfinite().all()

@@ -67,10 +67,10 @@ plt.show()
 # | `..., row ...: ...; look for a stray quotation mark` | a quotation mark that is not closed swallows the rows after it | remove it, or double it within quotes |
 # | `an empty gloss` | a label of slashes or notes only | repair the label |
 # | `... of ... cannot be used: ...; repair them, or use --on-bad-image skip` | the line names the first three of them with their reasons, from the rows above | repair the data; with `skip` these clips are counted and left out |
-# | `... holds ..., network=... does not: use ...` | hand tracks and videos need different networks | pass the flag that the line names |
+# | `network=... cannot read the ... of ...: use ...` | hand tracks and videos need different networks | pass the flag that the line names |
 # | `glosses are separated by ...` | labels with spaces, commas or a full-width slash | put `/` between the glosses |
 # | `... (it is not UTF-8; save a text of another encoding, such as GBK, as UTF-8)` | a table that was saved in a different encoding | save it as UTF-8 |
-# | `the vocabulary of another set` | weights and data have no gloss in common | use weights of this data set |
+# | `the vocabulary of another set` | a test: weights and data have no gloss in common; a training: the glosses are not the same | use weights of this data set |
 # | `crop=...: frames have a side of ...; use less` | `--crop` is larger than `--frame-size` | a smaller `--crop` |
 #
 # ## Train

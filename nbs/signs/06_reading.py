@@ -176,7 +176,7 @@ def draw_sentences(run: Path, config: SignsConfig) -> None:
     "Draw five test clips of a finished run into figures/gallery.png."
     sentences = read_record(run / "details.json").get("sentences", [])
     if not sentences:
-        raise UserError(f"{run}: has no scored sentences; finish the run first")
+        raise UserError(f"{run}: has no scored sentences; delete its scores.json and train again")
     sentences.sort(key=lambda s: corpus_errors([(s["truth"], s["read"])]).wer)
     task, model = trained_task(run, config, buckets=0, dataset_dir=config.dataset_dir)
     data = task.splits(["test"])["test"]

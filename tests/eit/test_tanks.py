@@ -218,7 +218,7 @@ def test_bad_data_is_one_line(how, folder, capsys):
 def test_bad_statistics_are_one_line(folder):
     "std.pth that is not what it should be."
     (folder / "std.pth").unlink()
-    with pytest.raises(UserError, match="there is no such file"):
+    with pytest.raises(UserError, match=r"has no std.pth; copy both files of the training"):
         open_folder(folder, "test", 32)
     evil = Evil(folder.parent / "trap")
     for content in (torch.zeros(1, 16, 13), torch.ones(1, 16, 12), {"std": 1}, evil):

@@ -168,11 +168,14 @@ def test_formats_that_are_converted_first(tmp_path):
         ("a.npz", b"no zip file", r"not a readable recording \(no array of numbers\)"),
         ("a.npy", b"no array", r"not a readable recording \(no array of numbers\)"),
         ("a.txt", b"1 2 3", "unknown format of events"),
+        ("b.npz", b"", "its events are no numbers; write x, y, t and p as numbers"),
     ],
 )
 def test_what_cannot_be_read_is_one_line(tmp_path, name, content, text):
     "With the file and the reason."
     (tmp_path / name).write_bytes(content)
+    if name == "b.npz":
+        np.savez(tmp_path / name, x=["a"], y=["b"], t=[0], p=[1])
     with pytest.raises(UserError, match=text) as caught:
         read_recording(tmp_path / name, EYE)
     assert str(caught.value).startswith(str(tmp_path / name)) and "\n" not in str(caught.value)

@@ -3,6 +3,7 @@
 import csv
 import json
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -65,6 +66,15 @@ def test_pictures_and_videos_are_one(tmp_path, videos):
     again = read_video(path, 24)
     assert again.shape == frames.shape
     assert np.abs(again.astype(float) - frames).mean() < 18  # lossy
+    with av.open(str(path)) as old, open(tmp_path / "live.mkv", "wb") as file:
+        pipe = SimpleNamespace(write=file.write)  # as a browser records: no duration is written
+        with av.open(pipe, "w", format="matroska") as out:
+            stream = out.add_stream_from_template(old.streams.video[0])
+            for packet in old.demux(video=0):
+                if packet.size:
+                    packet.stream = stream
+                    out.mux(packet)
+    assert count_frames(tmp_path / "live.mkv") == len(frames)
 
 
 def test_the_layout_is_read_back(videos):
@@ -108,7 +118,8 @@ def test_wrong_folders(tmp_path, videos):
         (settings(tmp_path / "none"), "there is no such folder"),
         (settings(__file__), "is a file; unpack it"),
         (settings(tmp_path), "has neither label"),
-        (SignsConfig(dataset_dir=str(videos)), "videos, network=tracks does not: use --preset"),
+        (SignsConfig(dataset_dir=str(videos)), "network=tracks cannot read the videos of .*: use"),
+        (settings("", crop=32), "crop=32: simulated frames have a side of 24; pass --dataset-dir"),
     ):
         with pytest.raises(UserError, match=text):
             load_clips(config, ["train"])
@@ -210,6 +221,10 @@ def test_words_that_do_not_fit_the_tracks(tmp_path):
     (tmp_path / "lost.csv").write_text(f"video,frame,{HEAD}\n{''.join(frames[:9] + frames[10:])}")
     with pytest.raises(UserError, match=r"lost.csv: has 39 of the 40 frames of v1; write one row"):
         read_tracks(tmp_path / "lost.csv")
+    twice = "video,word,startframe,endframe\n" + 2 * "v1,A,0,30\n"
+    (tmp_path / "train_words.csv").write_text(twice)
+    with pytest.raises(UserError, match=r"train_words.csv: has startframe 0 of v1 twice; leave"):
+        load_clips(SignsConfig(dataset_dir=str(tmp_path)), ["train"])
     for name, at, reason in (
         ("v0.mp4", 12, "has no row of it"),
         ("v0", 0.4, "not within its 40 frames"),

@@ -17,6 +17,7 @@ from mshnet.device import open_device
 from mshnet.export import export
 from mshnet.places import installed
 from mshnet.signs.clips import needed_frames, simulated_clips
+from mshnet.signs.ctc import Bigram
 from mshnet.signs.reading import read_files
 from mshnet.signs.signing import Signs, _make_network
 from mshnet.signs.signs_config import SignsConfig
@@ -118,6 +119,11 @@ def test_weights_of_another_vocabulary(run, tmp_path):
     clips = tuple(replace(clip, glosses=("HELLO", "YOU")) for clip in data.clips)
     with pytest.raises(UserError, match="vocabulary of another set: 4 glosses like SIGN-AA"):
         task.check_vocabulary(model, replace(data, clips=clips))
+    more = Bigram.of([[1, 2], [2, 1, 2]], 5)
+    other = _make_network(tiny(), 5)
+    other.store_vocabulary(task.vocabulary, more)
+    fit_weights(other, model.state_dict())  # the same glosses in other sentences
+    assert other.stored_vocabulary()[1].pairs == more.pairs != task.bigram.pairs
     plain = _make_network(tiny(), 5).state_dict()
     fit_weights(model, plain)
     last = model.state_dict()["classifier1.weight"]
@@ -187,7 +193,7 @@ def test_the_doctor_asks_about_sign_language(videos, capsys):
     words = ["doctor", "--task", "signs", "--device", "cpu", "--dataset-dir", str(videos)]
     main([*words, "--network", "tfnet", "--backbone", "small"])
     assert "train: 12 clips of mine" in capsys.readouterr().out
-    assert main(words) == 2 and "holds videos, network=tracks does not" in capsys.readouterr().out
+    assert main(words) == 2 and "network=tracks cannot read the videos" in capsys.readouterr().out
 
 
 def names(written):
