@@ -122,11 +122,9 @@ def read_file(path: str | Path) -> Any:  # what it holds, tensors on the CPU
         raise UserError(f"{path}: needs {error.name}; run: pip install {error.name}") from None
     except Exception as error:  # torch raises many kinds for bytes that make no sense
         if "GLOBAL" in str(error):  # the name of a function or class that is not on the list
-            raise UserError(
-                f"{path}: refused, it would run code when loaded; if you trust it, write its "
-                f"weights alone: model = torch.load({str(path)!r}, weights_only=False), then "
-                "torch.save(model.state_dict(), 'weights.pt')"
-            ) from None
+            todo = f"write its weights alone: model = torch.load({str(path)!r}, weights_only=False)"
+            what = f"{path}: refused, it would run code when loaded; if you trust it, {todo}"
+            raise UserError(f"{what}, then torch.save(model.state_dict(), 'weights.pt')") from None
         hint = _looks_like(path, str(error)) or reinstall(path)
         raise UserError(f"{path}: not a torch file of weights, or a damaged one{hint}") from None
 
