@@ -442,8 +442,10 @@ def find_checkpoint(
         what = f"{config.resume or folder.path} holds another run ({'; '.join(changed)})"
         new = " without --resume" if config.resume else ""
         raise UserError(f"{what}; use its settings{takes} or another --output-dir{new}")
-    if config.epochs < (done := old["epoch"] + 1):
-        raise UserError(f"epochs={config.epochs}: the run has {done} already; use {done} or more")
+    done = old["epoch"] + 1
+    scored = done == old["config"].get("epochs") or done % config.eval_every == 0
+    if config.epochs < (least := done if scored else done + 1):  # the last epoch is scored
+        raise UserError(f"epochs={config.epochs}: the run has {done} already; use {least} or more")
     _mend(folder, old, file)
     return old
 
