@@ -44,8 +44,7 @@ def find_dataset(
             raise UserError(f"dataset_dir={shown(text)}: {line}")
     for path in _candidates(text, place):
         if os.path.isdir(path):
-            inner = path / path.name  # a name that is repeated
-            return inner if os.path.isdir(inner) else path
+            return path
         if os.path.isfile(path) and path.suffix.lower() == ".zip":
             return unpack(path, place.local)
     if published := known(text):

@@ -264,16 +264,19 @@ def _backup_folder(config: Settings, place: Place, folder: Path) -> tuple[Path |
     real, own = (Path(os.path.realpath(path)) for path in (target, folder))
     if folder in (target, *target.parents) or own in (real, *real.parents):
         raise UserError(f"mirror_dir={shown(config.mirror_dir)}: is the run folder; use another")
-    kept = on_drive(parent) or _disk_of(parent) != _disk_of(own)
-    lost = "is on the disk of the run; if it has its own, mount that first"
+    lost, disk = "is on the disk of the run; if you meant another, mount that one", own
     if place.name == "colab":
-        lost = "is deleted with the session; use --mirror-dir drive"
+        lost, disk = "is deleted with the session; use --mirror-dir drive", place.runs
+    kept = on_drive(parent) or _disk_of(parent) != _disk_of(disk)
     return target, "" if kept else f"mirror  {parent} {lost}"
 
 
 def _disk_of(path: Path) -> int:
     "The disk of a path that may not exist yet."
-    return next(p for p in (path, *path.parents) if p.exists()).stat().st_dev
+    for folder in (path, *path.parents):
+        with contextlib.suppress(OSError):  # not there, or not reachable: as if not mounted
+            return folder.stat().st_dev
+    return -1
 
 
 def _attached(place: Place, folder: Path) -> list[Path]:

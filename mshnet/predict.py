@@ -273,10 +273,9 @@ def _pixels_in(image: Any) -> np.ndarray:  # [H,W] or [H,W,3] uint8
         picture = Image.fromarray(_without_fractions(values))
     except (TypeError, ValueError, IndexError, RuntimeError):
         shape, kind = getattr(image, "shape", ""), getattr(image, "dtype", type(image).__name__)
-        raise UserError(
-            f"{kind}{shape and f' {shape}'} is not an image; give a file's name, [H,W] or [H,W,3] "
-            "of uint8 or of floats from 0 to 1, or [H,W] of 16 bits or more"
-        ) from None
+        what = f"{kind}{shape and f' {shape}'} is not an image"
+        todo = "give a file's name, [H,W] or [H,W,3] of uint8 or of floats from 0 to 1"
+        raise UserError(f"{what}; {todo}, or [H,W] of 16 bits or more") from None
     return pixels_of(picture)
 
 
@@ -300,9 +299,9 @@ def _without_fractions(values: np.ndarray) -> np.ndarray:
                 warnings.warn(f"floats of {n} grey levels: give undivided values", stacklevel=4)
             return grey
     if 0 <= low <= high <= 255 and (values == values.round()).all():
-        if 0 < high - low < 32:
-            few = f"whole numbers from {low:g} to {high:g} are read as 8 bits"
-            warnings.warn(f"{few}: give temperatures with their fractions", stacklevel=4)
+        if kind == "f" and 0 < high - low < 32:
+            what = f"whole numbers from {low:g} to {high:g} are read as 8 bits"
+            warnings.warn(f"{what}; give temperatures with their fractions", stacklevel=4)
         return values.astype(np.uint8)
     return values.astype(np.float32)
 

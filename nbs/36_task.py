@@ -696,7 +696,7 @@ def predict_each(
     samples: Iterable[Any],  # of any kind
     as_data: Callable[[list[Any]], Any],  # some of them as a part of a data set
     device: Device,
-    batch_size: int,  # no result depends on it
+    batch_size: int,  # for speed
     at_once: int = 256,  # samples that are read before they are predicted
 ) -> Iterator[tuple[Any, Any]]:  # a sample and its prediction; without those found unreadable
     "Predict samples in their order, some hundred at a time; batches have `row`, as of `RowTally`."

@@ -352,9 +352,6 @@ def test_names_are_found_in_the_place_and_below(here):
     (here.data / "irstd" / "IRSTD-1k" / "a.txt").touch()
     (here.data / "more").mkdir()
     write(here.data / "more" / "set.zip", {"images/a.png": "a", "b.txt": "b"})
-    (here.data / "irstd" / "irstd").mkdir()
-    assert find_dataset("irstd", here) == here.data / "irstd" / "irstd"
-    (here.data / "irstd" / "irstd").rmdir()
     assert find_dataset("irstd", here) == here.data / "irstd"
     assert find_dataset("IRSTD-1k", here) == here.data / "irstd" / "IRSTD-1k"
     assert sorted(tree(find_dataset("set.zip", here))) == ["b.txt", "images/a.png"]

@@ -201,6 +201,8 @@ def test_a_hot_or_dead_pixel_hides_no_target(tmp_path):
     for divided in (frame / frame.max(), np.dstack([frame / 65535] * 3)):
         with pytest.warns(UserWarning, match=r"floats of \d+ grey levels: give undivided"):
             detect(divided, device="cpu")
+    with pytest.warns(UserWarning, match="whole numbers from 18 to 35 are read as 8 bits; give"):
+        detect(np.linspace(18, 35, 4096).round().reshape(64, 64), device="cpu")
     rows[-9:] = noise(9, 128) * np.uint16(257)  # too many rows for a line, which is reported
     with pytest.warns(UserWarning, match="few of the 256 grey levels; if it has telemetry rows"):
         detect(rows, device="cpu")

@@ -184,10 +184,12 @@ def test_listening_ends_with_the_run(tmp_path):
 
 def test_fewer_epochs_end_with_one_that_is_scored(tmp_path):
     "A run of four epochs is stopped in its second, before any was scored."
-    config = tiny(tmp_path / "run", epochs=4, eval_every=4)
+    config = tiny(tmp_path / "run", epochs=4, eval_every=4, choose="test")
     with pytest.raises(Stopped):
         run_it(config, at=5, then=ask())
-    with pytest.raises(UserError, match="epochs=1: the run has 1 already; use 2 or more"):
+    with pytest.raises(
+        UserError, match="the run has 1 already, the last one not scored; use 2 or more"
+    ):
         run_it(config.model_copy(update={"epochs": 1}))
     assert run_it(config.model_copy(update={"epochs": 2})).scores["scores"]
 

@@ -238,9 +238,9 @@ def _why_not(clip: Clip) -> str:  # empty: it can be learnt
 
 def _usable(name: str, source: str, clips: Sequence[Clip], size: int, skip: bool) -> Clips:
     "The clips that can be learnt; UserError if others are there, unless they are skipped."
-    if twice := [k for k, n in Counter(clip.name for clip in clips).items() if n > 1]:
-        raise UserError(f"{source}, {name}: {twice[0]} is there twice; leave one out")
     kept = tuple(clip for clip in clips if not _why_not(clip))
+    if twice := [k for k, n in Counter(clip.name for clip in kept).items() if n > 1]:
+        raise UserError(f"{source}, {name}: {twice[0]} is there twice; leave one out")
     bad = [f"{clip.name}: {why}" for clip in clips if (why := _why_not(clip))]
     if bad:
         first = "; ".join(bad[:3])

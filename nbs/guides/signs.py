@@ -65,13 +65,14 @@ plt.show()
 # | `no video (...)` | a label without a readable file, or without rows in the table of hand tracks | complete the data, or correct the name |
 # | `startframe and endframe of its glosses are not within its ... frames` | times in seconds, or of a different video | write frames, counted from the first one of the video |
 # | `..., row ...: ...; look for a stray quotation mark` | a quotation mark that is not closed swallows the rows after it | remove it, or double it within quotes |
+# | `... is there twice; leave one out`, `has startframe ... of ... twice` | the table of labels has a row twice | delete one |
 # | `an empty gloss` | a label of slashes or notes only | repair the label |
 # | `... of ... cannot be used: ...; repair them, or use --on-bad-image skip` | the line names the first three of them with their reasons, from the rows above | repair the data; with `skip` these clips are counted and left out |
 # | `network=... cannot read the ... of ...: use ...` | hand tracks and videos need different networks | pass the flag that the line names |
 # | `glosses are separated by ...` | labels with spaces, commas or a full-width slash | put `/` between the glosses |
 # | `... (it is not UTF-8; save a text of another encoding, such as GBK, as UTF-8)` | a table that was saved in a different encoding | save it as UTF-8 |
 # | `the vocabulary of another set` | a test: weights and data have no gloss in common; a training: the glosses are not the same | use weights of this data set |
-# | `crop=...: frames have a side of ...; use less` | `--crop` is larger than `--frame-size` | a smaller `--crop` |
+# | `crop=...: frames have a side of ...; use less` | `--crop` is larger than `--frame-size` | a smaller `--crop`; simulated frames have 24 pixels, so pass `--dataset-dir`, or `--preset quick` |
 #
 # ## Train
 #

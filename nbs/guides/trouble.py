@@ -121,6 +121,7 @@ status
 # | `resume=...: no run to resume here ...` | these settings name a run that is not there, or whose Drive is not mounted. Mount the Drive, or leave out `--resume` |
 # | `...: Google Drive is not mounted; run ...` | the run folder lies on a Drive that is not mounted: run the named line in a cell, and allow access |
 # | `mirror  ... is deleted with the session; use --mirror-dir drive` | the backup lies on the disk that Colab deletes |
+# | `mirror  ... is on the disk of the run; if you meant another, mount that one` | a lost disk would take both. Mount the disk of the backup before the training, or ignore the line |
 # | `mirror  ... of ... files are in ...; missing: ...` | the session ended before the backup was complete: copy the named files yourself, or run again |
 #
 # ## Weights

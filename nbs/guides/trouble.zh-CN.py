@@ -121,6 +121,7 @@ status
 # | `resume=...: no run to resume here ...` | 这些设置所指的训练不在这里，或 Drive 没有挂载。请挂载 Drive，或去掉 `--resume` |
 # | `...: Google Drive is not mounted; run ...` | 训练文件夹在没有挂载的 Drive 上：在单元格中运行提示的那一行，并允许访问 |
 # | `mirror  ... is deleted with the session; use --mirror-dir drive` | 备份在 Colab 会删除的磁盘上 |
+# | `mirror  ... is on the disk of the run; if you meant another, mount that one` | 磁盘丢失时两者都会丢失。请在训练前挂载备份所在的磁盘，或忽略这一行 |
 # | `mirror  ... of ... files are in ...; missing: ...` | 备份完成之前会话就结束了：手动复制列出的文件，或再运行一次 |
 #
 # ## 权重

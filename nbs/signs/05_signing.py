@@ -31,7 +31,7 @@ from mshnet.task import Origin, RowTally, Task, Values
 # %% [markdown]
 # ## From a clip to a batch
 #
-# The two convolutions of the network shorten a clip by 12 frames: by 4, and after a pooling by 4 steps of two frames each. So we pad as the published code does: six copies of the first frame before a clip, and at least six of the last frame after it. All clips of a batch get the length of the longest, rounded up to a multiple of four, plus 12. Below, clips of 7 and 5 frames become a batch of length 8 + 12 = 20. The batch also contains the length of each clip, and the BiLSTM masks everything after it. The gates of TFNet do not: as in the published code, the last steps of a clip depend a little on the length of its batch. So the protocol of TFNet has the batch size and the number of lengths; the published evaluation is `--batch-size 1 --buckets 0`. A compiler makes a new program for each new length. So batches are padded to one of a few lengths, which are quantiles of the data. In the last line, batches of clips of 40 to 60 frames get one of two lengths.
+# The two convolutions of the network shorten a clip by 12 frames: by 4, and after a pooling by 4 steps of two frames each. So we pad as the published code does: six copies of the first frame before a clip, and at least six of the last frame after it. All clips of a batch get the length of the longest, rounded up to a multiple of four, plus 12. Below, clips of 7 and 5 frames become a batch of length 8 + 12 = 20. The batch also contains the length of each clip, and the BiLSTM masks everything after it. The gates of TFNet do not: as in the published code, the last steps of a clip depend a little on the length of its batch. So the protocol of TFNet has the batch size and these lengths. The published evaluation is `--batch-size 1 --buckets 0`, in one process. A compiler makes a new program for each new length. So batches are padded to one of a few lengths, which are quantiles of the data. In the last line, batches of clips of 40 to 60 frames get one of two lengths.
 
 # %%
 from mshnet.signs.signing import Signs, bucket_lengths, collate, padded
@@ -418,7 +418,8 @@ class Signs(Task):
         facts["outside_vocabulary"] = words.outside(data.sentences).total()
         how = ["max_frames", "decoder"]
         how += ["beam_width", "bigram_weight"] if c.decoder == "beam" else []
-        how += ["batch_size", "buckets"] if c.network == "tfnet" else []  # its gates see padding
+        how += ["batch_size"] if c.network == "tfnet" else []  # whose gates see the padding
+        facts |= {"lengths": list(self.buckets)} if c.network == "tfnet" else {}
         return super().protocol(data, scores) | facts | {name: getattr(c, name) for name in how}
 
     def describe_data(self) -> tuple[str, bool]:

@@ -101,7 +101,7 @@ print(draw_clip(plt.subplots(figsize=(8, 2))[1], np.log(probs), FRAMES * 18, tas
 # %% [markdown]
 # ## The machinery: files
 #
-# The clips of a file are predicted in batches; no result depends on their size. A second clip of the same name gets a number. A slash in a name is a hyphen in the name of its figure, so that all figures are in one folder.
+# The clips of a file are predicted in batches. With TFNet results depend a little on their size, because its gates see the padding. A second clip of the same name gets a number. A slash in a name is a hyphen in the name of its figure, so that all figures are in one folder.
 
 # %%
 #| export
@@ -131,7 +131,7 @@ def read_files(
     output_dir: str | Path = "",  # empty: predictions/ and the name of the weights
     device: str = "auto",
     precision: str = "auto",
-    batch_size: int = 1,  # no result depends on it
+    batch_size: int = 1,  # results of TFNet depend a little on it
     num_workers: int = -1,
     **options: Any,  # decoder, beam_width, bigram_weight
 ) -> Written:
@@ -176,7 +176,7 @@ def draw_sentences(run: Path, config: SignsConfig) -> None:
     "Draw five test clips of a finished run into figures/gallery.png."
     sentences = read_record(run / "details.json").get("sentences", [])
     if not sentences:
-        raise UserError(f"{run}: has no scored sentences; delete its scores.json and train again")
+        raise UserError(f"{run}: has no scored sentences; delete scores.json, and train again")
     sentences.sort(key=lambda s: corpus_errors([(s["truth"], s["read"])]).wer)
     task, model = trained_task(run, config, buckets=0, dataset_dir=config.dataset_dir)
     data = task.splits(["test"])["test"]
