@@ -442,12 +442,8 @@ def find_checkpoint(
         what = f"{config.resume or folder.path} holds another run ({'; '.join(changed)})"
         new = " without --resume" if config.resume else ""
         raise UserError(f"{what}; use its settings{takes} or another --output-dir{new}")
-    done = old["epoch"] + 1
-    scored = {entry["epoch"] for entry in folder.history() if "scores" in entry}
-    ends = config.choose == "last" or old["epoch"] in scored  # else no epoch may be the best
-    if config.epochs < (least := done if ends else done + 1):
-        what = f"the run has {done} already{'' if ends else ', the last one not scored'}"
-        raise UserError(f"epochs={config.epochs}: {what}; use {least} or more")
+    if config.epochs < (done := old["epoch"] + 1):
+        raise UserError(f"epochs={config.epochs}: the run has {done} already; use {done} or more")
     _mend(folder, old, file)
     return old
 

@@ -109,6 +109,14 @@ def test_an_unknown_layout_is_refused_with_the_way_out(folder, tmp_path):
     assert "list the files of images/train in train.txt, as train/N" in refusal(tmp_path / "parts")
 
 
+def test_a_folder_may_repeat_its_name(tmp_path):
+    "As on Kaggle; but a data set that has such a folder beside its images stays itself."
+    inner = make_dataset(tmp_path / "set" / "set")
+    assert data.find_source(config(tmp_path / "set")).root == inner
+    outer = make_dataset(tmp_path / "set")
+    assert data.find_source(config(tmp_path / "set")).root == outer
+
+
 LAYOUTS = {
     "sirst": ("images", "masks", "trainval.txt", "test.txt"),
     "sirst 1": ("images", "masks", "trainval.txt", "test.txt"),  # its masks end in _pixels0

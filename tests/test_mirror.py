@@ -15,6 +15,7 @@ import warnings
 import zipfile
 from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from conftest import put_drive
@@ -132,6 +133,9 @@ def test_the_mirror_has_a_folder_for_each_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     near = site_of(Config(mirror_dir="copies", output_dir="a/run"))
     assert near.mirror == tmp_path / "copies/run" and "is on the disk of the run" in near.note
+    with monkeypatch.context() as lost:  # nothing can be reached
+        lost.setattr(Path, "stat", Mock(side_effect=OSError(107, "not connected")))
+        assert "is on the disk of the run" in site_of(Config(mirror_dir="/lost/drive")).note
     monkeypatch.setattr(places, "_disk_of", lambda path: path)  # each folder on its own
     assert site_of(Config(mirror_dir="copies", output_dir="a/run")).note == ""
 

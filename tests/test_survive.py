@@ -182,18 +182,6 @@ def test_listening_ends_with_the_run(tmp_path):
     assert [signal.getsignal(n) for n in numbers] == before
 
 
-def test_fewer_epochs_end_with_one_that_is_scored(tmp_path):
-    "A run of four epochs is stopped in its second, before any was scored."
-    config = tiny(tmp_path / "run", epochs=4, eval_every=4, choose="test")
-    with pytest.raises(Stopped):
-        run_it(config, at=5, then=ask())
-    with pytest.raises(
-        UserError, match="the run has 1 already, the last one not scored; use 2 or more"
-    ):
-        run_it(config.model_copy(update={"epochs": 1}))
-    assert run_it(config.model_copy(update={"epochs": 2})).scores["scores"]
-
-
 QUICK = TINY | {"batch_size": 8, "scenes": 8, "lr": 0.05, "log_every": 1}
 FLAGS = [f"--{k.replace('_', '-')}={v}" for k, v in QUICK.items()]
 
