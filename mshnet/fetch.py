@@ -222,10 +222,12 @@ def download(published: Published, local: Path) -> Path:
                     break
         if wanted:
             problem = f"{problems[-1]}; " if problems else ""
-            what = f"{problem}{len(wanted)} of {total} files are missing or have other pixels"
-            own = f"download it yourself from {published.page} and use --dataset-dir FOLDER"
-            todo = f"check that Internet is on and run the same again, or {own}"
-            raise UserError(f"{name}: cannot be downloaded: {what} (such as {min(wanted)}); {todo}")
+            raise UserError(
+                f"{name}: cannot be downloaded: {problem}{len(wanted)} of {total} files are "
+                f"missing or have other pixels (such as {min(wanted)}); check that Internet is on "
+                f"and run the same again, or download it yourself from {published.page} and use "
+                "--dataset-dir FOLDER"
+            )
         say(f"data    {name} is in {folder}, every pixel as in the sets of our results")
     return folder
 
