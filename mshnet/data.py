@@ -144,8 +144,8 @@ def find_source(config: Config, parts: Sequence[str] = ("train", "test")) -> Sou
     root = find_dataset(config.dataset_dir)
     if root is None:
         return None
-    inner = root / root.resolve().name  # on Kaggle the folder inside often repeats the name
-    root = inner if not _pair_in(root) and _pair_in(inner) else root
+    folders = root, root / root.resolve().name  # on Kaggle the folder inside repeats the name
+    root = next(filter(_pair_in, folders), root)
     if not (pair := _pair_in(root)):
         known = " or ".join(f"{i}/ and {m}/" for i, m in FOLDERS)
         near = [path for path in (root.parent, *sorted(root.glob("*/"))) if _pair_in(path)]

@@ -7,7 +7,7 @@ DATA holds nuaa-sirst/, nudt-sirst/, irstd-1k/ (only scored) and clutter/images/
 (runs/pretrained) gets the training set, the run, and at the end pretrained.safetensors and
 pretrained.json. Run it again to resume, also after status 75: the time was over. Test lists are
 never trained on; they are scored once, at the end. `card` writes mshnet/pretrained.md from
-tools/pretrained.md and results/pretrained/*/pretrained.json; results/pretrained/continued ships.
+tools/pretrained.md and results/pretrained/*/pretrained.json; the file of continued ships.
 
 Training set: both training lists, the frames without a target, and synthetic scenes, half of them
 without a target. An epoch sees one crop of an image, so images larger than 640 pixels are cut into

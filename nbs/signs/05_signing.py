@@ -418,8 +418,8 @@ class Signs(Task):
         facts["outside_vocabulary"] = words.outside(data.sentences).total()
         how = ["max_frames", "decoder"]
         how += ["beam_width", "bigram_weight"] if c.decoder == "beam" else []
-        how += ["batch_size"] if c.network == "tfnet" else []  # whose gates see the padding
-        facts |= {"lengths": list(self.buckets)} if c.network == "tfnet" else {}
+        if c.network == "tfnet":  # its gates see the padding
+            facts |= {"batch_size": c.batch_size, "lengths": list(self.buckets)}
         return super().protocol(data, scores) | facts | {name: getattr(c, name) for name in how}
 
     def describe_data(self) -> tuple[str, bool]:
