@@ -375,6 +375,7 @@ def _which_weights(config: Settings) -> str:
 def _result_folder(name: str) -> Path:
     "A folder for scores; UserError if it cannot be written, holds a run or is in a data set."
     resolve("mshnet.data:outside_of_data")(name)
+    resolve("mshnet.places:assert_mounted")(name)
     folder = Path(name).expanduser()
     if (folder / "log.jsonl").exists():
         raise UserError(f"output_dir={name}: holds a run, whose scores stay; use another")
@@ -511,10 +512,8 @@ def _warnings_once() -> Callable[..., None]:
     return show
 
 
-def main(
-    argv: Sequence[str] | None = None,  # None: that of this process
-) -> int:  # 0, 1 a bad finding, 2 a mistake or an error, 75 time over, 128 + number of a signal
-    "Run a command."
+def main(argv: Sequence[str] | None = None) -> int:  # the status, as `mshnet --help` lists them
+    "Run a command; None: that of this process."
     with warnings.catch_warnings():
         warnings.showwarning = _warnings_once()
         command, argv, resumes = "", sys.argv[1:] if argv is None else argv, False

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from .core import UserError, one_line, quoted, settings_from
+from .core import UserError, one_line, quoted, read_record, settings_from
 from .files import digest
 from .metrics import fraction
 from .show import Details, Record, TargetRecord, read_details, read_scores_file, shortened
@@ -76,6 +76,11 @@ class Scored:
         config = settings_from(known)
         return {**config.recipe(), "weight_path": config.weight_path}
 
+    @property
+    def finished(self) -> bool:
+        "Whether its training has ended; a folder of scores alone has no record of it."
+        return read_record(self.folder / "status.json").get("state", "finished") == "finished"
+
 
 def choice(chosen: str) -> str:
     "Whether the epoch was chosen on the test list, by the protocol's text."
@@ -85,10 +90,8 @@ def choice(chosen: str) -> str:
     return "without the test list" if honest else UNKNOWN
 
 
-def read_scored(
-    folder: str | os.PathLike[str],  # a run, or what `mshnet test --output-dir` wrote
-) -> Scored:
-    "Read a folder with scores; UserError for any other folder."
+def read_scored(folder: str | os.PathLike[str]) -> Scored:
+    "Read a run, or what `mshnet test --output-dir` wrote; UserError for any other folder."
     place = Path(os.path.expanduser(folder))
     if not os.path.isdir(place):  # unlike Path's: False for an impossible name
         what = "there is no such folder; name a run, such as runs/NAME, or a folder of scores"
@@ -155,10 +158,8 @@ def compare(folders: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) 
         forbids["split_hash"] = [row["split_hash"] for row in rows]
     if forbids:
         values = [f"{k} {' | '.join(shortened(v, 30) for v in x)}" for k, x in forbids.items()]
-        raise UserError(
-            f"these scores cannot be compared: {'; '.join(values)} "
-            f"({' | '.join(run.name for run in runs)}); score them alike"
-        )
+        what = f"these scores cannot be compared: {'; '.join(values)}"
+        raise UserError(f"{what} ({' | '.join(run.name for run in runs)}); score them alike")
     shared = set.intersection(*map(set, recipes)) - {*must, *MAY}
     trained = [name for name in recipes[0] if name in shared]
     return Comparison(runs, _differing(rows, MAY) | _differing(recipes, trained))
@@ -187,7 +188,7 @@ def seed_groups(runs: Sequence[Scored]) -> list[list[Scored]]:  # each of two ru
         how, recipe = run.how, run.recipe
         same = [how.get(k) for k in (*must, "trained_on", "precision", "mshnet", "torch", "class")]
         ended = recipe.get("choose") == "last" and how.get("chosen")  # perhaps stopped early
-        if recipe and {"seed", "trained_on"} <= set(how):
+        if recipe and run.finished and {"seed", "trained_on"} <= set(how):
             named = ("seed", "train_list", "test_list")  # the protocol has the lists' content
             groups[str([same, ended, [v for k, v in recipe.items() if k not in named]])].append(run)
     return [g for g in groups.values() if 1 < len(g) == len({run.how["seed"] for run in g})]
@@ -232,6 +233,8 @@ def _protocol_table(comparison: Comparison) -> str:
     note = f"{'the same in all' if len(runs) > 1 else 'protocol'}: {same}"
     if unknown := ", ".join(run.name for run in runs if not run.recipe):
         note += f"\n\nthe settings of the training were not found: {unknown}"
+    if stopped := ", ".join(run.name for run in runs if not run.finished):
+        note += f"\n\nthe training has not ended, so these are in no mean: {stopped}"
     return _table("Protocol", ["run", *columns], rows if columns else [], note)
 
 

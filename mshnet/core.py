@@ -93,7 +93,7 @@ class PlaceFields(Fields):
     "Runtime settings: where and how a run computes; they may change when it is resumed."
 
     num_workers: Annotated[int, Field(ge=-1, le=256)] = -1
-    "threads that prepare batches ahead; -1: by the number of cores; 0: none"
+    "threads that prepare batches ahead; -1: none on a CPU, else one less than cores, at most 8"
     cache: Literal["auto", "host", "stream"] = "auto"
     """where decoded pixels are kept: in the host's memory (host), or in their files (stream);
     auto: in memory if they take at most half of the free memory"""
@@ -355,8 +355,8 @@ def settings_of(path: Any) -> dict[str, Any]:  # a run folder or checkpoint; oth
 
 def is_record(values: Mapping[str, Any]) -> bool:
     "Whether a run of a task recorded these settings: not a user's few, not another program's."
-    task = values.get("task", "detect")
-    return isinstance(task, str) and task in TASKS and values.keys() >= {"seed", "choose", "lr"}
+    task, always = values.get("task", "detect"), "seed choose lr eval_every val_fraction clip_grad"
+    return isinstance(task, str) and task in TASKS and values.keys() >= {*always.split()}
 
 
 def of_earlier_release(values: dict[str, Any]) -> dict[str, Any]:

@@ -12,16 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mshnet.model import (
-    Block,
-    ChannelAttention,
-    MSHNet,
-    SpatialAttention,
-    UNet,
-    attend,
-    join,
-    upsample,
-)
+from .model import Block, ChannelAttention, SpatialAttention, UNet, attend, join, upsample
 
 # %% ../nbs/40_cpu.ipynb #_on_cpu
 def _on_cpu(x: Tensor) -> bool:

@@ -154,12 +154,9 @@ _url = "https://codeload.github.com/{}/tar.gz/{}".format  # the files of a repos
 _COMMITS = "84302ab351af09dde227aa13ee9887f081bc3d4f", "2f9bc6e315ee325b2762b7efc74d20b0a7554444"
 _ALL_THREE = _url("Cavalry5245/Grounding-DINO-IRSTD", "e1555ef9110a5757db3d4f6de09a3bd81b3b6153")
 _NUDT = "15730845297/Infrared-Small-Target-Detection", "0d42d23649920d9d10865bb751ccf82358f4e16a"
+_SIRST = [_url("YimianDai/sirst", commit) for commit in _COMMITS]
 KNOWN = (
-    Published(
-        "NUAA-SIRST",
-        "https://github.com/YimianDai/sirst",
-        (*(_url("YimianDai/sirst", commit) for commit in _COMMITS), _ALL_THREE),
-    ),
+    Published("NUAA-SIRST", "https://github.com/YimianDai/sirst", (*_SIRST, _ALL_THREE)),
     Published(
         "NUDT-SIRST",
         "https://github.com/YeRen123455/Infrared-Small-Target-Detection",

@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['DRIVE', 'MY_DRIVE', 'COLAB', 'KAGGLE', 'HERE', 'BEGUN', 'Place', 'where', 'interactive', 'installed', 'first_process',
            'say', 'heartbeat', 'megabytes', 'run_folder', 'has_checkpoint', 'session_hours', 'session_seconds',
-           'is_mounted', 'on_drive', 'mount_drive', 'Site', 'site_of', 'ask_for_drive', 'forget_stale_tpu']
+           'is_mounted', 'on_drive', 'assert_mounted', 'mount_drive', 'Site', 'site_of', 'ask_for_drive',
+           'forget_stale_tpu']
 
 # %% ../nbs/12_places.ipynb #c-import-contextlib
 import contextlib
@@ -77,8 +78,7 @@ def interactive() -> bool:
     "Whether a person watches this notebook."
     if where() == KAGGLE:
         return os.environ["KAGGLE_KERNEL_RUN_TYPE"] == "Interactive"
-    servers = ("JPY_SESSION_NAME", "VOILA_BASE_URL")
-    return where() == COLAB or any(name in os.environ for name in servers)
+    return where() == COLAB or bool(os.environ.keys() & {"JPY_SESSION_NAME", "VOILA_BASE_URL"})
 
 
 def installed(package: str) -> str | None:
@@ -132,6 +132,7 @@ def megabytes(size: float) -> str:
 # %% ../nbs/12_places.ipynb #run_folder
 def run_folder(config: Settings, place: Place | None = None) -> Path:
     "The folder of this run; UserError if `resume` names no run, or one in another folder."
+    assert_mounted(config.output_dir, config.resume)
     asked, start = Path(config.output_dir).expanduser(), Path(config.resume).expanduser()
     if not config.resume:
         return asked if config.output_dir else (place or where()).runs / run_name(config)
@@ -187,6 +188,13 @@ def on_drive(path: Path) -> bool:
     return Path(os.path.abspath(path)).is_relative_to(DRIVE)
 
 
+def assert_mounted(*paths: str | Path) -> None:
+    "UserError if one of these is on a Google Drive that is not mounted."
+    for path in paths:
+        if on_drive(Path(path)) and where().name == "colab" and not is_mounted():
+            raise UserError(f"{path}: Google Drive is not mounted; {_MOUNT}")
+
+
 def mount_drive(place: Place | None = None, timeout: float = 120.0) -> str:
     "Mount Google Drive in Colab, if the user allows it within so many seconds; one line of it."
     if (place or where()).name != "colab":
@@ -222,8 +230,6 @@ def site_of(config: Settings, place: Place | None = None, mount: bool = True) ->
     place = place or where()
     if mount:
         ask_for_drive(config)
-    if place.name == "colab" and on_drive(Path(config.output_dir)) and not is_mounted():
-        raise UserError(f"{config.output_dir}: Google Drive is not mounted; {_MOUNT}")
     folder = run_folder(config, place)
     mirror, note = _backup_folder(config, place, Path(os.path.abspath(folder)))
     attached = _attached(place, Path(os.path.abspath(folder)))

@@ -187,19 +187,16 @@ def tiles_of(
 
 # %% ../nbs/53_predict.ipynb #_forward
 def _forward(detector: Callable[..., Tensor], pixels: np.ndarray) -> np.ndarray:  # [H,W]
-    "Probabilities of pixels with sides of multiples of 16; UserError if NaN, or out of memory."
+    "Probabilities of pixels with sides of multiples of 16; UserError if out of memory."
     image = torch.from_numpy(np.ascontiguousarray(pixels))[None]
     rgb = image.permute(0, 3, 1, 2) if image.ndim == 4 else image[None].expand(-1, 3, -1, -1)
     try:
-        prob = detector(rgb, 1)[0, 0].numpy()
+        return detector(rgb, 1)[0, 0].numpy()
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
         size = "x".join(map(str, pixels.shape[:2]))
         raise UserError(f"no memory for a piece of {size}: use a smaller --tile") from None
-    if not np.isfinite(prob).all():
-        raise UserError("the prediction is NaN or infinite: the weights are damaged, use others")
-    return prob
 
 
 def _in_tiles(detector: Callable[..., Tensor], pixels: np.ndarray, tile: int) -> np.ndarray:
@@ -331,9 +328,9 @@ def detect(
 
     An array holds 8 or 16 bits, floats from 0 to 1 (as of `image / 255`), or other numbers, such as
     temperatures, which are stretched as 16 bits are, also `frame / 65535`. Whole numbers from 0 to
-    255 are 8 bits, so give temperatures with their fractions. The box is top, left, bottom, right;
-    the last two are one past the last pixel. Raises UserError for a value that is not an image, and
-    for a threshold outside 0 to 1.
+    255 are 8 bits, except in a type of 16: give temperatures with their fractions. The box is top,
+    left, bottom, right; the last two are one past the last pixel. Raises UserError for a value
+    that is not an image, and for a threshold outside 0 to 1.
     """
     _expect_possible(threshold=threshold)
     pixels, file = _pixels_in(image), weights_file(weights)
@@ -489,13 +486,18 @@ class _Results:
     def _clean(self, done: dict[Path, set[str]]) -> None:
         "Make the folders, and remove from them what does not belong to the finished files."
         names, records = set().union(*done.values()), {self.records[file] for file in done}
+        lines = map(_read_record, (self.folder / _RECORDS).glob("*.jsonl"))
+        drawn = {line["name"] for line in itertools.chain(*lines) if not line["error"]}
+        folders = [self.folder / kind for kind in self.request["save"]]
         with cannot_be_written(self.folder):
-            for kind in (_RECORDS, *self.request["save"]):
-                (self.folder / kind).mkdir(parents=True, exist_ok=True)
-                for path in sorted((self.folder / kind).iterdir()):
-                    kept = path in records if kind == _RECORDS else _spelled(path.stem) in names
-                    if path.suffix in (".png", ".jsonl", ".tmp") and not kept:
-                        path.unlink()
+            for folder in (self.folder / _RECORDS, *folders):
+                folder.mkdir(parents=True, exist_ok=True)
+            spare = {*(self.folder / _RECORDS).glob("*.jsonl")} - records
+            spare |= {*self.folder.glob("*/.*.tmp")}
+            images = {image for folder in folders for image in folder.glob("*.png")}
+            spare |= {image for image in images if _spelled(image.stem) in drawn - names}
+            for path in spare:
+                path.unlink()
 
     def lines(self) -> Iterator[dict[str, Any]]:
         "The lines of all frames that are done, in the order of the files, as these are named now."

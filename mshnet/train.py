@@ -149,7 +149,7 @@ def train(config: Settings, task: Task | None = None) -> Run:
     if processes_to_start(config):
         return _launch(config, task)
     device, task = device_for(config), task or make_task(config)
-    rank_zero = device.ranks.rank_zero
+    rank_zero, begun = device.ranks.rank_zero, time.monotonic()
     site = rank_zero(lambda: site_of(config))
     folder = Folder(site.folder)
     device.cache_programs(site.programs)
@@ -159,7 +159,7 @@ def train(config: Settings, task: Task | None = None) -> Run:
         job = Job(task, task.splits(), device, folder)
         state = beginning(job)
         rank_zero(lambda: prepare(folder, config, device.description, not _all_done(config, state)))
-        _begin_session(job, state, site, held)
+        _begin_session(job, state, site, begun, held)
         with _failure_recorded(job):
             _announce(job, state)
             stopped = fit(job, state)
@@ -327,7 +327,6 @@ def _begin_epoch(job: Job, state: State, epoch: int) -> Compute:
         print(f"  {device.message}", flush=True)
         device.message = ""
     state.model.train()
-    state.optimizer.zero_grad(set_to_none=True)
     model = device.begin(phase, state.model, state.optimizer)
     return lambda batch: job.task.loss(model, batch, phase)
 
@@ -505,7 +504,9 @@ def identity(job: Job) -> dict[str, str]:
     return same | {"precision": job.device.precision}
 
 # %% ../nbs/37_train.ipynb #_begin_session
-def _begin_session(job: Job, state: State, site: Site, held: contextlib.ExitStack) -> None:
+def _begin_session(
+    job: Job, state: State, site: Site, begun: float, held: contextlib.ExitStack
+) -> None:
     "Start what accompanies a run until the stack is left."
     gpus = range(torch.cuda.device_count()) if job.device.kind == "cuda" else ()
     held.enter_context(torch.random.fork_rng(gpus))  # the caller's random numbers are left
@@ -519,7 +520,10 @@ def _begin_session(job: Job, state: State, site: Site, held: contextlib.ExitStac
         if site.note:
             print(site.note)
     over = f"the session's {site.hours:.4g} hours are over"
-    job.stop = held.enter_context(Stop(site.seconds, over))
+    if site.seconds < 0:  # before it began
+        over += "; if it goes on, set max_hours"
+    left = begun + site.seconds - time.monotonic()  # loading the data has taken some
+    job.stop = held.enter_context(Stop(left, over))
     job.rank_zero(lambda: say_status(job.folder, "running", state.epoch))  # the mirror reads it
     job.mirror = held.enter_context(Mirror(job.folder.path, site.mirror if first else None))
 
@@ -578,10 +582,9 @@ def _not_finite(job: Job, state: State, epoch: int, step: int) -> UserError:
     names = [split.names[i] for i in job.task.plan(split, epoch)[step]]
     kept = "; the last good checkpoint is kept" if state.epoch >= 0 or state.step else ""
     more = "" if job.device.precision == "fp32" else ", or --precision fp32"
-    return UserError(
-        f"epoch {epoch}, step {step}: the loss is NaN or infinite; images "
-        f"{', '.join(names[:16])}{kept}; begin a new run with a smaller --lr or --clip-grad{more}"
-    )
+    what = f"epoch {epoch}, step {step}: the loss is NaN or infinite; images"
+    todo = f"begin a new run with a smaller --lr or --clip-grad{more}"
+    return UserError(f"{what} {', '.join(names[:16])}{kept}; {todo}")
 
 # %% ../nbs/37_train.ipynb #all_gpus
 def all_gpus(config: Settings) -> Settings:

@@ -64,13 +64,12 @@ def read_file(path: str | Path) -> Any:  # what it holds, tensors on the CPU
         name = min(found, default="FILE.pt (a run has one after its first epoch)")
         todo = f"name a file of weights, such as {name}"
         raise UserError(f"{path}: is a folder without best.pt; {todo}") from None
-    except ModuleNotFoundError as error:
-        raise UserError(f"{path}: needs {error.name}; run: pip install {error.name}") from None
     except Exception as error:  # torch raises many kinds for bytes that make no sense
         if "GLOBAL" in str(error):  # the name of a function or class that is not on the list
             todo = f"write its weights alone: model = torch.load({str(path)!r}, weights_only=False)"
             what = f"{path}: refused, it would run code when loaded; if you trust it, {todo}"
-            raise UserError(f"{what}, then torch.save(model.state_dict(), 'weights.pt')") from None
+            what += ", then torch.save(model.state_dict(), 'weights.pt')"
+            raise UserError(f"{what}; of a dictionary, save its state_dict alone") from None
         hint = _looks_like(path, str(error)) or reinstall(path)
         raise UserError(f"{path}: not a torch file of weights, or a damaged one{hint}") from None
 
@@ -95,6 +94,8 @@ def _looks_like(path: str | Path, error: str) -> str:
         start = file.read(200)
     if start.startswith(b"\x1f\x8b"):
         return "; it is an archive: unpack it and name the run folder"
+    if start.startswith(b"\x80\x02\x8a\x0al\xfc\x9cF\xf9"):  # of torch before zip files
+        return "; download or copy it again"
     if "TorchScript" in error or start[:1] in (b"\x80", b"\x93") or Path(path).suffix == ".npz":
         return "; write its names and tensors alone: torch.save(state_dict, 'weights.pt')"
     text = start.lstrip().lower().startswith((b"<", b"version https://git-lfs"))

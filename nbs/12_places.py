@@ -107,8 +107,7 @@ def interactive() -> bool:
     "Whether a person watches this notebook."
     if where() == KAGGLE:
         return os.environ["KAGGLE_KERNEL_RUN_TYPE"] == "Interactive"
-    servers = ("JPY_SESSION_NAME", "VOILA_BASE_URL")
-    return where() == COLAB or any(name in os.environ for name in servers)
+    return where() == COLAB or bool(os.environ.keys() & {"JPY_SESSION_NAME", "VOILA_BASE_URL"})
 
 
 def installed(package: str) -> str | None:
@@ -177,6 +176,7 @@ def megabytes(size: float) -> str:
 #| export
 def run_folder(config: Settings, place: Place | None = None) -> Path:
     "The folder of this run; UserError if `resume` names no run, or one in another folder."
+    assert_mounted(config.output_dir, config.resume)
     asked, start = Path(config.output_dir).expanduser(), Path(config.resume).expanduser()
     if not config.resume:
         return asked if config.output_dir else (place or where()).runs / run_name(config)
@@ -241,6 +241,13 @@ def on_drive(path: Path) -> bool:
     return Path(os.path.abspath(path)).is_relative_to(DRIVE)
 
 
+def assert_mounted(*paths: str | Path) -> None:
+    "UserError if one of these is on a Google Drive that is not mounted."
+    for path in paths:
+        if on_drive(Path(path)) and where().name == "colab" and not is_mounted():
+            raise UserError(f"{path}: Google Drive is not mounted; {_MOUNT}")
+
+
 def mount_drive(place: Place | None = None, timeout: float = 120.0) -> str:
     "Mount Google Drive in Colab, if the user allows it within so many seconds; one line of it."
     if (place or where()).name != "colab":
@@ -261,8 +268,6 @@ def mount_drive(place: Place | None = None, timeout: float = 120.0) -> str:
 
 # %% [markdown]
 # ### The folders of a run
-#
-# Three things follow from the settings and the machine: where a run lies, where it is copied to, and how long it may take. `site_of` determines them.
 #
 # Colab deletes its disk with the session. With `mirror_dir` a run is copied to a second folder, its backup ([backup](15_mirror.ipynb)). If the Drive is not mounted, we copy nothing and report that, because a folder made in its place would lie on the disk that is deleted. In Colab a notebook starts in `/content`, where the Drive is mounted, so `drive/MyDrive/copies` lies on the Drive. On Kaggle a copy may also lie in an earlier output that is attached as input. The example below the code has a run with a backup on a USB stick, and one in Colab whose user closed the window of the Drive.
 
@@ -285,8 +290,6 @@ def site_of(config: Settings, place: Place | None = None, mount: bool = True) ->
     place = place or where()
     if mount:
         ask_for_drive(config)
-    if place.name == "colab" and on_drive(Path(config.output_dir)) and not is_mounted():
-        raise UserError(f"{config.output_dir}: Google Drive is not mounted; {_MOUNT}")
     folder = run_folder(config, place)
     mirror, note = _backup_folder(config, place, Path(os.path.abspath(folder)))
     attached = _attached(place, Path(os.path.abspath(folder)))

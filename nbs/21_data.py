@@ -36,7 +36,7 @@ import numpy as np
 from PIL import Image, ImageOps, TiffImagePlugin, UnidentifiedImageError
 from scipy.ndimage import label, maximum, maximum_filter, median_filter, minimum, rank_filter
 
-from mshnet.core import UserError, counted, did_you_mean, one_line, quoted, read_text, shown
+from mshnet.core import UserError, counted, did_you_mean, one_line, quoted, read_text, reason, shown
 from mshnet.fetch import find_dataset, shipped_lists, usual_list
 from mshnet.files import folders_below, free_memory, prefetch, stamp, write_atomic
 from mshnet.metrics import objects
@@ -234,6 +234,7 @@ print("kind and pages:", *data.read_image(data.find_file(source.images, "3"))[1:
 # %%
 #| export
 FOLDERS = [("images", "masks"), ("IRSTD1k_Img", "IRSTD1k_Label")]
+_PARTS = {"train", "trainval", "val", "valid", "test"}  # folders of published splits
 LISTS = {"train": ("trainval.txt", "train.txt"), "test": ("test.txt", "val.txt")}
 MASK_ENDINGS = ("", "_pixels0")  # of a mask's name; the second in the first release of SIRST
 SUFFIXES = (".png", ".bmp", ".jpg", ".jpeg", ".tif", ".tiff", ".webp", ".gif")
@@ -261,7 +262,7 @@ def find_source(config: Config, parts: Sequence[str] = ("train", "test")) -> Sou
         known = " or ".join(f"{i}/ and {m}/" for i, m in FOLDERS)
         near = [path for path in (root.parent, *sorted(root.glob("*/"))) if _pair_in(path)]
         hint = f"; did you mean {near[0]}?" if near else ""
-        if len({"train", "val", "valid", "test"} & {path.name for path in near}) > 1:
+        if len(_PARTS & {path.name.lower() for path in near}) > 1:
             hint = "; move its parts (train/images to images/train ...) and list their files"
         raise UserError(f"dataset_dir={root}: has no {known}{hint}")
     lists = {p: _find_list(root, pair[0], p, getattr(config, f"{p}_list")) for p in parts}
@@ -299,7 +300,7 @@ def _find_list(root: Path, images: Path, part: str, asked: str) -> Path:
         return shipped[asked.lower()]
     if asked:
         why = f"there is no such file in {root}, and no list of the library has this name"
-        names = f"{', '.join(shipped)}{did_you_mean(asked, [*shipped])}"
+        names = f"{', '.join(shipped)}{did_you_mean(asked, [*shipped, *os.listdir(root)])}"
         raise UserError(f"{part}_list={shown(asked)}: {why}: {names}")
     found = _lists_in(root, part)
     if len(found) == 1 or (found and found[0].parent == root):
@@ -339,7 +340,7 @@ def _by_name(folder: Path, changed: int) -> dict[str, str]:
 # %% [markdown]
 # ### Lists and problems
 #
-# Reading collects the problems of images, and the caller decides. Lists come from all sorts of scripts: with or without suffixes, with slashes of either kind, with an accent as a sign of its own, with the paths of a different computer. A name that leads out of the folder is cut to its last part. Lists of absolute paths therefore work, and no list can make us read a file from elsewhere.
+# Reading collects the problems of images, and the caller decides. Lists come from all sorts of scripts: with or without suffixes, with slashes of either kind, with a letter and its accent as two characters, with the paths of a different computer. A name that leads out of the folder is cut to its last part. Lists of absolute paths therefore work, and no list can make us read a file from elsewhere.
 
 # %%
 #| export
@@ -435,12 +436,16 @@ def _read_pair(source: Source, name: str) -> tuple[Pair, set[str]]:
         what, folder = "mask", source.masks.name
         mask, notes = read_mask(mask_path, image.shape[:2], source.scale)
     except Exception as error:  # Pillow raises many kinds for bytes that make no sense
-        why = f"{what}: {error}" if isinstance(error, UserError) else f"unreadable {what}"
+        told = isinstance(error, (UserError, PermissionError, FileNotFoundError))
+        why = f"{what}: {reason(error)}" if told else f"unreadable {what}"
         raise UserError(f"{why} in {folder}/") from None
     if mode.startswith(DEEP):
         notes.add("16-bit image, stretched to 8 bits by its own range")
     if pages > 1:
         notes.add("file of several pages, of which the first is read")
+    turn = _turn_of(image_path) if image_path.suffix.lower() in (".jpg", ".jpeg") else 1
+    if turn != 1 and turn != _turn_of(mask_path):
+        notes.add("image turned by its orientation tag, its mask not (is it drawn upright?)")
     return (image, mask), notes
 
 
@@ -647,7 +652,7 @@ def write_lists(config: Config, fraction: float) -> str:
     if len(names) < 2:
         count = counted(len(names), "image")
         raise UserError(f"{what}: {root} has {count} with a mask of the same name; two are needed")
-    if len(parts := {"train", "val", "valid", "test"} & {name.split("/")[0] for name in names}) > 1:
+    if len(parts := {part for name in names if (part := name.split("/")[0]).lower() in _PARTS}) > 1:
         todo = "list their files instead, as PART/NAME, in train.txt and test.txt"
         raise UserError(f"{what} would mix the folders {', '.join(sorted(parts))}; {todo}")
     train, test = root / "train.txt", root / "test.txt"
@@ -661,11 +666,11 @@ def write_lists(config: Config, fraction: float) -> str:
     write_atomic(test, "\n".join([*sorted(shuffled[first:]), ""]))
     try:
         write_atomic(train, "\n".join([*sorted(shuffled[:first]), ""]))
-    except UserError:  # both or none
+    except BaseException:  # both or none
         test.unlink()
         raise
     if left := _image_names(source) - {*names}:
-        use += f"; left out, without a mask of the same name: {len(left)} ({min(left)})"
+        use += f"; left out, without a mask of the same name: {len(left)} ({one_line(min(left))})"
     counts = f"{train.name} ({first}), {test.name} ({len(names) - first})"
     return f"lists written to {train.parent}: {counts}{use}"
 
@@ -750,6 +755,13 @@ def _mode_of(file: Image.Image) -> str:
     return "F" if any(content[:5] == b"FLIR\0" for _, content in segments) else file.mode
 
 
+def _turn_of(path: Path) -> int:
+    "The orientation tag of a file; 1: none, or a damaged one."
+    with contextlib.suppress(Exception), opened(path) as file:
+        return int(file.getexif().get(274, 1))
+    return 1
+
+
 def one_channel(rgb: np.ndarray) -> np.ndarray:
     "An image [H,W,3] as [H,W] where its channels agree, else unchanged."
     red = rgb[..., 0]
@@ -818,7 +830,9 @@ def _deep_values(file: Any) -> np.ndarray:  # an image
 
 def _upright(file: Image.Image, pixels: Image.Image | None = None) -> Image.Image:
     "A copy of an image, or of its temperatures, turned by its orientation tag alone."
-    if _has_deep_channels(file):
+    bits = getattr(file, "tag_v2", {}).get(258, ())  # BitsPerSample, of TIFF files alone
+    forms = str([part[3] for part in getattr(file, "tile", ())])
+    if (len(bits) > 1 and max(bits) > 8) or re.search(r"(RGB|LA)\w*;16", forms):  # Pillow errs
         raise UserError("16 bits in several channels: save one of them, or 8 bits")
     upright = (pixels or file).copy()  # a TIFF file is turned by this; other tags may be odd
     upright.info = {key: value for key, value in file.info.items() if "exif" not in str(key)}
@@ -843,13 +857,6 @@ def _temperatures(file: Image.Image) -> Image.Image:
                 return Image.fromarray(np.nan_to_num(np.float32(flyr.unpack(stream).kelvin)))
     except Exception:  # flyr raises many kinds for bytes that make no sense
         raise UserError(f"the temperatures of FLIR cannot be read; {todo}") from None
-
-
-def _has_deep_channels(file: Image.Image) -> bool:
-    "Whether an image has several channels of 16 bits. Pillow reads wrong bytes of them, or half."
-    bits = getattr(file, "tag_v2", {}).get(258, ())  # BitsPerSample, of TIFF files alone
-    forms = str([part[3] for part in getattr(file, "tile", ())])
-    return (len(bits) > 1 and max(bits) > 8) or bool(re.search(r"(RGB|LA)\w*;16", forms))
 
 
 def read_image(path: Path) -> tuple[np.ndarray, str, int]:  # [H,W] or [H,W,3] uint8

@@ -69,7 +69,7 @@ for axes, (title, (black, white)) in zip(figure.subplots(1, 3), ranges.items(), 
 #
 # ## A folder with a damaged file
 #
-# Below is a folder with a file of one image, one that breaks off, and a TIFF of two pages. A damaged file gives its reason in place of a frame, and the next file is read (in a video, a damaged picture does, and the next picture is read):
+# Below is a folder with a file of one image, one that breaks off, and a TIFF of two pages. A damaged file gives its reason in place of a frame, and the next file is read. In a video, a damaged picture gives its reason, and the next picture is read:
 
 # %%
 place = tempfile.TemporaryDirectory()
@@ -192,26 +192,26 @@ def _pictures(file: Path) -> Iterator[tuple[np.ndarray | str, int]]:  # as of `_
 
 def _each(file: Path) -> Iterator[Frame]:
     "The frames of a file, or an error after those before it."
-    video, done = file.suffix.lower() in VIDEOS, 0
+    video, done, blank = file.suffix.lower() in VIDEOS, 0, np.zeros((0, 0), np.uint8)
     try:
         for pixels, count in _pictures(file) if video else _pages(file):
-            error, single = pixels if isinstance(pixels, str) else "", count == 1 and not video
-            shown = np.zeros((0, 0), np.uint8) if isinstance(pixels, str) else pixels
-            yield Frame(file, done, single, shown, error, count=count)
+            shown, error = (blank, pixels) if isinstance(pixels, str) else (pixels, "")
+            yield Frame(file, done, not video, shown, error, count=count)
             done += 1
         if not done:
             raise OSError("no frame")
     except Exception as error:  # decoders raise many kinds for damaged bytes
-        told = isinstance(error, (UserError, PermissionError, MemoryError))
+        told = isinstance(error, (UserError, PermissionError, FileNotFoundError, MemoryError))
         why = reason(error) if told else f"unreadable {'video' if video else 'image'}"
         why += f", from frame {done}" if done else ""
-        yield Frame(file, done, not done, np.zeros((0, 0), np.uint8), why)
+        yield Frame(file, done, not done, blank, why)
 
 
 def frames_of(file: Path) -> Iterator[Frame]:  # the last one, or a page, may have an error
     "The frames of a file, one after the other."
     for frame, after in itertools.pairwise(itertools.chain[Any](_each(file), [None])):
-        yield replace(frame, last=after is None)
+        single = frame.single and not frame.number and after is None  # a reduced page is no frame
+        yield replace(frame, last=after is None, single=single)
 
 
 def read_frames(files: Iterable[Path], workers: int) -> Iterator[Frame]:

@@ -50,7 +50,7 @@ from mshnet.device import (
     workers,
 )
 from mshnet.files import prefetch, write_json
-from mshnet.places import installed, where
+from mshnet.places import assert_mounted, installed, where
 from mshnet.session import alone, bar
 from mshnet.weights import PRETRAINED, has_record, load_weights, read_file, weights_file
 
@@ -529,10 +529,10 @@ def protocol(task: Task, data: Any, scores: Any, device: Device, weights: Origin
 #| export
 def chosen_by(choose: str, best: Any) -> str:  # of a checkpoint
     "Which epoch was kept, and by what, in one phrase for the protocol."
+    if best.get("name", "") is None:
+        return f"epoch {best['epoch']}, the last one, as the one that was chosen is damaged"
     if choose == "last":
         return f"epoch {best['epoch']}, the last"
-    if best["name"] is None:
-        return f"epoch {best['epoch']}, the last one, as the one that was chosen is damaged"
     where = {"val": "a held-out part of the training list", "test": "the TEST list itself"}
     return f"epoch {best['epoch']}, by {best['name']} on {where[choose]}"
 
@@ -553,11 +553,9 @@ def count_seen(
 ) -> int | None:
     "How many samples the weights were trained on, None if not known; warns of any."
     if seen := task.seen(data, recorded):
-        warnings.warn(
-            f"{seen} of the {len(data)} {which} images are among the training images of these "
-            f"weights; the score does not hold for new images{remedy}",
-            stacklevel=3,
-        )
+        what = f"{seen} of the {len(data)} {which} images are among the training images of these"
+        text = f"{what} weights; the score does not hold for new images{remedy}"
+        warnings.warn(text, stacklevel=3)
     return seen
 
 
@@ -727,6 +725,7 @@ def predictions_folder(
     def fits(folder: Path) -> bool:
         return not any(folder.glob("[!.]*")) or is_same(folder)
 
+    assert_mounted(output_dir)
     folder = Path(os.path.expanduser(output_dir)) if output_dir else next(filter(fits, usual))
     if not fits(folder):
         text = "holds something else than this prediction; use another --output-dir"

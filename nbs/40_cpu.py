@@ -20,6 +20,8 @@
 import matplotlib.pyplot as plt
 from fastcore.test import test_close, test_eq
 
+from mshnet.model import MSHNet
+
 # %%
 #| export
 from typing import Any, TypeVar
@@ -28,16 +30,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mshnet.model import (
-    Block,
-    ChannelAttention,
-    MSHNet,
-    SpatialAttention,
-    UNet,
-    attend,
-    join,
-    upsample,
-)
+from mshnet.model import Block, ChannelAttention, SpatialAttention, UNet, attend, join, upsample
 
 # %% [markdown]
 # ## What is slow?

@@ -73,11 +73,8 @@ class Tracker:
         self.linker = linking.Linker(reach, **how)
         self.link: Any = self.linker.init_level  # of the first frame
 
-    def update(
-        self,
-        centroids: np.ndarray,  # [N,2] row and column of each detection of the next frame
-    ) -> list[int]:  # of each the number of its track
-        "Continue the tracks by one frame."
+    def update(self, centroids: np.ndarray) -> list[int]:  # of each the number of its track
+        "Continue the tracks by the next frame, of whose detections these are row and column [N,2]."
         self.frame += 1
         places = np.asarray(centroids, float).reshape(-1, 2)
         self.linking.TrackUnstored.reset_counter(1 + self.most - self.first)  # shared by all

@@ -155,13 +155,11 @@ for axes, ((rows, columns), fade) in zip(figure.subplots(2, 2).flat, tiles, stri
 #
 # This is a little optimistic: the three numbers were chosen on some of these images. On held-out images of data sets that the weights know, the second size raises the IoU of IRSTD-1k from 0.510 to 0.690, and lowers that of NUAA-SIRST from 0.771 to 0.733 and that of NUDT-SIRST from 0.675 to 0.620. It computes a quarter more pixels. `mshnet test` always predicts at one size.
 #
-# Other weights predict at one size, that of their training. IRSTD-1k has images of 512x512 pixels; training resizes them to 256x256, so a target is half as large as in the file. In the test frames at their own size, weights trained there find 0.779 of the targets with 0.52 false alarms a frame; at half their size, 0.912 with 0.22 (means of three seeds, [numbers](../results/irstd-1k-steady)). So a run records the factor by which training reduced its images, and its weights predict each frame reduced by that factor. It is rounded; 1 means that frames keep their size, as with `--base-size native` or `--crop native`. Runs of before 2026-11-27 and published weights have no record: reduce the frames yourself. A run that begins with the pretrained weights inherits their three numbers and looks at both sizes: on a new camera this finds more targets than either ([numbers](../results/cross-camera/fine-tune)).
+# Other weights predict at one size, that of their training. IRSTD-1k has images of 512x512 pixels; training resizes them to 256x256, so a target is half as large as in the file. In the test frames at their own size, weights trained there find 0.779 of the targets with 0.52 false alarms a frame; at half their size, 0.912 with 0.22 (means of three seeds, [numbers](../results/irstd-1k-steady)). So a run records the factor by which training reduced its images, and its weights predict each frame reduced by that factor. It is rounded; 1 means that frames keep their size, as with `--base-size native` or `--crop native`. Runs from before 2026-11-27, and published weights, have no record: reduce the frames yourself. A run that begins with the pretrained weights inherits their three numbers and looks at both sizes: on a new camera this finds more targets than either ([numbers](../results/cross-camera/fine-tune)).
 #
 # One size gives probabilities near 0 or 1, and the threshold hardly matters. With two, the sizes may disagree. If one is sure of a target and the other of none, their logits cancel and the constant 3 remains, a probability of 0.95. So either size may find a target. If that size is less sure the probability is lower, and `--threshold` chooses between more targets and fewer false alarms.
 #
 # ## The machinery: detections
-#
-# [Frames](23_frames.ipynb) reads the files. From there on everything is below: objects in a map, the overlay, one frame in pieces, one image in memory, the names and tables of many files, and the command.
 
 # %%
 #| export
@@ -312,19 +310,16 @@ def tiles_of(
 # %%
 #| export
 def _forward(detector: Callable[..., Tensor], pixels: np.ndarray) -> np.ndarray:  # [H,W]
-    "Probabilities of pixels with sides of multiples of 16; UserError if NaN, or out of memory."
+    "Probabilities of pixels with sides of multiples of 16; UserError if out of memory."
     image = torch.from_numpy(np.ascontiguousarray(pixels))[None]
     rgb = image.permute(0, 3, 1, 2) if image.ndim == 4 else image[None].expand(-1, 3, -1, -1)
     try:
-        prob = detector(rgb, 1)[0, 0].numpy()
+        return detector(rgb, 1)[0, 0].numpy()
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
         size = "x".join(map(str, pixels.shape[:2]))
         raise UserError(f"no memory for a piece of {size}: use a smaller --tile") from None
-    if not np.isfinite(prob).all():
-        raise UserError("the prediction is NaN or infinite: the weights are damaged, use others")
-    return prob
 
 
 def _in_tiles(detector: Callable[..., Tensor], pixels: np.ndarray, tile: int) -> np.ndarray:
@@ -374,7 +369,7 @@ print("an odd size stays:", predict_frame(Detector(PRETRAINED, "cpu"), image[:15
 # %% [markdown]
 # ### One image in memory
 #
-# `detect`, `find_targets` and `predict` have the same probabilities as `mshnet predict`, whether an image of 8 or 16 bits comes from a file, an array or a batch. (Whole numbers from 0 to 255 of another type, and floats that are bytes divided by 255, are read as these bytes.) `detect` and `find_targets` keep the detector in memory for the next call.
+# `detect`, `find_targets` and `predict` have the same probabilities as `mshnet predict`, whether an image of 8 or 16 bits comes from a file, an array or a batch. (Whole numbers from 0 to 255 in 32 or 64 bits, and floats that are bytes divided by 255, are read as these bytes.) `detect` and `find_targets` keep the detector in memory for the next call.
 
 # %%
 #| export
@@ -468,9 +463,9 @@ def detect(
 
     An array holds 8 or 16 bits, floats from 0 to 1 (as of `image / 255`), or other numbers, such as
     temperatures, which are stretched as 16 bits are, also `frame / 65535`. Whole numbers from 0 to
-    255 are 8 bits, so give temperatures with their fractions. The box is top, left, bottom, right;
-    the last two are one past the last pixel. Raises UserError for a value that is not an image, and
-    for a threshold outside 0 to 1.
+    255 are 8 bits, except in a type of 16: give temperatures with their fractions. The box is top,
+    left, bottom, right; the last two are one past the last pixel. Raises UserError for a value
+    that is not an image, and for a threshold outside 0 to 1.
     """
     _expect_possible(threshold=threshold)
     pixels, file = _pixels_in(image), weights_file(weights)
@@ -644,13 +639,18 @@ class _Results:
     def _clean(self, done: dict[Path, set[str]]) -> None:
         "Make the folders, and remove from them what does not belong to the finished files."
         names, records = set().union(*done.values()), {self.records[file] for file in done}
+        lines = map(_read_record, (self.folder / _RECORDS).glob("*.jsonl"))
+        drawn = {line["name"] for line in itertools.chain(*lines) if not line["error"]}
+        folders = [self.folder / kind for kind in self.request["save"]]
         with cannot_be_written(self.folder):
-            for kind in (_RECORDS, *self.request["save"]):
-                (self.folder / kind).mkdir(parents=True, exist_ok=True)
-                for path in sorted((self.folder / kind).iterdir()):
-                    kept = path in records if kind == _RECORDS else _spelled(path.stem) in names
-                    if path.suffix in (".png", ".jsonl", ".tmp") and not kept:
-                        path.unlink()
+            for folder in (self.folder / _RECORDS, *folders):
+                folder.mkdir(parents=True, exist_ok=True)
+            spare = {*(self.folder / _RECORDS).glob("*.jsonl")} - records
+            spare |= {*self.folder.glob("*/.*.tmp")}
+            images = {image for folder in folders for image in folder.glob("*.png")}
+            spare |= {image for image in images if _spelled(image.stem) in drawn - names}
+            for path in spare:
+                path.unlink()
 
     def lines(self) -> Iterator[dict[str, Any]]:
         "The lines of all frames that are done, in the order of the files, as these are named now."

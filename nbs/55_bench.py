@@ -109,6 +109,7 @@ def measure(
     task, first = Detection(config), config.warm_epoch + 1
     data, test = (some(parts[name], images, config.batch_size) for name in ("train", "test"))
     state, model = fresh_state(task, device), device.to_device(trained.model)
+    device.last_check = float("inf")  # no look at other programs within what is timed
 
     def read(turn: int) -> None:
         for batch in task.batches(device, data, task.plan(data, first + turn), first + turn):
@@ -186,7 +187,9 @@ def measure_memory(config: Config) -> dict[str, Any]:  # batch, and peak (bytes)
     program = [sys.executable, "-c", _CHILD]
     done = subprocess.run(program, input=settings, capture_output=True, text=True)
     if done.returncode:
-        last = done.stderr.strip().splitlines()[-1:] or [f"ended with status {done.returncode}"]
+        last = done.stderr.strip().splitlines()[-1:]
+        if done.returncode < 0 or not last:  # killed; its last line is perhaps of a warning
+            last = [f"ended with status {done.returncode}, perhaps for want of memory"]
         return {"batch": config.batch_size, "error": last[0]}
     return {"batch": config.batch_size, "peak": int(done.stdout.split()[-1])}
 
@@ -225,7 +228,8 @@ def bench(
     for one in each if device.kind != "xla" else []:
         with working(f"memory, batch {one.batch_size}"):
             memory.append(measure_memory(one))
-    for one in [c for c, room in zip(each, memory, strict=False) if "peak" in room] or each:
+    fitting = [c for c, room in zip(each, memory, strict=False) if "peak" in room]
+    for one in fitting if memory else each:
         with working(f"time, batch {one.batch_size}"):
             rows += measure(one, parts, trained, device, repeats, images)
     counts = ", ".join(f"{len(parts[name])} {name}" for name in ("train", "test"))

@@ -142,12 +142,11 @@ _Finding = tuple[str, str]  # level and text
 def _machine(checkup: _Checkup) -> _Finding:
     "System, cores, memory, place, and the load by other programs."
     cores, taken = len(own_cores()), busy_cores(0.3)
-    text = (
-        f"{platform.system()} {platform.machine()}, Python {platform.python_version()}, "
-        f"{psutil.virtual_memory().total / 2**30:.0f} GB memory in all; "
-        f"{'' if where() == HERE else f'{where().note}; '}"
-        f"other programs keep {taken:.1f} of {counted(cores, 'core')} busy"
-    )
+    system = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
+    memory = f"{psutil.virtual_memory().total / 2**30:.0f} GB memory in all"
+    note = "" if where() == HERE else f"{where().note}; "
+    load = f"other programs keep {taken:.1f} of {counted(cores, 'core')} busy"
+    text = f"{system}, {memory}; {note}{load}"
     alone = cores - round(taken) >= min(USUAL_THREADS, cores)  # each thread has a core
     if alone or not checkup.device or checkup.device.kind != "cpu":
         return "ok", text
@@ -254,6 +253,8 @@ def _session(checkup: _Checkup) -> _Finding:
     colab, usual = where().name == "colab", session_hours()
     ends = site.seconds < float("inf")
     time = f"stops by itself after {site.hours:g} hours" if ends else "no limit of time"
+    if site.seconds < 0:
+        return "warning", f"its {site.hours:g} hours are over; if it goes on, use --max-hours"
     if ends and site.hours > usual:
         return "warning", f"{time}; this place may end it before, use --max-hours {usual:g}"
     wrong = site.note.removeprefix("mirror").strip()

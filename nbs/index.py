@@ -16,9 +16,9 @@
 # | middle: a drone | 145, 120 | - | - | missed |
 # | right: a bird | 154, 108 | - | - | missed |
 #
-# Blue: found; orange: false alarm; yellow: missed; inset: enlarged. The three frames were picked from 15, one for each case. In all 15 the weights find 13 of 15 targets, with 2 false alarms ([all frames](../results/pretrained/frames.json)).
+# Blue: found; orange: false alarm; yellow: missed; inset: enlarged. Three frames of 15, one for each case; in all 15 the weights find 13 of 15 targets, with 2 false alarms ([all frames](../results/pretrained/frames.json)).
 #
-# The 15 are the middle frames of every tenth of 161 clips, if labelled. These clips helped to choose the weights, not to train them. Source: Svanström et al., Data in Brief 2021 ([Zenodo 5500576](https://zenodo.org/records/5500576), CC0).
+# The 15 are the labelled ones among the middle frames of every tenth of 161 clips. They helped to choose the weights, not to train them. Source: Svanström et al., Data in Brief 2021 ([Zenodo 5500576](https://zenodo.org/records/5500576), CC0).
 #
 # ## Start here
 #
@@ -63,7 +63,7 @@
 # | 472 of 31 of the clips above, by weights trained without all 161 | 0.826 | 0.17 |
 # | the same 472, by the pretrained weights; most other clips were trained on | 0.930 | 0.07 |
 #
-# Weights were chosen by these clips, settings by many of these images: expect less. [Model card](../mshnet/pretrained.md): scores and known failures.
+# Weights were chosen with these clips, settings with many of these images: expect less. [Model card](../mshnet/pretrained.md): scores and known failures.
 #
 # ### I have a data set
 #
@@ -174,7 +174,7 @@
 #
 # ## When a session ends
 #
-# Run the same command or notebook again to resume. Ctrl-C or a closed terminal loses nothing; a killed process loses at most two epochs. If the disk may vanish, keep a backup with `--mirror-dir DIR` (in Colab: Drive). Kaggle keeps a run only if you save a version. [All cases](guides/resume.ipynb).
+# Run the same command or notebook again to resume. Ctrl-C or, except on Windows, a closed terminal loses nothing; a killed process loses at most two epochs. If the disk may vanish, keep a backup with `--mirror-dir DIR` (in Colab: Drive). Kaggle keeps a run only if you save a version. [All cases](guides/resume.ipynb).
 #
 # ## Guides
 #

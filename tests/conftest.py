@@ -110,6 +110,24 @@ def videos(tmp_path_factory) -> Path:
     return folder
 
 
+def call(capsys, line, *words):
+    "Status, output and error lines of a command."
+    from mshnet.cli import main
+
+    status = main([*line.split(), *map(str, words)])
+    shown = capsys.readouterr()
+    return status, shown.out, shown.err
+
+
+def refused(capsys, line, *words):
+    "The one line that refuses a command; warnings and progress may stand before it."
+    capsys.readouterr()
+    status, _, err = call(capsys, line, *words)
+    lines = [text for text in err.splitlines() if not text.startswith(("warning: ", "  "))]
+    assert (status, len(lines), lines[0][:8]) == (2, 1, "mshnet: "), err
+    return lines[0]
+
+
 def make_dataset(folder: Path, train: int = 6, test: int = 4, size: int = 32) -> Path:
     "Write a small data set: dim grey noise, a bright 3x3 target in each image, masks of 0 and 255."
     rng = np.random.default_rng(0)

@@ -50,6 +50,11 @@ def weight(key, shape):
     return 1 + arr(key, shape, 0.1) if key.endswith(".weight") else arr(key, shape, 0.05)
 
 
+def close(found, wanted, most=2e-6):
+    "Equal up to rounding."
+    assert (found.detach() - wanted).abs().max() < most
+
+
 def entries(model):
     "Names, shapes and types of a model's weights, in order."
     state = model.state_dict().items()

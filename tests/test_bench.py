@@ -2,6 +2,7 @@
 
 import json
 import re
+from unittest.mock import Mock
 
 import pytest
 from conftest import tiny
@@ -63,6 +64,10 @@ def test_an_error_of_a_fresh_process_is_its_text(tmp_path, monkeypatch):
     "Without the name of its class; what does not fit is not timed, and the rest is kept."
     error = measure_memory(tiny(dataset_dir="no/such"))["error"]
     assert error.startswith("dataset_dir=no/such") and "there is no such folder" in error
+    with monkeypatch.context() as patch:  # its last line is of a warning
+        killed = Mock(returncode=-9, stderr="UserWarning: masks\n  findings.warn()\n")
+        patch.setattr("subprocess.run", lambda *_, **__: killed)
+        assert "status -9, perhaps for want of memory" in measure_memory(tiny())["error"]
     rooms = iter([{"batch": 2, "peak": 1}, {"batch": 8, "error": "does not fit"}])
     monkeypatch.setattr(bench, "measure_memory", lambda config: next(rooms))
     assert run(f"{TINY} --repeats 1 --images 2 --batch-size 2 --output-dir {tmp_path}") == 0

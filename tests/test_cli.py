@@ -11,7 +11,7 @@ from unittest.mock import Mock
 
 import pytest
 import torch
-from conftest import make_dataset
+from conftest import call, make_dataset, refused
 
 from mshnet import session
 from mshnet.cli import _RUN, main, parse
@@ -29,27 +29,9 @@ from mshnet.recipe import PRESETS, Config
 FAST = "--base-size 32 --crop-size 32 --epochs 1 --warm-epoch -1 --batch-size 2 --choose last"
 
 
-def call(capsys, line):
-    "Status, output and error lines of a command."
-    status = main(line.split())
-    shown = capsys.readouterr()
-    return status, shown.out, shown.err
-
-
-def refused(capsys, line):
-    "The one line that refuses a command."
-    status, _, err = call(capsys, line)
-    lines = [text for text in err.splitlines() if not text.startswith("warning: ")]
-    assert status == 2
-    assert len(lines) == 1
-    assert lines[0].startswith("mshnet: ")
-    return lines[0]
-
-
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("train --epochz 3", "did you mean 'epochs'?"),
         ("train --epochs 0", "a value greater than or equal to 1"),
         ("train --epochs three", "epochs=three is not possible: use a valid integer"),
         ("train --lr nan", "use a finite number"),
@@ -57,18 +39,15 @@ def refused(capsys, line):
         ("train --preset papers", "did you mean 'paper'?"),
         ("train --warm 3", "did you mean"),
         ("train --cache gpu", "use 'auto', 'host' or 'stream'"),
-        ("test --epochs 3", "mshnet test has no option --epochs"),
         ("test --epochz 3", "unknown setting 'epochz'; see mshnet test --help"),
         ("test --weight_path none.pt", "none.pt: there is no such file"),
         ("export --out x.onnx", "did you mean 'output'?"),
         ("test --weight-path ~nobody-here/best.pt", "weight_path="),
         (f"test --weight-path {'a' * 3000}", "weight_path="),
         ("trian", "invalid choice"),
-        ("data no/such/folder", "there is no such folder"),
         ("data a b", "unexpected argument 'b'; see mshnet data --help"),
         ("train a --dataset-dir b", "a: --dataset-dir b is given as well; use one of them"),
         ("test a b", "--weight-path a is given as well; use one of them, or --dataset-dir b"),
-        ("export none.pt", "none.pt: there is no such file"),
         ("train -epochs 3", "-epochs: a flag begins with two dashes; use --epochs"),
         ("predict -min-area 3 a", "-min-area: a flag begins with two dashes; use --min-area"),
         ("predict --output x a", "did you mean 'output_dir'?"),
@@ -341,6 +320,13 @@ def test_a_preset_is_applied_below_what_is_written_and_never_to_a_record(tmp_pat
     with pytest.warns(UserWarning, match="preset is not used"):
         repeated = configure({"preset": "paper"}, str(tmp_path / "config.json"))
     (tmp_path / "mine.json").write_text('{"preset": "paper"}')
+    few = {"seed": 3, "choose": "val", "lr": 0.02}  # of a user; no run has recorded them
+    (tmp_path / "few.json").write_text(json.dumps(few))
+    mine = configure({"preset": "paper"}, str(tmp_path / "few.json"))
+    assert mine == Config(preset="paper", **few) and mine.optimizer == "adagrad"
+    (tmp_path / "few.json").write_text(json.dumps(few | {"checkpoint": "a.pt"}))
+    with pytest.raises(UserError, match="checkpoint is retired: use --weight-path"):
+        configure({}, str(tmp_path / "few.json"))
     with pytest.warns(UserWarning, match="preset is not used: a run keeps its settings"):
         by_file = configure({"resume": str(tmp_path)}, str(tmp_path / "mine.json"))
     with pytest.raises(UserError, match="batch_size=4: batch_size=8 is given as well"):

@@ -8,11 +8,10 @@ from itertools import product
 
 import numpy as np
 import pytest
-from conftest import TOP, make_dataset
+from conftest import TOP, call, make_dataset, refused
 from PIL import Image
 
 from mshnet.analyse import signal_to_clutter, target_records
-from mshnet.cli import main
 from mshnet.compare import by_size, choice, compare, read_scored, seed_groups
 from mshnet.data import splits
 from mshnet.device import open_device
@@ -57,20 +56,6 @@ def change(folder, file, **values):
     path.write_text(json.dumps(content))
 
 
-def call(capsys, *words):
-    "Status, output and errors of a command."
-    status = main(["compare", *map(str, words)])
-    shown = capsys.readouterr()
-    return status, shown.out, shown.err
-
-
-def refused(capsys, *words):
-    "The one line that refuses a comparison."
-    status, out, err = call(capsys, *words)
-    assert (status, out, err.count("\n")) == (2, "", 1)
-    return err
-
-
 def test_two_runs_make_a_table_with_their_mean(copies, capsys):
     "Runs that differ in their seed alone have a mean and a deviation; one run has none."
     folders = [copies / "seed0", copies / "seed1"]
@@ -78,10 +63,10 @@ def test_two_runs_make_a_table_with_their_mean(copies, capsys):
         content = json.loads((folder / "scores.json").read_text())
         content["scores"]["iou"] = iou
         (folder / "scores.json").write_text(json.dumps(content))
-    status, out, _ = call(capsys, *folders)
+    status, out, _ = call(capsys, "compare", *folders)
     assert status == 0 and "## By size" in out
     assert f"| mean of n = 2 seeds like seed0 | 0.350 ± {0.3 / math.sqrt(2):.3f} |" in out
-    status, out, _ = call(capsys, folders[0])
+    status, out, _ = call(capsys, "compare", folders[0])
     assert status == 0 and "mean of" not in out and "protocol: split_hash" in out
 
 
@@ -103,7 +88,7 @@ def test_what_is_not_comparable_is_refused(copies, capsys, field, value):
     "The line names the field."
     change(copies / "seed1", "scores.json", **{field: value})
     both, name = (copies / "seed0", copies / "seed1"), "choice" if field == "chosen" else field
-    line = refused(capsys, *both)
+    line = refused(capsys, "compare", *both)
     assert "cannot be compared" in line and f" {name} " in line
 
 
@@ -149,6 +134,10 @@ def test_a_mean_is_of_runs_that_ended_alike(copies):
     change(copies / "seed1", "scores.json", mirrored=None)
     runs = [copies / "seed0", copies / "seed1"]
     assert len(seed_groups(compare(runs).runs)) == 1
+    (copies / "seed1" / "status.json").write_text('{"state": "stopped"}')  # though it was scored
+    assert seed_groups(compare(runs).runs) == []
+    assert "has not ended, so these are in no mean: seed1" in str(compare(runs))
+    (copies / "seed1" / "status.json").write_text('{"state": "finished"}')
     change(copies / "seed1", "scores.json", chosen="epoch 7, the last")
     assert seed_groups(compare(runs).runs) == []
     for seed in (0, 1):  # without best.pt: the settings of the run, not of what it began with
@@ -190,18 +179,18 @@ def test_a_recipe_is_what_the_run_recorded(copies):
 def test_each_mistake_has_its_line(copies, capsys):
     "What is no run, has no scores, or is damaged; the retired flag."
     one, other = copies / "seed0", copies / "seed1"
-    assert "there is no such folder; name a run" in refused(capsys, one / "scores.json")
-    assert "output is retired: add > FILE.md" in refused(capsys, one, "--output", "x.md")
+    assert "there is no such folder; name a run" in refused(capsys, "compare", one / "scores.json")
+    assert "output is retired: add > FILE.md" in refused(capsys, "compare", one, "--output", "x.md")
     negative = '{"scores": {"iou": -1}, "protocol": {}}'
     for text in ("{", "[]", '{"scores": {}}', '{"scores": 1}', "\0", negative):
         (other / "scores.json").write_text(text)
-        assert "scores.json" in refused(capsys, other)
+        assert "scores.json" in refused(capsys, "compare", other)
     for text in ("{", "3", '{"images": [{}]}', '{"targets": 3}', '{"curves": 3}'):
         (one / "details.json").write_text(text)
-        assert "details.json" in refused(capsys, one)
+        assert "details.json" in refused(capsys, "compare", one)
     (one / "scores.json").unlink()
     (one / "best.pt").touch()
-    assert f"mshnet test --weight-path {one}/best.pt" in refused(capsys, one)
+    assert f"mshnet test --weight-path {one}/best.pt" in refused(capsys, "compare", one)
 
 
 def test_a_scoring_without_records_of_targets_keeps_its_scores(copies, capsys):
@@ -212,7 +201,7 @@ def test_a_scoring_without_records_of_targets_keeps_its_scores(copies, capsys):
     }
     (copies / "seed0" / "details.json").write_text(json.dumps(old))
     (copies / "seed1" / "details.json").unlink()
-    status, text, _ = call(capsys, copies / "seed0", copies / "seed1")
+    status, text, _ = call(capsys, "compare", copies / "seed0", copies / "seed1")
     assert status == 0
     assert "without records of targets; score again by mshnet test: seed0, seed1" in text
 
@@ -313,5 +302,5 @@ def test_scores_of_another_task_may_be_negative(tmp_path, capsys):
         (tmp_path / name).mkdir()
         content = {"scores": {"r2": value}, "protocol": {"task": "other", "split_hash": "1"}}
         (tmp_path / name / "scores.json").write_text(json.dumps(content))
-    status, out, _ = call(capsys, tmp_path / "a", tmp_path / "b")
+    status, out, _ = call(capsys, "compare", tmp_path / "a", tmp_path / "b")
     assert status == 0 and "-0.2" in out

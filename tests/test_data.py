@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from conftest import make_dataset
+from conftest import make_dataset, refused
 from PIL import Image
 from scipy import ndimage
 
@@ -270,9 +270,9 @@ def test_lists_that_cannot_be_made_are_one_line(unlisted):
         path.unlink()
     with pytest.raises(UserError, match="has 1 image with a mask of the same name; two are needed"):
         write_lists(config(unlisted), 0.5)
-    for place in ("images/train", "images/test", "masks/train", "masks/test"):
+    for place in ("images/trainval", "images/Test", "masks/trainval", "masks/Test"):
         shutil.copytree((unlisted / place).parent, unlisted / place)
-    with pytest.raises(UserError, match="would mix the folders test, train; list their files"):
+    with pytest.raises(UserError, match="would mix the folders Test, trainval; list their files"):
         write_lists(config(unlisted), 0.5)
 
 
@@ -313,8 +313,7 @@ def test_results_are_not_written_into_the_data_set(folder, place, capsys):
     at, image = f"--output-dir={folder / place}", str(next((folder / "images").iterdir()))
     data = f"--dataset-dir={folder}"
     for words in (["train", data], ["test", data], ["predict", image]):
-        assert main([*words, "--device=cpu", at]) == 2
-        assert "is in the data set" in capsys.readouterr().err
+        assert "is in the data set" in refused(capsys, *words, "--device=cpu", at)
     with pytest.raises(UserError, match="use a folder outside of it"):
         Detection(config(folder, output_dir=str(folder / place))).splits()
     assert sorted(folder.rglob("*")) == before
@@ -567,6 +566,9 @@ def test_a_file_is_read_as_an_image_alone(folder):
     (folder / "images" / "train_2.png").write_text(text)
     assert Image.open(folder / "images" / "train_2.png").format == "EPS"
     assert "unreadable image in images/: 1 (train_2)" in refusal(folder)
+    (folder / "images/train_2.png").unlink()
+    (folder / "images/train_2.png").symlink_to("gone")
+    assert "image: No such file or directory in images/: 1 (train_2)" in refusal(folder)
 
 
 def test_a_mask_of_another_size_is_resized_as_labels_and_warned_of_once(folder):
@@ -706,6 +708,19 @@ def test_an_orientation_tag_is_obeyed(tmp_path, suffix):
     assert have.shape == image.shape and np.abs(have.astype(int) - image).max() <= 4
     Image.fromarray(image).save(tmp_path / "b.png", exif=b"Exif\0\0no tags")
     assert read_image(tmp_path / "b.png")[0].shape == image.shape
+
+
+def test_a_mask_without_the_tag_that_turns_its_image_is_warned_of(folder):
+    "Drawn on the stored pixels, its targets would lie elsewhere; another mask has the tag too."
+    tag = Image.Exif()
+    tag[274] = 3
+    for name in ("train_0", "train_1"):
+        (folder / f"images/{name}.png").unlink()
+        Image.new("L", (32, 32), 40).save(folder / f"images/{name}.jpg", exif=tag)
+    Image.open(folder / "masks/train_1.png").save(folder / "masks/train_1.png", exif=tag)
+    [line] = warned(folder)[1]
+    assert line.startswith("image turned by its orientation tag, its mask not")
+    assert line.endswith("1 (train_0)")
 
 
 def test_a_kind_of_tiff_that_pillow_cannot_read_is_named(folder):

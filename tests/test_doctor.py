@@ -3,6 +3,7 @@
 import errno
 import os
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from conftest import make_dataset, put_drive
@@ -199,10 +200,7 @@ def test_a_folder_of_somebody_else_cannot_be_written(machine, tmp_path):
 
 def test_a_disk_that_cannot_be_written(machine, monkeypatch):
     "Mounted for reading: run and copies."
-
-    def refuse(*_):
-        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
-
+    refuse = Mock(side_effect=OSError(errno.EROFS, os.strerror(errno.EROFS)))
     monkeypatch.setattr("pathlib.Path.write_bytes", refuse)
     for subject, name in (("disk", "another --output-dir"), ("session", "use another")):
         level, text = ask(subject, output_dir="run", mirror_dir="copies")

@@ -15,6 +15,7 @@ from mshnet import show
 from mshnet.core import UserError, settings_from
 from mshnet.detection import Detection
 from mshnet.evaluate import Detector
+from mshnet.events.events_config import EventsConfig
 from mshnet.explore import describe, explore, explored, spots
 from mshnet.recipe import Config
 from mshnet.show import Picture, View
@@ -212,7 +213,7 @@ def test_ipywidgets_is_not_needed(run, monkeypatch):
 
 def test_a_run_of_another_task_has_a_line(tmp_path):
     "It has no picture of ours; its settings name the task."
-    (tmp_path / "config.json").write_text('{"task": "events", "seed": 0, "choose": "val", "lr": 1}')
+    (tmp_path / "config.json").write_text(EventsConfig().model_dump_json())
     (tmp_path / "best.pt").touch()
     for draw in (explore, show.trade_offs):
         assert draw(tmp_path).endswith("the gallery shows the figures of events")

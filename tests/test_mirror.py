@@ -18,7 +18,7 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from conftest import put_drive
+from conftest import TOP, put_drive, refused
 
 from mshnet import mirror, places
 from mshnet.core import UserError, run_name
@@ -151,15 +151,18 @@ def colab(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "asked", ["drive", "{}/drive/MyDrive/mine", "{}/drive", "drive/MyDrive/mine", "./x/../drive"]
 )
-def test_without_a_mounted_drive_there_is_no_mirror(tmp_path, colab, asked, monkeypatch):
+def test_without_a_mounted_drive_there_is_no_mirror(tmp_path, colab, asked, monkeypatch, capsys):
     "A folder made in its place would be deleted with the session, and its owner would believe."
     config = Config(mirror_dir=asked.format(tmp_path))
     site = site_of(config, colab)
     assert site.mirror is None and site.copies == []
     assert "not mounted" in site.note and str(tmp_path / "runs") in site.note
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(UserError, match="MyDrive/a: Google Drive is not mounted; run"):
-        site_of(Config(output_dir=f"{tmp_path}/drive/MyDrive/a"), colab)
+    monkeypatch.setattr(places, "where", lambda: colab)
+    commands = "train --resume, train --output-dir, test --output-dir, bench --output-dir"
+    for command in (*commands.split(", "), f"predict {TOP}/mshnet/examples --output-dir"):
+        line = refused(capsys, command, f"{tmp_path}/drive/MyDrive/a", "--device=cpu")
+        assert "MyDrive/a: Google Drive is not mounted; run" in line
     assert "deleted with the session" in site_of(Config(mirror_dir="Drive"), colab).note
     (tmp_path / "drive" / "MyDrive").mkdir(parents=True)
     with monkeypatch.context() as unmounted:  # a folder of that name is no Drive
@@ -513,7 +516,8 @@ def test_a_mirrored_run_comes_back_as_it_was(run, disk, tmp_path):
 
 
 def test_the_copy_with_most_epochs_is_taken(tmp_path):
-    "An unreadable status.json counts as none; of equals the first is taken; once is enough."
+    """An unreadable status.json counts as none; of equals the first is taken; once is enough.
+    A run here that has none resumes from its checkpoint, whose epochs nobody knows."""
     copies = [copy_at(tmp_path / str(n), n) for n in (2, 7, 5)]
     for name, text in (("torn", '{"epochs_done": 9'), ("odd", '{"epochs_done": "9"}')):
         write(copy_at(tmp_path / name, 99), "status.json", text)
@@ -525,6 +529,8 @@ def test_the_copy_with_most_epochs_is_taken(tmp_path):
     assert (tmp_path / "new" / "last.pt").read_text() == "epoch 7"
     with pytest.raises(UserError, match="it holds 7 epochs, and this run has 3; delete "):
         bring_back(copy_at(tmp_path / "old", 3), copies)  # begun before the disk was there
+    (tmp_path / "old/status.json").unlink()
+    assert bring_back(tmp_path / "old", copies) is None
     for name in ("last.pt", "previous.pt"):  # the files of this disk are as new
         before = contents(copy_at(tmp_path / f"here {name}", 7, name))
         assert bring_back(tmp_path / f"here {name}", copies) is None

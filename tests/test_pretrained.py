@@ -13,7 +13,7 @@ import pretrain
 import pytest
 import ship
 import torch
-from conftest import TOP, data_folder, make_dataset
+from conftest import TOP, call, data_folder, make_dataset, refused
 from PIL import Image
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
@@ -171,14 +171,17 @@ def test_eight_bit_integers_find_the_same_or_are_refused(tmp_path, monkeypatch, 
     monkeypatch.setattr(exporting, "_read_back", lambda *_: 0.0)
     half = replace(trained_model("pretrained"), multiscale=(0.0, 1.0, 0.0, 2.0))
     monkeypatch.setattr(exporting, "trained_model", lambda _: half)
-    assert main([*line, "dark"]) == 2
-    said = capsys.readouterr().err
-    assert "b.png (below 64x64 pixels)" in said and "PyTorch detects nothing in these" in said
+    status, _, said = call(capsys, *line, "dark")
+    assert (
+        status == 2
+        and "b.png (below 64x64 pixels)" in said
+        and "PyTorch detects nothing in these" in said
+    )
     monkeypatch.setattr(exporting, "_to_int8", lambda *_: None)
     everywhere = lambda path, images: [[torch.ones_like(x[:, :1]).float()] for x in images]  # noqa: E731
     monkeypatch.setattr(exporting, "_run_onnx", everywhere)
-    assert main([*line, str(Path(mshnet.__file__).parent / "examples")]) == 2
-    assert "not kept, against PyTorch's detections the file has Pd" in capsys.readouterr().err
+    said = refused(capsys, *line, Path(mshnet.__file__).parent / "examples")
+    assert "not kept, against PyTorch's detections the file has Pd" in said
     assert Path("int8.onnx").read_bytes() == file and len(list(tmp_path.iterdir())) == 3
 
 
@@ -285,7 +288,8 @@ def test_settings_that_lie_in_this_folder_are_not_those_of_the_weights(tmp_path,
     Path("pretrained").mkdir()
     shutil.copy(FILE, "w.safetensors")
     words = ["--scenes", "8", "--base-size", "64", "--device", "cpu", "--output-dir", "out"]
-    for text in ('{"rule": "reference"}', "[1]", '{"seed": 0, "choose": 1, "lr": 1, "task": 3}'):
+    strange = json.dumps(Config().model_dump() | {"task": 3})
+    for text in ('{"rule": "reference"}', "[1]", strange):
         for folder in (".", "pretrained"):
             Path(folder, "config.json").write_text(text)
         for weights in ("pretrained", "w.safetensors"):
@@ -298,8 +302,7 @@ def test_a_task_without_pretrained_weights_says_so(line, tmp_path, monkeypatch, 
     "No installation has such a file, so there is nothing to install again."
     monkeypatch.chdir(tmp_path)
     (tmp_path / "picture.png").touch()
-    assert main([*line.split(), "--task", "signs", "--device", "cpu"]) == 2
-    said = capsys.readouterr().err
+    said = refused(capsys, line, "--task", "signs", "--device", "cpu")
     assert "no pretrained weights of task signs come with mshnet: name the weights of a" in said
 
 
@@ -321,8 +324,7 @@ def test_missing_weights_say_how_to_reinstall(command, moved, picture, tmp_path,
     words = words.get(command, ["--weight-path", "pretrained"])
     if command != "export":
         words += ["--device", "cpu", "--output-dir", str(tmp_path / "out")]
-    assert main([command, *words]) == 2
-    said = capsys.readouterr().err
+    said = refused(capsys, command, *words)
     assert "pretrained.safetensors: there is no such file; it comes with mshnet: install" in said
     assert not [*(tmp_path / "out").glob("*")]
 
@@ -340,9 +342,8 @@ def test_damaged_weights_say_how_to_reinstall(damage, moved, picture, tmp_path, 
     elif damage != "no checksum":
         content[8 if damage == "header" else -5] ^= 0x55
     moved.write_bytes(content)
-    assert main(["predict", str(picture), "--output-dir", str(tmp_path / "out")]) == 2
-    said = capsys.readouterr().err
-    assert "it comes with mshnet: install it again" in said and len(said.splitlines()) == 1
+    said = refused(capsys, "predict", picture, "--output-dir", tmp_path / "out")
+    assert "it comes with mshnet: install it again" in said
     assert not (tmp_path / "out").exists()
 
 
@@ -413,8 +414,8 @@ def test_a_validation_part_that_was_trained_on_is_named_before_the_training(sirs
 def test_a_folder_that_is_called_like_a_file_is_refused_in_one_line(tmp_path, capsys):
     "Of any kind."
     (tmp_path / "d.safetensors" / "w.pt").mkdir(parents=True)
-    assert main(["test", "--weight-path", str(tmp_path / "d.safetensors"), "--device", "cpu"]) == 2
-    assert "a folder without best.pt; name a file of weights, such as " in capsys.readouterr().err
+    said = refused(capsys, "test --device cpu --weight-path", tmp_path / "d.safetensors")
+    assert "a folder without best.pt; name a file of weights, such as " in said
     (tmp_path / "run").mkdir()
     with pytest.raises(UserError, match=r"FILE.pt \(a run has one after its first epoch\)"):
         mshnet.load(tmp_path / "run")
@@ -474,7 +475,8 @@ def test_a_moved_file_is_read_once(command, picture, tmp_path, monkeypatch):
     words = [command, "--weight-path", str(moved), "--device", "cpu"]
     words += [str(picture), "--output-dir", str(tmp_path / "out")] * (command == "predict")
     assert main(words) == 0 and len(read) == 1
-    (tmp_path / "config.json").write_text('{"seed": 1, "choose": "", "lr": 1}')  # of another run
+    other = Config(seed=1).model_dump_json()  # of another run
+    (tmp_path / "config.json").write_text(other)
     assert mshnet.weights.settings_of_weights(str(moved))["scenes"] == 12
     torch.save({"net": {"other": torch.ones(1)}}, moved)
     assert mshnet.weights.read_file(moved)["net"]["other"] == 1

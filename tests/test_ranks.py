@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import same, until_it_trains
+from conftest import refused, same, until_it_trains
 from test_predict import mixed, results
 from warm import Python, in_two_processes, run
 
@@ -266,13 +266,12 @@ def test_what_two_processes_trained_is_scored_and_drawn_by_one(seen, capsys):
 def test_only_some_of_torchruns_variables_are_a_mistake(tmp_path, monkeypatch, capsys):
     "Some schedulers set RANK."
     monkeypatch.setenv("RANK", "0")
-    assert main(["train", "--device", "cpu", "--output-dir", str(tmp_path / "run")]) == 2
-    assert "start by torchrun, or unset RANK" in capsys.readouterr().err
+    train = "train", "--device", "cpu", "--output-dir", tmp_path / "run"
+    assert "start by torchrun, or unset RANK" in refused(capsys, *train)
     for name, value in {"WORLD_SIZE": "2", "LOCAL_RANK": "0"}.items():
         monkeypatch.setenv(name, value)
     assert Detector("pretrained", "cpu").device.ranks.count == 1  # of a script that is not ours
-    assert main(["train", "--device", "cpu", "--output-dir", str(tmp_path / "run")]) == 2
-    assert "RANK is set, but not MASTER_ADDR: start by" in capsys.readouterr().err
+    assert "RANK is set, but not MASTER_ADDR: start by" in refused(capsys, *train)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
@@ -341,5 +340,5 @@ def test_what_cannot_be_shared_is_one_line(capsys):
     done = run("-m", "mshnet", "predict", "nowhere.png", "--device=cpu", "--num-devices=2")
     assert (done.returncode, "Traceback" in done.stdout + done.stderr) == (2, False)
     assert done.stderr.splitlines()[-1].endswith("there is no such file or folder")
-    assert main(["predict", "a.npz", "--task=eit", "--num-devices=2"]) == 2
-    assert "has no option --num-devices" in capsys.readouterr().err
+    said = refused(capsys, "predict a.npz --task=eit --num-devices=2")
+    assert "has no option --num-devices" in said

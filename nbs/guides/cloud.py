@@ -75,6 +75,8 @@
 #
 # The notebook first detects targets in an image, then trains. Without a data set it trains on synthetic scenes: for 20 epochs in Colab and on a Kaggle TPU, for 9 on a Kaggle GPU (preset `quick`).
 #
+# The Colab notebooks and the Kaggle TPU notebook use batches of 16 and a learning rate of 0.002; a run of 200 epochs with these was not measured. For the recipe of our results, or to fine-tune, set `preset = "steady"` (on eight chips also `batch_size = 8`).
+#
 # For a real run on your data use 200 epochs, the default with a data set. A run may take several sessions (section 5). Choose the number of epochs now: a different number starts a new run. We have not measured the time. `!mshnet bench NAME` in a cell (add `--preset a100` on a Colab GPU, `--preset tpu` on a TPU) prints `ms/image`: take the first rows `train` and `score`, for one GPU (on a TPU not tried). Then
 #
 # ```
@@ -92,9 +94,9 @@
 # | the service ends a session (rules of 2025) | after at most 12 hours, and earlier when nobody uses it | after 12 hours, with a TPU after 9; hours per week are limited, too |
 # | our limit: training saves and stops, counted from the start of the kernel | after 11.5 hours | after 11.5 hours, with a TPU after 8.5 |
 # | what can be lost | what was [not yet copied](resume.ipynb) to Drive | everything that an interactive session wrote, unless you save a version |
-# | to resume | open the same notebook, click Mount Drive and run all: the run is restored from `MyDrive/mshnet` | Add Input: the last output of the same notebook; then run all |
+# | to resume | open the same notebook, upload the wheel again if it is not in `MyDrive`, click Mount Drive and run all: the run is restored from `MyDrive/mshnet` | Add Input: the last output of the same notebook; then run all |
 #
-# When you resume, change only `max_hours`, `device`, `num_devices` or `mirror_dir`: other settings may start a new run. After a kernel restart our count begins again at zero, the session's does not: set `max_hours` to the session's remaining hours minus 0.5.
+# When you resume, change only `max_hours`, `device`, `num_devices` or `mirror_dir`: other settings may start a new run. A run of a T4 cannot resume on a TPU. After a kernel restart our count begins again at zero, the session's does not: set `max_hours` to the session's remaining hours minus 0.5.
 #
 # ## 6. Download the run
 #
@@ -102,6 +104,8 @@
 # |---|---|---|
 # | the run folder: weights, scores, figures, log | `MyDrive/mshnet` | the version's output, in `runs/` |
 # | as one file | the cell "Download the run" | the same cell |
+#
+# On your own machine, with the library installed: `tar -xzf NAME.tar.gz`, then `mshnet predict frame.png --weight-path NAME`.
 #
 # ## Commands
 #

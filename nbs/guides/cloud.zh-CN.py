@@ -75,6 +75,8 @@
 #
 # notebook 先在一幅图像中检测目标，然后训练。没有数据集时用合成场景训练：在 Colab 和 Kaggle 的 TPU 上 20 个 epoch，在 Kaggle 的 GPU 上 9 个（预设 `quick`）。
 #
+# Colab 的 notebook 和 Kaggle 的 TPU notebook 使用 16 的批大小和 0.002 的学习率；用它们训练 200 个 epoch 没有测过。要用我们结果中的配方，或者要微调，请设 `preset = "steady"`（八块芯片时再设 `batch_size = 8`）。
+#
 # 用自己的数据正式训练时用 200 个 epoch，即有数据集时的默认值。一次训练可以用几次会话（第 5 节）。请现在选定 epoch 数：改变它会开始一次新的训练。所需的时间没有测过。在单元格中执行 `!mshnet bench NAME`（在 Colab 的 GPU 上加 `--preset a100`，在 TPU 上加 `--preset tpu`），它打印 `ms/image`：取最前面的 `train` 和 `score` 两行，这是一块 GPU 的（在 TPU 上没有试过）。于是
 #
 # ```
@@ -90,9 +92,9 @@
 # | 服务何时结束会话（2025 年的规则） | 最长 12 小时，无人使用时更早 | 12 小时，使用 TPU 时 9 小时；每周的小时数也有限制 |
 # | 我们的限制：训练保存并停止，从内核启动时算起 | 11.5 小时后 | 11.5 小时后，使用 TPU 时 8.5 小时后 |
 # | 可能丢失什么 | [还没有复制](resume.ipynb)到 Drive 的内容 | 交互会话写下的全部内容，除非保存一个版本 |
-# | 怎样恢复 | 打开同一个 notebook，点击 Mount Drive 并全部运行：训练从 `MyDrive/mshnet` 恢复 | Add Input：同一个 notebook 上次的输出；然后全部运行 |
+# | 怎样恢复 | 打开同一个 notebook，如果 wheel 不在 `MyDrive` 中就重新上传，点击 Mount Drive 并全部运行：训练从 `MyDrive/mshnet` 恢复 | Add Input：同一个 notebook 上次的输出；然后全部运行 |
 #
-# 恢复训练时只改变 `max_hours`、`device`、`num_devices` 或 `mirror_dir`：其他设置可能开始一次新的训练。重启内核之后，我们的计时从零开始，会话的计时不会：请把 `max_hours` 设为会话剩余的小时数减 0.5。
+# 恢复训练时只改变 `max_hours`、`device`、`num_devices` 或 `mirror_dir`：其他设置可能开始一次新的训练。在 T4 上开始的训练不能在 TPU 上恢复。重启内核之后，我们的计时从零开始，会话的计时不会：请把 `max_hours` 设为会话剩余的小时数减 0.5。
 #
 # ## 6. 下载结果
 #
@@ -100,6 +102,8 @@
 # |---|---|---|
 # | 训练的文件夹：权重、分数、图、日志 | `MyDrive/mshnet` | 版本的输出，在 `runs/` 中 |
 # | 作为一个文件 | “下载结果”一节的单元格 | 同一个单元格 |
+#
+# 在自己的、装有本库的机器上：`tar -xzf NAME.tar.gz`，然后 `mshnet predict frame.png --weight-path NAME`。
 #
 # ## 命令
 #

@@ -12,9 +12,9 @@
 #
 # | 数据集 | 图像 | 掩膜 | 许可 | 获取 |
 # |---|---|---|---|---|
-# | [NUAA-SIRST](https://github.com/YimianDai/sirst)（Dai 等，WACV 2021） | 427 幅，大小各异；真实 | 有 | 未说明 | `--dataset-dir NUAA-SIRST` 会下载 |
-# | [NUDT-SIRST](https://github.com/YeRen123455/Infrared-Small-Target-Detection)（Li 等，IEEE TIP 2023） | 1,327 幅 256x256；背景真实，目标部分合成 | 有 | 未说明 | `--dataset-dir NUDT-SIRST` 会下载 |
-# | [IRSTD-1k](https://github.com/RuiZhang97/ISNet)（Zhang 等，CVPR 2022） | 1,001 幅 512x512；真实 | 有 | MIT（该仓库） | `--dataset-dir IRSTD-1k` 会下载 |
+# | [NUAA-SIRST](https://github.com/YimianDai/sirst)（Dai 等，WACV 2021） | 427 幅，大小各异；真实 | 有 | 未说明 | `mshnet data NUAA-SIRST` 会下载 |
+# | [NUDT-SIRST](https://github.com/YeRen123455/Infrared-Small-Target-Detection)（Li 等，IEEE TIP 2023） | 1,327 幅 256x256；背景真实，目标部分合成 | 有 | 未说明 | `mshnet data NUDT-SIRST` 会下载 |
+# | [IRSTD-1k](https://github.com/RuiZhang97/ISNet)（Zhang 等，CVPR 2022） | 1,001 幅 512x512；真实 | 有 | MIT（该仓库） | `mshnet data IRSTD-1k` 会下载 |
 # | [open-sirst-v2](https://github.com/YimianDai/open-sirst-v2) | NUAA-SIRST 的图像和更多图像，有些没有目标（有多少，我们没有数过）；真实。预训练权重用了其中 59 帧没有目标的 1280x1024 图像 | 有 | 未说明 | 自行下载 |
 # | [Drone-detection dataset](https://github.com/DroneDetectionThesis/Drone-detection-dataset)（Svanström 等，Data in Brief 2021，[Zenodo 5500576](https://zenodo.org/records/5500576)） | 365 段 320x256 的红外视频（我们用了 161 段） | 只有边框 | CC0 | 自行下载 |
 #
@@ -55,9 +55,9 @@
 # | 数据集 | 内容 | 许可 | 获取 |
 # |---|---|---|---|
 # | 模拟 | 由本库生成，不用下载 | 我们的 | `mshnet data --task eit --write mine --tanks 3000` |
-# | UEF 2017（[页面](http://fips.fi/EIT_dataset.php)、[报告](https://arxiv.org/abs/1704.01178)），22 个水箱 | 真实的盐水箱，16 个电极 | "can be freely used for scientific purposes with appropriate references" | [shuaikaishi/CDEIT](https://github.com/shuaikaishi/CDEIT) 的文件夹 `data/test2017` |
-# | KTC 2023（[Zenodo 8252370](https://zenodo.org/records/8252370)），25 个水箱 | 真实的盐水箱 | 见该页面；这里没有核对 | 同一仓库的文件夹 `data/test2023` |
-# | CDEIT 的训练水箱 | 模拟 | 未说明 | [shuaikaishi/CDEIT](https://github.com/shuaikaishi/CDEIT) |
+# | UEF 2017（[页面](http://fips.fi/EIT_dataset.php)、[报告](https://arxiv.org/abs/1704.01178)），22 个水槽 | 真实的盐水槽，16 个电极 | "can be freely used for scientific purposes with appropriate references" | [shuaikaishi/CDEIT](https://github.com/shuaikaishi/CDEIT) 的文件夹 `data/test2017` |
+# | KTC 2023（[Zenodo 8252370](https://zenodo.org/records/8252370)），25 个水槽 | 真实的盐水槽 | 见该页面；这里没有核对 | 同一仓库的文件夹 `data/test2023` |
+# | CDEIT 的训练水槽 | 模拟 | 未说明 | [shuaikaishi/CDEIT](https://github.com/shuaikaishi/CDEIT) |
 #
 # ## 事件相机（`--task events`）
 #

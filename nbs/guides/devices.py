@@ -4,7 +4,7 @@
 # > For somebody who must choose a machine or tune a run. At the end you know which device to use, what was measured on it, and which settings change speed and memory.
 
 # %% [markdown]
-# Begin with what you have: a run that began on one device can resume on another. `mshnet train` finds the device by itself. Flags in the table are added to `mshnet train data/NUAA-SIRST`:
+# Begin with what you have: a run that began on one device can resume on another (except one in float16 on a TPU or an Apple chip). `mshnet train` finds the device by itself. Flags in the table are added to `mshnet train data/NUAA-SIRST`:
 #
 # | you have | do this | tested? |
 # |---|---|---|
@@ -25,7 +25,6 @@
 # - On a **P100** this library computes in float32, on a **T4** in float16. Recent builds of PyTorch may not support a P100; the doctor's line `accelerator` reports that. If Kaggle offers both, choose the T4s.
 # - A **TPU** is the slowest to start: XLA compiles the programs before the first step.
 # - A fast GPU may be limited by the CPU that prepares its batches. Measure before you rent the largest.
-# - An hourly price twice as high pays off only if training is more than twice as fast.
 #
 # ## What does this machine have?
 #

@@ -46,7 +46,7 @@
 #
 # | system | tested | what to know |
 # |---|---|---|
-# | Linux, x86-64 | yes, on a CPU; on an NVIDIA H200, training and prediction ran | pip's PyTorch includes CUDA, several GB; the commented line takes the CPU build instead. with conda this is not possible: it installs all at once |
+# | Linux, x86-64 | yes, on a CPU; on an NVIDIA H200, training and prediction ran | pip's PyTorch includes CUDA, several GB; the commented line takes the CPU build instead. With conda: `conda create -n mshnet python=3.11 pip`, `conda activate mshnet`, then the pip lines above |
 # | Windows | no | If PowerShell refuses to run `activate`, use the Command Prompt. pip's PyTorch is the CPU build; for an NVIDIA GPU first install the CUDA build that pytorch.org names. You do not need `make` |
 # | macOS | no | On an Apple chip (M1 and later) the GPU is the default device (`--device mps`), in float32. pip finds no `torch>=2.8` for a Python built for Intel: install one for arm64. On a Mac with an Intel processor mshnet does not run. If the GPU is slow or wrong, use `--device cpu` |
 #

@@ -46,7 +46,7 @@
 #
 # | 系统 | 是否测试过 | 须知 |
 # |---|---|---|
-# | Linux，x86-64 | 是，在 CPU 上；在一块 NVIDIA H200 上运行过训练和预测 | pip 的 PyTorch 含 CUDA，有好几个 GB；注释中的一行改装 CPU 版。用 conda 时不行，因为它一次装好全部 |
+# | Linux，x86-64 | 是，在 CPU 上；在一块 NVIDIA H200 上运行过训练和预测 | pip 的 PyTorch 含 CUDA，有好几个 GB；注释中的一行改装 CPU 版。用 conda 时：`conda create -n mshnet python=3.11 pip`，`conda activate mshnet`，再执行上面的 pip 各行 |
 # | Windows | 否 | 如果 PowerShell 拒绝执行 `activate`，请用命令提示符。pip 的 PyTorch 是 CPU 版；有 NVIDIA GPU 时先安装 pytorch.org 给出的 CUDA 版。不需要 `make` |
 # | macOS | 否 | 在 Apple 芯片（M1 及以后）上默认设备是 GPU（`--device mps`），用 float32。pip 找不到适用于 Intel 版 Python 的 `torch>=2.8`：请安装 arm64 版。mshnet 不能在 Intel 处理器的 Mac 上运行。如果 GPU 太慢或结果不对，用 `--device cpu` |
 #

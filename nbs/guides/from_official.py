@@ -69,7 +69,7 @@
 #
 # **Tested** with files of the same form and with the parameter names of the official network. **Not tested** with the published files, which were not available to us. Loading a file never runs code from it: a file that contains code is rejected.
 #
-# **Size:** the official code trains on images resized to 256x256. Its files do not record this, so `mshnet predict` takes every frame at its own size. Make frames of 512x512 pixels half as large before; the [same network on IRSTD-1k](../53_predict.ipynb) then found 0.912 of the targets instead of 0.779.
+# **Size:** the official code trains on images resized to 256x256. Its files do not record this, so `mshnet predict` takes every frame at its own size. Make frames of 512x512 pixels half as large before. Our own weights, trained in this way on IRSTD-1k, then found 0.912 of the targets instead of 0.779 ([numbers](../53_predict.ipynb)).
 #
 # In Python:
 

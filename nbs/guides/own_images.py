@@ -16,7 +16,7 @@
 #
 # ## 2. Draw the masks
 #
-# An image and its mask have the same name and the same size. Targets are 255, everything else is 0. Here are three synthetic images, and below them their masks. The first image has no target. The lone white pixels are sensor faults, the streaks belong to the background; both stay black in the mask:
+# An image and its mask have the same name and the same size; the endings may differ (`a.tif`, `a.png`). Targets are 255, everything else is 0. Here are three synthetic images, and below them their masks. The first image has no target. The lone white pixels are sensor faults, the streaks belong to the background; both stay black in the mask:
 
 # %%
 import numpy as np
@@ -74,7 +74,7 @@ for column, (image, mask) in zip(panels.T, pairs[1:4], strict=True):
 #
 # Half of the images are for training; the seed decides which.
 #
-# **Frames of videos? Do not use this command.** It splits by image, so test images would almost be copies of training images: the scores would be too high. Put all frames of a video into one list. With two videos or more, these lines put every second one into the test list:
+# **Frames of videos? Do not use this command.** It splits by image, so test images would almost be copies of training images: the scores would be too high. Put all frames of a video into one list. With two videos or more, these lines put the second, fourth, ... into the test list:
 #
 # ```python
 # from pathlib import Path
@@ -82,7 +82,7 @@ for column, (image, mask) in zip(panels.T, pairs[1:4], strict=True):
 # clips = {}
 # for path in sorted(Path("data/mine/images").glob("*.png")):
 #     clips.setdefault(path.stem.rsplit("_", 1)[0], []).append(path.stem)
-# for name, part in (("test", list(clips)[::2]), ("train", list(clips)[1::2])):
+# for name, part in (("train", list(clips)[::2]), ("test", list(clips)[1::2])):
 #     lines = [frame for clip in part for frame in clips[clip]]
 #     Path(f"data/mine/{name}.txt").write_text("\n".join(lines) + "\n")
 # ```
@@ -151,7 +151,7 @@ print(*sorted(path.relative_to(root).as_posix() for path in root.rglob("*.*")), 
 # | your images are much larger than 256x256, or `mshnet data` reports that targets vanish | from random weights, try `--base-size native`: train and evaluate at the original size (fine-tuning: section 7; from random weights it was not measured) |
 # | most of your images have no target | begin with the default. If Pd stays low, try `--target-share 0.9` (default 0.5): if an image has targets, nine in ten of its crops are placed on one |
 # | your images come from several cameras | use `--augment robust`: it also varies contrast, brightness, noise, sensor faults and scale |
-# | you want to compare two settings | use `--choose val`. It holds out random training images, so do not use it for frames of videos. Compare the `val` scores in the log, and do not look at test scores before you have chosen |
+# | you want to compare two settings | use `--choose val`. Compare the `val` scores in the log, and do not look at test scores before you have chosen. It holds out random training images: with frames of videos, put the frames of one more video into `val.txt` instead, compare with `--test-list val.txt`, and at the end run `mshnet test runs/NAME --test-list test.txt` |
 #
 # ## 7. Fine-tune the pretrained weights
 #
@@ -181,7 +181,7 @@ print(*sorted(path.relative_to(root).as_posix() for path in root.rglob("*.*")), 
 #
 # At 256x256, 40 images help. At 512x512, weights fine-tuned at 256x256 find more targets and raise more false alarms than the pretrained ones; with `--base-size native`, fewer of both, but larger false alarms (Fa). This is one data set, and the best rate was chosen on the same 100 images, so expect a little less.
 #
-# - **Learning rate:** 0.0003 has the best mean IoU and Pd, 0.001 the lowest Fa. Larger rates were not tried. Try two on held-out training images (`--choose val`).
+# - **Learning rate:** 0.0003 has the best mean IoU and Pd, 0.001 the lowest Fa. Larger rates were not tried. Try two, as section 6 compares settings.
 # - **Epochs:** an epoch of 40 images is only ten steps, so train for dozens of epochs. Training 40 epochs took less than two minutes on one CPU thread, in bf16. `--eval-every 40` evaluates only the last epoch.
 # - **Several cameras:** add `--augment robust` (section 6); the pretrained weights were trained with it.
 # - **Sizes:** after fine-tuning the pretrained weights, `mshnet predict` uses [two sizes](../53_predict.ipynb): the frame's own, and half of it (smaller if training reduced the images more). With weights from a random start it uses one size: it reduces each frame by the factor of the training, rounded, and never enlarges it. `mshnet test` uses one size.

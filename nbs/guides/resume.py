@@ -10,12 +10,12 @@
 #
 # | event | what is lost | what to do |
 # |---|---|---|
-# | Ctrl-C, the notebook's stop button, SIGTERM, a closed terminal (SIGHUP) | nothing: the run stores the step that it has reached, evaluates the selected epoch and finishes the backup. A second request stops it at once (SIGTERM and SIGHUP: after two seconds) | run the same again |
+# | Ctrl-C, the notebook's stop button, SIGTERM, a closed terminal (SIGHUP; on Windows as kill -9) | nothing: the run stores the step that it has reached, evaluates the selected epoch and finishes the backup. A second request stops it at once. A second SIGTERM or SIGHUP counts only two seconds or more after the first | run the same again |
 # | the time limit of a session (`max_hours`: 11.5 in Colab and on Kaggle, 8.5 on Kaggle with a TPU, none elsewhere) | no training step, if the disk remains: the run stops as after Ctrl-C. Colab deletes the disk when the session ends. Kaggle deletes what an interactive session wrote, unless you save a version | Colab: use `--mirror-dir drive`. Kaggle: use Save Version, Save & Run All ([details](cloud.ipynb)). Then run the same again |
 # | kill -9, a power failure, a dead kernel | the epoch in progress, and the one before it if its checkpoint was being written | run the same again |
 # | the machine is gone with its disk | what was not yet in the backup. `--mirror-dir DIR` (`drive` in Colab) copies in the background and verifies each copy | run the same again on the new machine; on Kaggle, first attach the output of the saved version as input |
 # | `last.pt` is damaged | one epoch: `previous.pt` is used, with a warning | nothing |
-# | `last.pt` and `previous.pt` are damaged | the optimizer's state: the run cannot resume | start a new run from `best.pt`; the error names the flags |
+# | `last.pt` and `previous.pt` are damaged | the optimizer's state: the run cannot resume | with a backup, rename the run folder and run the same again; else start a new run from `best.pt`, the error names the flags |
 # | the disk is full, or the folder is read-only | up to two epochs; one line reports it | free space or permit writing, then run the same again |
 # | the backup folder cannot be reached during a run | nothing: the run continues and tries again later | make the folder available again |
 # | the backup folder cannot be reached when a new machine starts | the run begins anew; the backup stays as it is | stop it, make the folder available, delete the new run folder, run the same again |

@@ -30,14 +30,14 @@
 # | `PJRT_DEVICE=... is another kind of runtime` | another guide told you to set this variable | remove it |
 # | `this process has trained on another device before` | torch_xla must be loaded before the first backward pass | restart the kernel, begin with the TPU |
 #
-# Older guides use `cloud-tpu-client`, `xmp.spawn(nprocs=8)`, `xm.xla_device` or `xm.mark_step`. You need none of them here: one process drives all chips, so `xr.world_size()` is always 1. `--use-tpu --num-cores 8 --global-batch-size 64` is now `--device xla --num-devices 8 --batch-size 64`.
+# Older guides use `cloud-tpu-client`, `xmp.spawn(nprocs=8)`, `xm.xla_device` or `xm.mark_step`. You need none of them here: one process drives all chips, so `xr.world_size()` is always 1. Flags of older programs have [new names](from_official.ipynb).
 #
 # ## How many chips, and which batch size
 #
 # Colab gives one chip, Kaggle eight. A run uses all of them, and its line `device` shows how many.
 #
 # - **Batch size:** `batch_size` is the number of images per step over *all* chips. It must be a multiple of their number; otherwise an error names the nearest possible sizes. Batch norm averages over all chips, so the result does not depend on their number.
-# - **Preset:** `tpu` uses batches of 16 and a learning rate of 0.002 (the defaults are 4 and 0.001). With `--crop native`, three seeds of it on a CPU have a test IoU of 0.69 to 0.70 on NUAA-SIRST after 60 epochs ([results](results.ipynb)). Without that flag it was not run there.
+# - **Preset:** `tpu` uses batches of 16 and a learning rate of 0.002 (the defaults are 4 and 0.001). With `--crop native`, three seeds of it on a CPU have a test IoU of 0.69 to 0.70 on NUAA-SIRST after 60 epochs ([results](results.ipynb)). Without that flag it was not run there. On eight chips the presets `steady`, `paper` and `quick` need `--batch-size 8`.
 #
 # ## The first step is slow
 #
@@ -72,7 +72,7 @@ print("a chip has:", ", ".join(f"{name} {gb} GB" for name, gb in TPU_CHIPS.value
 #
 # `last.pt`, `previous.pt` and `best.pt` are plain CPU tensors in the run folder, 65 MB each (33 MB with the preset `paper`). After the session, Kaggle keeps only `/kaggle/working`, and Colab keeps nothing.
 #
-# A run that began on a TPU can resume on a GPU or a CPU, and the other way round: name it with `--resume`, or copy its folder. It keeps its precision.
+# A run that began on a TPU can resume on a GPU or a CPU, and the other way round: name it with `--resume`, or copy its folder. It keeps its precision. A run that began in float16 (on a T4 or V100) cannot resume on a TPU, which has no float16. If you may change to a TPU, begin with `precision = "fp32"`.
 #
 # ## Follow the progress
 #

@@ -30,14 +30,14 @@
 # | `PJRT_DEVICE=... is another kind of runtime` | 别的教程要求设置了这个变量 | 删除它 |
 # | `this process has trained on another device before` | torch_xla 必须在第一次反向传播之前加载 | 重启内核，先用 TPU |
 #
-# 旧教程使用 `cloud-tpu-client`、`xmp.spawn(nprocs=8)`、`xm.xla_device` 或 `xm.mark_step`。这里都不需要：一个进程驱动全部芯片，所以 `xr.world_size()` 始终是 1。`--use-tpu --num-cores 8 --global-batch-size 64` 现在是 `--device xla --num-devices 8 --batch-size 64`。
+# 旧教程使用 `cloud-tpu-client`、`xmp.spawn(nprocs=8)`、`xm.xla_device` 或 `xm.mark_step`。这里都不需要：一个进程驱动全部芯片，所以 `xr.world_size()` 始终是 1。旧程序的参数有[新的名称](from_official.ipynb)。
 #
 # ## 几块芯片，多大的批次
 #
 # Colab 提供一块芯片，Kaggle 八块。一次训练使用全部芯片，`device` 一行给出芯片数。
 #
 # - **批大小：** `batch_size` 是一步中*所有*芯片上图像的总数。它必须是芯片数的整数倍；否则错误信息会给出最接近的大小。批归一化对所有芯片求均值，所以结果与芯片数无关。
-# - **预设：** `tpu` 使用 16 的批大小和 0.002 的学习率（默认为 4 和 0.001）。加上 `--crop native` 在 CPU 上训练 60 个 epoch 后，它的三个种子在 NUAA-SIRST 上的测试 IoU 为 0.69 到 0.70（[结果](results.ipynb)）。不加这个选项时没有在那里运行过。
+# - **预设：** `tpu` 使用 16 的批大小和 0.002 的学习率（默认为 4 和 0.001）。加上 `--crop native` 在 CPU 上训练 60 个 epoch 后，它的三个种子在 NUAA-SIRST 上的测试 IoU 为 0.69 到 0.70（[结果](results.ipynb)）。不加这个选项时没有在那里运行过。有八块芯片时，预设 `steady`、`paper` 和 `quick` 需要 `--batch-size 8`。
 #
 # ## 第一步较慢
 #
@@ -72,7 +72,7 @@ print("a chip has:", ", ".join(f"{name} {gb} GB" for name, gb in TPU_CHIPS.value
 #
 # `last.pt`、`previous.pt` 和 `best.pt` 是训练文件夹中普通的 CPU 张量，各 65 MB（使用预设 `paper` 时为 33 MB）。会话结束后，Kaggle 只保留 `/kaggle/working`，Colab 什么都不保留。
 #
-# 在 TPU 上开始的训练可以在 GPU 或 CPU 上恢复，反之亦然：用 `--resume` 指定它，或复制整个文件夹。精度保持不变。
+# 在 TPU 上开始的训练可以在 GPU 或 CPU 上恢复，反之亦然：用 `--resume` 指定它，或复制整个文件夹。精度保持不变。以 float16 开始的训练（在 T4 或 V100 上）不能在 TPU 上恢复，因为 TPU 没有 float16。如果可能换到 TPU，开始时请设 `precision = "fp32"`。
 #
 # ## 查看进度
 #

@@ -63,7 +63,7 @@ status
 # | `list of grey masks without a target (save targets as 255): ...` | these masks use smaller values for targets than the other masks. Save targets as 255 in all masks |
 # | `mask with the numbers of objects, in which all above 0 is target: ...`, `coloured mask, in which every colour but black is target: ...` | nothing to do, if your masks are made this way |
 # | `width and height of its image swapped: turn it by 90 degrees ...` | the image has an orientation tag, which we obey. Turn the mask too, or remove the tag |
-# | `most of a frame gets few of the 256 grey levels; ...` | cut off telemetry rows, bad lines and borders, if the frame has some. Else a small part is far brighter or darker than the rest: nothing to do |
+# | `most of a frame gets few of the 256 grey levels; ...` | cut off telemetry rows, bad lines and borders, if the frame has some. If it has none, a small part of the scene is much brighter or darker: nothing to do |
 # | `image of more than ... pixels at its own size (use --base-size 256): ...` | use `--base-size 256`, or crop these images |
 # | `no target in any mask of a list, so Pd is undefined: ...` | look at the masks: are they black, or do they belong to other images? |
 # | `targets vanish or merge at ...: ...` | the targets are too small for that size: use a larger `--base-size` |
@@ -104,7 +104,7 @@ status
 # | `...: another process works in this folder; wait for it or stop it` | another terminal or kernel still trains or predicts in this folder |
 # | `...: not a checkpoint to resume from (weights go to --weight-path)` | published weights are not a run: start from them with `--weight-path` |
 # | `...: cannot be written (...)` | the disk is full or read-only. Repair that, then run the same command again to resume |
-# | `...: ..., and previous.pt cannot replace it; ...; or use another --output-dir` | both checkpoints are damaged. Is there a backup (`mirror_dir`)? Then a new folder is restored from it. Otherwise start a new run; the line names the flags |
+# | `...: ..., and previous.pt cannot replace it; ...; or use another --output-dir` | both checkpoints are damaged. With a backup (`mirror_dir`), rename the run folder and run the same command again. Otherwise start a new run; the line names the flags |
 # | status 75 | the time limit was reached before the last epoch: run the same command again |
 # | `stopped  ...; its checkpoint is written...` | no error: somebody stopped the run, or it reached its time limit |
 # | `stopped  ...; Colab deletes this disk: download the run...` | the run has no backup: run the cell `Download the run` before the session ends |
@@ -117,9 +117,9 @@ status
 # | `Google Drive is not mounted: results stay in ...`, `Google Drive is not mounted (...): no data or results there` | training continues without a backup. To get one, stop it, run `from mshnet.places import mount_drive; mount_drive()` in a cell, allow access, and run the training cell again |
 # | `mirror  ...: ...; tried again later, the run continues` | the Drive is full or cannot be reached. Free space; no restart is needed |
 # | `...: the run cannot be restored from it; ...` | the backup is there, but cannot be read. Run the same again; to begin anew, use another `--output-dir` |
-# | `...: it holds ... epochs, and this run has ...; delete ... to resume the copy; or detach it, or its mirror_dir` | the run began anew before its backup was there: delete the named folder and run again, and the backup is restored |
+# | `...: it holds ... epochs, and this run has ...; delete ... to resume the copy; or leave out its mirror_dir, or detach it` | the run began anew before its backup was there: delete the named folder and run again, and the backup is restored |
 # | `resume=...: no run to resume here ...` | these settings name a run that is not there, or whose Drive is not mounted. Mount the Drive, or leave out `--resume` |
-# | `...: Google Drive is not mounted; run ...` | the run folder lies on a Drive that is not mounted: run the named line in a cell, and allow access |
+# | `...: Google Drive is not mounted; run ...` | the folder lies on a Drive that is not mounted: run the named line in a cell, and allow access |
 # | `mirror  ... is deleted with the session; use --mirror-dir drive` | the backup lies on the disk that Colab deletes |
 # | `mirror  ... is on the disk of the run; if you meant another, mount that one` | a lost disk would take both. Mount the disk of the backup before the training, or ignore the line |
 # | `mirror  ... of ... files are in ...; missing: ...` | the session ended before the backup was complete: copy the named files yourself, or run again |

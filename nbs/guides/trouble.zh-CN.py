@@ -104,7 +104,7 @@ status
 # | `...: another process works in this folder; wait for it or stop it` | 另一个终端或内核仍在这个文件夹中训练或预测 |
 # | `...: not a checkpoint to resume from (weights go to --weight-path)` | 公开的权重不是一次训练：用 `--weight-path` 从它们开始 |
 # | `...: cannot be written (...)` | 磁盘已满或只读。解决后再执行同一条命令即可恢复 |
-# | `...: ..., and previous.pt cannot replace it; ...; or use another --output-dir` | 两个检查点都已损坏。如果有备份（`mirror_dir`），新的文件夹会从备份恢复。否则请开始一次新的训练；提示给出参数 |
+# | `...: ..., and previous.pt cannot replace it; ...; or use another --output-dir` | 两个检查点都已损坏。有备份（`mirror_dir`）时，把训练的文件夹改名，再执行同一条命令。否则请开始一次新的训练；提示给出参数 |
 # | 状态 75 | 最后一个 epoch 之前达到了时间限制：再执行同一条命令 |
 # | `stopped  ...; its checkpoint is written...` | 不是错误：有人停止了训练，或达到了时间限制 |
 # | `stopped  ...; Colab deletes this disk: download the run...` | 这次训练没有备份：在会话结束之前运行 `Download the run` 单元格 |
@@ -117,9 +117,9 @@ status
 # | `Google Drive is not mounted: results stay in ...`, `Google Drive is not mounted (...): no data or results there` | 训练继续，但没有备份；要有备份，请停止它，在单元格中运行 `from mshnet.places import mount_drive; mount_drive()`，允许访问，再运行训练单元格 |
 # | `mirror  ...: ...; tried again later, the run continues` | Drive 已满或无法访问。腾出空间；不必重新启动任何东西 |
 # | `...: the run cannot be restored from it; ...` | 备份存在，但无法读取。再运行一次同样的命令；要重新开始，请使用另一个 `--output-dir` |
-# | `...: it holds ... epochs, and this run has ...; delete ... to resume the copy; or detach it, or its mirror_dir` | 备份可用之前训练已重新开始：删除提示的文件夹，再运行一次，就从备份恢复 |
+# | `...: it holds ... epochs, and this run has ...; delete ... to resume the copy; or leave out its mirror_dir, or detach it` | 备份可用之前训练已重新开始：删除提示的文件夹，再运行一次，就从备份恢复 |
 # | `resume=...: no run to resume here ...` | 这些设置所指的训练不在这里，或 Drive 没有挂载。请挂载 Drive，或去掉 `--resume` |
-# | `...: Google Drive is not mounted; run ...` | 训练文件夹在没有挂载的 Drive 上：在单元格中运行提示的那一行，并允许访问 |
+# | `...: Google Drive is not mounted; run ...` | 文件夹在没有挂载的 Drive 上：在单元格中运行提示的那一行，并允许访问 |
 # | `mirror  ... is deleted with the session; use --mirror-dir drive` | 备份在 Colab 会删除的磁盘上 |
 # | `mirror  ... is on the disk of the run; if you meant another, mount that one` | 磁盘丢失时两者都会丢失。请在训练前挂载备份所在的磁盘，或忽略这一行 |
 # | `mirror  ... of ... files are in ...; missing: ...` | 备份完成之前会话就结束了：手动复制列出的文件，或再运行一次 |

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from goldens import Goldens, arr, entries, random
+from goldens import Goldens, arr, close, entries, random
 
 from mshnet.events.networks import Mamba, MambaSpike, firing_rates, spike
 
@@ -45,11 +45,6 @@ def filled(model):
     "A model with the weights of the golden files."
     model.load_state_dict({k: value(k, tuple(v.shape)) for k, v in model.state_dict().items()})
     return model
-
-
-def close(found, wanted, most=2e-6):
-    "Equal up to rounding."
-    assert (found.detach() - wanted).abs().max() < most
 
 
 @pytest.mark.parametrize("name", ["small", *PUBLISHED])
