@@ -3,7 +3,7 @@
 #
 # > How fast does this device train and score, and how much memory does that take? Measured in minutes, before a device is rented for days.
 #
-# `mshnet bench --dataset-dir data/NUAA-SIRST --weight-path runs/NAME/best.pt` prints a table like this one, of the paper's recipe on a CPU with two cores ([measurement](../results/bench-cpu/README.md)):
+# `mshnet bench data/NUAA-SIRST --weight-path runs/NAME` prints a table like this one, of the paper's recipe on a CPU with two cores ([measurement](../results/bench-cpu/README.md)):
 
 # %%
 #| export

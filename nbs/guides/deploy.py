@@ -10,7 +10,7 @@
 # | Python, many frames, probabilities | `Detector` and `predict_frame` | this library |
 # | another language that can start a command | `mshnet predict --save none`, then read `detections.csv` | this library |
 # | C++, C#, Java, a browser, a device without PyTorch | the ONNX file | onnxruntime |
-# | PyTorch without this library | `mshnet export --weight-path pretrained --output mshnet.safetensors`; the `.json` next to it has the normalisation | the package safetensors, and `mshnet/model.py`, which imports only PyTorch ([network](../00_model.ipynb)) |
+# | PyTorch without this library | `mshnet export pretrained --output mshnet.safetensors`; the `.json` next to it has the normalisation | the package safetensors, and `mshnet/model.py`, which imports only PyTorch ([network](../00_model.ipynb)) |
 #
 # ## Python
 #
@@ -76,7 +76,7 @@ for seed in range(3):
 #
 # ```bash
 # pip install onnx onnxruntime onnxscript
-# mshnet export --weight-path pretrained --output mshnet.onnx
+# mshnet export pretrained --output mshnet.onnx
 # ```
 #
 # Before the file is saved, its outputs are compared with PyTorch's. `mshnet.onnx.json` next to it contains the threshold, the shapes and the SHA-256 of the file ([export](../52_export.ipynb)).
@@ -179,7 +179,7 @@ for seed in range(3):
 #
 # ```bash
 # pip install openvino onnx onnxruntime onnxscript
-# mshnet export --weight-path pretrained --int8 frames --output mshnet-int8.onnx
+# mshnet export pretrained --int8 frames --output mshnet-int8.onnx
 # ```
 #
 # `frames` is a folder with some images of your camera, some of them with targets, and without masks. Up to 64 images are used, and of large ones the middle 512x512 pixels (after the reduction, where a of step 3 is 0). The convolutions then compute with 8-bit integers. `mshnet export` compares the detections in these images with PyTorch's, and refuses the file if they differ much (Pd below 0.9 or IoU below 0.7). The input, the outputs and the five steps are the same. In Python, `openvino.Core().compile_model("mshnet-int8.onnx", "CPU")` returns a function: `model(image)["probability"]`.
@@ -204,7 +204,7 @@ for seed in range(3):
 # | `mshnet predict` with weights without `multiscale`, one frame of 10,000x10,000 pixels in 144 tiles, with at most 1505 MiB of memory | 76 seconds | the same two cores ([folder](../../results/predict-large)) |
 # | an accelerator | not measured | |
 #
-# `mshnet bench --weight-path runs/NAME --dataset-dir DIR` measures your machine; its row `score` is the forward pass and the scores.
+# `mshnet bench DIR --weight-path runs/NAME` measures your machine; its row `score` is the forward pass and the scores.
 #
 # ## An archive of 100,000 frames
 #

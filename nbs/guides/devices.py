@@ -38,7 +38,7 @@
 # ## How fast is it?
 #
 # ```bash
-# mshnet bench --dataset-dir data/NUAA-SIRST
+# mshnet bench data/NUAA-SIRST
 # ```
 #
 # This takes a minute or two. It measures training and evaluation with your settings, on a sample of the data set. Add `--preset paper` or `--precision fp32` to measure those. Memory is measured for the batch and for one four times as large. The result is stored in `runs/bench`. In a clone, `--output-dir results/bench-mine` adds your machine to the output below.

@@ -94,7 +94,7 @@ for row, name, images, truth in zip(axes, [1, 5], samples, batch.image, strict=T
 # The published model needs an accelerator and the published data set. We have not trained it:
 #
 # ```bash
-# mshnet train --task eit --preset tpu --device xla --dataset-dir simdata-cdeit --batch-size 64 --micro-batch 16
+# mshnet train simdata-cdeit --task eit --preset tpu --device xla --batch-size 64 --micro-batch 16
 # ```
 #
 # `--preset paper` is the published recipe: Adam, a constant learning rate of 1e-5, the published average of the weights. `--micro-batch` computes a batch in parts and adds their gradients, so that `--batch-size 64` also fits into the memory of a small device.
@@ -139,7 +139,7 @@ for row, name, images, truth in zip(axes, [1, 5], samples, batch.image, strict=T
 # | `--width 128` | `train` | a wider network |
 #
 # ```bash
-# mshnet test --task eit --weight-path runs/NAME --dataset-dir DIR --data uef2017
+# mshnet test runs/NAME --task eit --dataset-dir DIR --data uef2017
 # mshnet predict --task eit --weight-path runs/NAME --samples 16 mine.csv
 # mshnet compare runs/NAME runs/OTHER
 # mshnet doctor --task eit

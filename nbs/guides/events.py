@@ -76,7 +76,7 @@ for i, step in enumerate((1, 7, 12)):
 # ## Train
 #
 # ```bash
-# mshnet train --task events --dataset nmnist --dataset-dir data/NMNIST
+# mshnet train data/NMNIST --task events --dataset nmnist
 # ```
 #
 # We trained on the first 1,000 recordings of the training list and tested on the first 100 of the test list. 20 epochs take 123 to 149 s of processor time and reach an accuracy of 0.96 to 0.99 ([runs](../../results/nmnist-small/seed0)). The command above reads the whole list of 60,000 recordings, so expect more than two hours on such a CPU. After an interruption, the same command resumes.
@@ -84,8 +84,8 @@ for i, step in enumerate((1, 7, 12)):
 # Larger sensors and the published network need a GPU. We have not trained them (`gestures`: see the end of this page):
 #
 # ```bash
-# mshnet train --task events --dataset dvsgesture --dataset-dir gestures --preset sensor-128
-# mshnet train --task events --dataset nmnist --dataset-dir data/NMNIST --preset paper --precision auto
+# mshnet train gestures --task events --dataset dvsgesture --preset sensor-128
+# mshnet train data/NMNIST --task events --dataset nmnist --preset paper --precision auto
 # ```
 #
 # The notebook [events](../run/events.ipynb) also runs on [Colab and Kaggle](cloud.ipynb); in Colab set `mirror_dir = "drive"`, else the run is lost with the session. On a rented machine (**not run**), [install](first_run.ipynb) the library. Set a time limit below that of the session (`--max-hours 3.5`), and put the run folder on a disk that remains (`--output-dir`).
@@ -129,7 +129,7 @@ for i, step in enumerate((1, 7, 12)):
 # | `--batch-size 32 --lr 0.00424 --precision auto` | larger batches in half precision, for a GPU; the learning rate grows with the root of the batch size |
 #
 # ```bash
-# mshnet test --task events --weight-path runs/NAME --dataset-dir data/NMNIST
+# mshnet test runs/NAME --task events --dataset-dir data/NMNIST
 # mshnet predict --task events --weight-path runs/NAME recording.bin
 # mshnet compare runs/NAME runs/OTHER
 # mshnet doctor --task events
@@ -223,5 +223,5 @@ for i, step in enumerate((1, 7, 12)):
 # - **Published weights.** To evaluate them, name their network with `--preset`:
 #
 # ```bash
-# mshnet test --task events --preset paper --weight-path checkpoint_best.pth --dataset-dir data/NMNIST
+# mshnet test checkpoint_best.pth --task events --preset paper --dataset-dir data/NMNIST
 # ```

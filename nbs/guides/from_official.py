@@ -22,13 +22,13 @@
 # ## The official recipe
 #
 # ```bash
-# mshnet train --dataset-dir data/NUAA-SIRST --preset paper
+# mshnet train data/NUAA-SIRST --preset paper
 # ```
 #
 # This trains in float32 on the whole training list for 400 epochs, with batches of 4 and Adagrad at 0.05. In the first six epochs only the full-size head is trained. The weights of the last epoch are kept. The random numbers (seeds, shuffling, crops) differ from the official ones, so no run has exactly the scores of an official run. The tests therefore compare single steps with stored outputs of the official code, for equal weights, images and augmentation parameters. To evaluate the last epoch with the matching rule of the official script:
 #
 # ```bash
-# mshnet test --weight-path runs/NAME --rule reference
+# mshnet test runs/NAME --rule reference
 # ```
 #
 # The official script reports the best of its 400 test scores instead. To do the same, add `--choose test --rule reference` to the training command.
@@ -54,7 +54,7 @@
 # To keep the official network and loss but reduce the collapses, change three things: the fused output starts as the full-size head, the coarse heads and the fusing layer train at a tenth of the learning rate, and the heads start with a bias of -4:
 #
 # ```bash
-# mshnet train --dataset-dir data/NUAA-SIRST --preset paper --fusion-start full_size --join-rate 0.1 --head-bias -4
+# mshnet train data/NUAA-SIRST --preset paper --fusion-start full_size --join-rate 0.1 --head-bias -4
 # ```
 #
 # On NUAA-SIRST none of three seeds had collapsed after 30 epochs, though one marked whole images as target for a while. The default recipe is better ([results](results.ipynb)).
@@ -64,7 +64,7 @@
 # The README of the [official repository](https://github.com/Lliu666/MSHNet) links weights in two tables. The first table has IRSTD-1k weights of the corrected code (IoU 0.6787). The second table has the weights of the paper, for IRSTD-1k (IoU 0.6716) and NUDT-SIRST (IoU 0.8055). This library does not download them, but it loads such files (`.tar`) unchanged, with or without the prefix `module.` of several GPUs:
 #
 # ```bash
-# mshnet test --weight-path MSHNet.tar --dataset-dir data/IRSTD-1k --rule reference
+# mshnet test MSHNet.tar --dataset-dir data/IRSTD-1k --rule reference
 # ```
 #
 # **Tested** with files of the same form and with the parameter names of the official network. **Not tested** with the published files, which were not available to us. Loading a file never runs code from it: a file that contains code is rejected.
@@ -92,7 +92,7 @@ prob.shape
 # `mshnet train` starts from the same files:
 #
 # ```bash
-# mshnet train --dataset-dir data/NUAA-SIRST --weight-path MSHNet.tar
+# mshnet train data/NUAA-SIRST --weight-path MSHNet.tar
 # ```
 
 # %%

@@ -94,7 +94,7 @@ for name, pixels in (("good frame", frame), ("hot pixel", bad)):
 #
 # ```bash
 # mshnet train data/mycamera --weight-path pretrained --lr 0.0003 --epochs 40 --eval-every 40 --base-size native
-# mshnet test --weight-path pretrained --dataset-dir data/mycamera --base-size native
+# mshnet test pretrained --dataset-dir data/mycamera --base-size native
 # ```
 #
 # Training prints the scores of the new weights, the second command those of the old ones. Both use the original size, predict at one size and use the threshold 0.5. `mshnet predict` uses two sizes, so compare their detections in some frames, too. We have not measured this with frames of false alarms. With 40 random images of another camera, the same command found slightly fewer targets than before, with fewer false alarms. Without `--base-size native` it found more targets, with more false alarms ([measured](own_images.ipynb)).

@@ -27,7 +27,7 @@
 # ## In the background
 #
 # ```bash
-# nohup mshnet train --dataset-dir data/NUAA-SIRST &
+# nohup mshnet train data/NUAA-SIRST &
 # tail -f runs/NUAA-SIRST-*/train.log
 # ```
 #
@@ -60,8 +60,8 @@
 # With `--schedule constant` you can raise `--epochs`: the second command continues the run of the first.
 #
 # ```bash
-# mshnet train --dataset-dir data/NUAA-SIRST --schedule constant --epochs 200
-# mshnet train --dataset-dir data/NUAA-SIRST --schedule constant --epochs 300
+# mshnet train data/NUAA-SIRST --schedule constant --epochs 200
+# mshnet train data/NUAA-SIRST --schedule constant --epochs 300
 # ```
 #
 # With the default cosine schedule, a different number of epochs starts a new run.

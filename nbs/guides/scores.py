@@ -46,7 +46,7 @@ print(score(found - 0.5, truth, rule="reference"))
 # Never compare an `exact` Fa with a `reference` Fa. Evaluate the weights again with the other rule:
 #
 # ```bash
-# mshnet test --weight-path runs/NAME --rule reference
+# mshnet test runs/NAME --rule reference
 # ```
 #
 # Often the difference is small: in [one run](../../results/nuaa-sirst-paper) Fa is 74.7 with one rule and 73.2 with the other. It is large if there are many false alarms of a few pixels.

@@ -77,7 +77,7 @@ plt.show()
 # ## Train
 #
 # ```bash
-# mshnet train --task signs --dataset-dir boston104
+# mshnet train boston104 --task signs
 # ```
 #
 # On the 161 training sentences of RWTH-BOSTON-104 this takes 98 s with two threads, and reaches a word error rate of 0.17 to 0.20. This needs no GPU. After an interruption, the same command resumes.
@@ -85,7 +85,7 @@ plt.show()
 # The published recipe for videos (`--preset paper`) needs a GPU. It has 73,274,003 parameters, batches of 2, 55 epochs, and a learning rate of 1e-4 that falls twice. We have not trained it, so the published word error rate on CE-CSL, 41.9%, is not checked:
 #
 # ```bash
-# mshnet train --task signs --preset paper --dataset-dir data/CE-CSL --weight-path start.pt
+# mshnet train data/CE-CSL --task signs --preset paper --weight-path start.pt
 # ```
 #
 # As in the publication, `start.pt` has the weights of a ResNet-34 that was trained on ImageNet. Download `resnet34.pth` from torchvision, then run the lines below. Without `--weight-path` the network starts from random weights, and probably needs more data.
@@ -143,10 +143,10 @@ plt.show()
 # If you still run out of memory, try in this order: `--max-frames 150`, `--crop 160`, `--hidden 512`.
 #
 # ```bash
-# mshnet test --task signs --weight-path runs/NAME --dataset-dir data/CE-CSL
+# mshnet test runs/NAME --task signs --dataset-dir data/CE-CSL
 # mshnet predict --task signs --weight-path runs/NAME clip.mp4
 # mshnet compare runs/NAME runs/OTHER
-# mshnet export --weight-path runs/NAME   # safetensors
+# mshnet export runs/NAME   # safetensors
 # mshnet doctor --task signs
 # ```
 #

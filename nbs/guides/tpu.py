@@ -85,7 +85,7 @@ print("a chip has:", ", ".join(f"{name} {gb} GB" for name, gb in TPU_CHIPS.value
 # On a slice of several hosts the same command is started on each of them:
 #
 # ```bash
-# gcloud compute tpus tpu-vm ssh NAME --worker=all --command "mshnet train --device xla --dataset-dir DATA --preset tpu --batch-size 64"
+# gcloud compute tpus tpu-vm ssh NAME --worker=all --command "mshnet train DATA --device xla --preset tpu --batch-size 64"
 # ```
 #
 # Each host prepares the whole batch and sends its chips their rows. Each writes the same run to its own disk, so do not use a shared folder. This follows torch_xla's documentation; we have not run it.

@@ -85,7 +85,7 @@ print("a chip has:", ", ".join(f"{name} {gb} GB" for name, gb in TPU_CHIPS.value
 # 在由多台主机组成的切片上，每台主机都启动同样的命令：
 #
 # ```bash
-# gcloud compute tpus tpu-vm ssh NAME --worker=all --command "mshnet train --device xla --dataset-dir DATA --preset tpu --batch-size 64"
+# gcloud compute tpus tpu-vm ssh NAME --worker=all --command "mshnet train DATA --device xla --preset tpu --batch-size 64"
 # ```
 #
 # 每台主机准备完整的一个批次，并把属于自己芯片的行发给它们。每台把同一次训练写到自己的磁盘，所以不要用共享的文件夹。这依据 torch_xla 的文档写成；我们没有运行过。

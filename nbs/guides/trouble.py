@@ -9,7 +9,7 @@
 # Start with the doctor. It checks the machine, the disk, the data and the settings, and each line that is not `ok` contains the remedy:
 #
 # ```bash
-# mshnet doctor --dataset-dir data/NUAA-SIRST
+# mshnet doctor data/NUAA-SIRST
 # ```
 #
 # For an error that you can correct, the program prints one line with the value and the remedy, and ends with status 2. A traceback is a bug: please report it. An example:
@@ -128,7 +128,7 @@ status
 #
 # | message | what to do |
 # |---|---|
-# | `weight_path is empty: name the weights to export, such as runs/NAME/best.pt, or pretrained` | `mshnet export --weight-path runs/NAME` |
+# | `weight_path is empty: name the weights to export, such as runs/NAME/best.pt, or pretrained` | `mshnet export runs/NAME` |
 # | `...: there is no such file` | is it the right folder? In PowerShell a pattern such as `runs/NUAA-SIRST-*` is not expanded: write the full name. Each run has its own folder |
 # | `...: weights of another model: ...` | the weights of a different network, or of a different version; the line names the first differences |
 # | `...: not a torch file of weights, or a damaged one` | often an incomplete download, or a web page |

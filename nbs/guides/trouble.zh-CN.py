@@ -9,7 +9,7 @@
 # 先运行 doctor。它检查机器、磁盘、数据和设置，凡不是 `ok` 的行都写有解决办法：
 #
 # ```bash
-# mshnet doctor --dataset-dir data/NUAA-SIRST
+# mshnet doctor data/NUAA-SIRST
 # ```
 #
 # 如果错误是你能改正的，程序只打印一行，写出值和解决办法，并以状态 2 结束。出现 traceback 则是程序的错误：请报告。下面是一个例子：
@@ -128,7 +128,7 @@ status
 #
 # | 提示 | 怎么办 |
 # |---|---|
-# | `weight_path is empty: name the weights to export, such as runs/NAME/best.pt, or pretrained` | `mshnet export --weight-path runs/NAME` |
+# | `weight_path is empty: name the weights to export, such as runs/NAME/best.pt, or pretrained` | `mshnet export runs/NAME` |
 # | `...: there is no such file` | 文件夹对吗？PowerShell 不展开 `runs/NUAA-SIRST-*` 这样的模式：请写出完整名称。每次训练有自己的文件夹 |
 # | `...: weights of another model: ...` | 另一个网络或另一个版本的权重；提示列出最初的几处差异 |
 # | `...: not a torch file of weights, or a damaged one` | 往往是下载不完整，或是一个网页 |
