@@ -273,7 +273,5 @@ def table(content: dict[str, Any]) -> str:
 # %% [markdown]
 # ## Questions
 #
-# 1. <code>time.time()</code> before and after <code>model(x)</code> on a GPU gives 0.3 ms. What was measured?
-#    <details><summary>Answer</summary>How fast Python can queue the operations. The GPU still computes when the clock is read. Synchronize before both readings.</details>
-# 2. On a GPU a step takes 14 ms per image, and <em>data alone</em> 12 ms. Does the GPU wait for the data?
+# 1. On a GPU a step takes 14 ms per image, and <em>data alone</em> 12 ms. Does the GPU wait for the data?
 #    <details><summary>Answer</summary>No. Threads make the next batches while the GPU computes, and 12 is less than 14. A GPU of twice the speed would wait: its step would take 12 ms, not 7.</details>

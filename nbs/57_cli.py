@@ -340,6 +340,8 @@ def _find_task(argv: Sequence[str]) -> tuple[type[Settings], dict[str, Any]]:
     asked = parser.parse_known_args(argv)[0]
     written = read_settings(asked.config) | ({"task": asked.task} if asked.task else {})
     weights, trained = asked.weight_path or str(written.get("weight_path", "")), {}
+    if not weights and argv[0] == "test" and argv[1:] and os.path.exists(argv[1]):
+        weights = argv[1]
     if weights and argv[0] in ("test", "predict"):
         trained = resolve("mshnet.weights:settings_of_weights")(weights)
     settings = settings_class(task_of(written, trained or settings_of(asked.resume)))

@@ -83,6 +83,9 @@ def test_flags_of_the_old_guide_have_a_meaning(capsys):
 
 def test_commands_read_and_write_tanks(run, files, tmp_path, capsys, monkeypatch):
     "train's weights in test, predict, export, compare; status 2 for what cannot be."
+    with pytest.raises(SystemExit):
+        main(["test", str(run.folder), "--help"])
+    assert "test2023" in capsys.readouterr().out  # of the task, which the run names
     assert main(["test", "--weight-path", str(run.folder), "--device", "cpu"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == str(run)
     out = tmp_path / "out"
