@@ -353,10 +353,13 @@ def settings_of(path: Any) -> dict[str, Any]:  # a run folder or checkpoint; oth
     return {k: v for k, v in found.items() if k not in OF_ITS_MACHINE}
 
 
+_ALWAYS_RECORDED = {"seed", "choose", "lr", "eval_every", "val_fraction", "clip_grad"}
+
+
 def is_record(values: Mapping[str, Any]) -> bool:
     "Whether a run of a task recorded these settings: not a user's few, not another program's."
-    task, always = values.get("task", "detect"), "seed choose lr eval_every val_fraction clip_grad"
-    return isinstance(task, str) and task in TASKS and values.keys() >= {*always.split()}
+    task = values.get("task", "detect")
+    return isinstance(task, str) and task in TASKS and values.keys() >= _ALWAYS_RECORDED
 
 
 def of_earlier_release(values: dict[str, Any]) -> dict[str, Any]:

@@ -139,7 +139,8 @@ def _is_changed(module: nn.Module) -> bool:
     forward, backward = module._forward_hooks, module._backward_hooks
     hooks = forward or module._forward_pre_hooks or backward or module._backward_pre_hooks
     own = "forward" in vars(module) or getattr(module, "bias", None) is not None
-    own = own or getattr(module, "dilation", (1, 1)) != (1, 1)
+    usual = {"dilation": (1, 1), "stride": (1, 1), "groups": 1, "padding_mode": "zeros"}
+    own = own or any(getattr(module, name, value) != value for name, value in usual.items())
     homes = ChannelAttention.__module__, nn.Conv2d.__module__
     return bool(hooks or own or type(module).forward.__module__ not in homes)
 

@@ -132,7 +132,7 @@ def megabytes(size: float) -> str:
 # %% ../nbs/12_places.ipynb #run_folder
 def run_folder(config: Settings, place: Place | None = None) -> Path:
     "The folder of this run; UserError if `resume` names no run, or one in another folder."
-    assert_mounted(config.output_dir, config.resume)
+    assert_mounted(config.output_dir, config.resume, place=place)
     asked, start = Path(config.output_dir).expanduser(), Path(config.resume).expanduser()
     if not config.resume:
         return asked if config.output_dir else (place or where()).runs / run_name(config)
@@ -188,10 +188,10 @@ def on_drive(path: Path) -> bool:
     return Path(os.path.abspath(path)).is_relative_to(DRIVE)
 
 
-def assert_mounted(*paths: str | Path) -> None:
+def assert_mounted(*paths: str | Path, place: Place | None = None) -> None:
     "UserError if one of these is on a Google Drive that is not mounted."
-    for path in paths:
-        if on_drive(Path(path)) and where().name == "colab" and not is_mounted():
+    for path in [Path(path) for path in paths if path]:
+        if on_drive(path) and (place or where()).name == "colab" and not is_mounted():
             raise UserError(f"{path}: Google Drive is not mounted; {_MOUNT}")
 
 

@@ -78,7 +78,7 @@ def written_down(folder: Folder) -> Iterator[None]:
     with file, contextlib.redirect_stdout(_Tee(sys.stdout, file)):
         yield
 
-# %% ../nbs/35_session.ipynb #watched
+
 _EVERY = 5.0  # seconds between two lines
 
 
@@ -134,7 +134,7 @@ def duration(seconds: float) -> str:
         return f"{minutes // 60} h {minutes % 60:02d} min"
     return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
 
-# %% ../nbs/35_session.ipynb #take_along
+
 def take_along(
     folder: str | Path,  # of a run
     place: Place | None = None,

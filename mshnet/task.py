@@ -198,9 +198,9 @@ class Task(ABC):
         "Predict files, as `mshnet predict` does; UserError from a task that has no such command."
         raise UserError(f"task={self.config.task}: predicts no files; `mshnet test` scores data")
 
-# %% ../nbs/36_task.ipynb #digits
+
 def digits(names: Sequence[str]) -> str:
-    "Twelve digits of a hash of names, in any order."
+    "Twelve digits of a hash of names, in any order, by which a resumed run knows its data."
     text = "\n".join(sorted(names)).encode(errors="surrogateescape")
     return hashlib.sha256(text).hexdigest()[:12]
 

@@ -35,8 +35,8 @@ class Tracker:
         self.linker = linking.Linker(reach, **how)
         self.link: Any = self.linker.init_level  # of the first frame
 
-    def update(self, centroids: np.ndarray) -> list[int]:  # of each the number of its track
-        "Continue the tracks by the next frame, of whose detections these are row and column [N,2]."
+    def update(self, centroids: np.ndarray) -> list[int]:  # the number of the track of each
+        "Continue the tracks by the next frame: rows and columns [N,2] of its detections."
         self.frame += 1
         places = np.asarray(centroids, float).reshape(-1, 2)
         self.linking.TrackUnstored.reset_counter(1 + self.most - self.first)  # shared by all

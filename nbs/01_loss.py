@@ -121,9 +121,8 @@ def iou(prob):
 
 areas, shifts = torch.arange(4, 76, 0.5), torch.arange(0, 25)
 grown = torch.cat([square(area**0.5) for area in areas])
-away, around = (
-    torch.cat([square(5, 32 + k * n, 32 + n) for n in shifts * 0.5**0.5]) for k in (1, -1)
-)
+steps = shifts * 0.5**0.5  # along a diagonal
+away, around = (torch.cat([square(5, 32 + k * n, 32 + n) for n in steps]) for k in (1, -1))
 factor = scale_factor(grown.sum((1, 2, 3)), torch.tensor(25.0))
 figure = plt.figure(figsize=(10, 4), layout="constrained")
 scale, place = figure.subplots(1, 2)

@@ -455,10 +455,13 @@ def settings_of(path: Any) -> dict[str, Any]:  # a run folder or checkpoint; oth
     return {k: v for k, v in found.items() if k not in OF_ITS_MACHINE}
 
 
+_ALWAYS_RECORDED = {"seed", "choose", "lr", "eval_every", "val_fraction", "clip_grad"}
+
+
 def is_record(values: Mapping[str, Any]) -> bool:
     "Whether a run of a task recorded these settings: not a user's few, not another program's."
-    task, always = values.get("task", "detect"), "seed choose lr eval_every val_fraction clip_grad"
-    return isinstance(task, str) and task in TASKS and values.keys() >= {*always.split()}
+    task = values.get("task", "detect")
+    return isinstance(task, str) and task in TASKS and values.keys() >= _ALWAYS_RECORDED
 
 
 def of_earlier_release(values: dict[str, Any]) -> dict[str, Any]:
@@ -708,7 +711,5 @@ RETIRED_RECIPE = dict(lr_rule="fixed", flip=False, vocabulary="", hot_pixels=2, 
 # %% [markdown]
 # ## Questions
 #
-# 1. `mshnet train --preset paper --config mine.json --lr 0.01`, and the file sets `lr` to 0.002. Which learning rate is used?
-#    <details><summary>Answer</summary>0.01. The flag overrides the file, and the file would override the 0.05 of the preset.</details>
-# 2. A run was interrupted on a GPU. May it be resumed on a CPU, and with twice the batch?
+# 1. A run was interrupted on a GPU. May it be resumed on a CPU, and with twice the batch?
 #    <details><summary>Answer</summary>On a CPU, yes: <code>device</code> is a runtime setting, and the name of the run stays. Twice the batch changes the result. The name is different, so it is a different run. With <code>--resume</code>, or with the same <code>--output-dir</code>, it is refused.</details>

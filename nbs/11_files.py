@@ -472,9 +472,14 @@ with tempfile.TemporaryDirectory() as tmp:
     print("free bytes:", free_memory(Path(tmp)))
 
 
-barrier = threading.Barrier(4)  # passed once four threads are making a result
-made = prefetch(lambda plan: (barrier.wait(timeout=60), 10 * plan)[1], range(8), workers=4)
-print("in order:", list(made))
+def make(plan):
+    "A result, once four threads are making one."
+    barrier.wait(timeout=60)
+    return 10 * plan
+
+
+barrier = threading.Barrier(4)
+print("in order:", list(prefetch(make, range(8), workers=4)))
 
 # %% [markdown]
 # ## Questions

@@ -300,7 +300,8 @@ def _find_list(root: Path, images: Path, part: str, asked: str) -> Path:
         return shipped[asked.lower()]
     if asked:
         why = f"there is no such file in {root}, and no list of the library has this name"
-        names = f"{', '.join(shipped)}{did_you_mean(asked, [*shipped, *os.listdir(root)])}"
+        own = sorted(path.name for path in root.glob("*.txt"))
+        names = f"{', '.join(shipped)}{did_you_mean(asked, [*shipped, *own])}"
         raise UserError(f"{part}_list={shown(asked)}: {why}: {names}")
     found = _lists_in(root, part)
     if len(found) == 1 or (found and found[0].parent == root):
@@ -443,9 +444,6 @@ def _read_pair(source: Source, name: str) -> tuple[Pair, set[str]]:
         notes.add("16-bit image, stretched to 8 bits by its own range")
     if pages > 1:
         notes.add("file of several pages, of which the first is read")
-    turn = _turn_of(image_path) if image_path.suffix.lower() in (".jpg", ".jpeg") else 1
-    if turn != 1 and turn != _turn_of(mask_path):
-        notes.add("image turned by its orientation tag, its mask not (is it drawn upright?)")
     return (image, mask), notes
 
 
@@ -457,6 +455,10 @@ def _check_pair(source: Source, size: int | str, name: str) -> tuple[Pair, set[s
         return str(error)
     if size == "native" and mask.size > NATIVE_PIXELS:
         return f"image of more than {NATIVE_PIXELS:,} pixels at its own size (use --base-size 256)"
+    pair = find_file(source.images, name), find_file(source.masks, name, MASK_ENDINGS)
+    turns = [_turn_of(path) for path in pair if path]
+    if turns[0] != turns[-1] and (max(turns) < 5 or len({*mask.shape}) == 1):  # else sides differ
+        notes.add("image and mask of different orientation tags (do their marks agree?)")
     if mask.mean() > 0.2:
         notes.add("targets cover more than a fifth of the image (is the mask inverted?)")
     if len(objects(scored_mask(mask, size) > 0)) < len(objects(mask > 0)):
@@ -667,7 +669,8 @@ def write_lists(config: Config, fraction: float) -> str:
     try:
         write_atomic(train, "\n".join([*sorted(shuffled[:first]), ""]))
     except BaseException:  # both or none
-        test.unlink()
+        for path in (train, test):
+            path.unlink(missing_ok=True)
         raise
     if left := _image_names(source) - {*names}:
         use += f"; left out, without a mask of the same name: {len(left)} ({one_line(min(left))})"
@@ -756,9 +759,10 @@ def _mode_of(file: Image.Image) -> str:
 
 
 def _turn_of(path: Path) -> int:
-    "The orientation tag of a file; 1: none, or a damaged one."
-    with contextlib.suppress(Exception), opened(path) as file:
-        return int(file.getexif().get(274, 1))
+    "The orientation tag of a file, by its header; 1: none, or an impossible one."
+    with contextlib.suppress(Exception), opened(path) as file:  # damaged tags raise many kinds
+        turn = Image.Image.getexif(file).get(274, 1)  # PNG's own method would read all pixels
+        return turn if turn in range(2, 9) else 1
     return 1
 
 
@@ -830,9 +834,7 @@ def _deep_values(file: Any) -> np.ndarray:  # an image
 
 def _upright(file: Image.Image, pixels: Image.Image | None = None) -> Image.Image:
     "A copy of an image, or of its temperatures, turned by its orientation tag alone."
-    bits = getattr(file, "tag_v2", {}).get(258, ())  # BitsPerSample, of TIFF files alone
-    forms = str([part[3] for part in getattr(file, "tile", ())])
-    if (len(bits) > 1 and max(bits) > 8) or re.search(r"(RGB|LA)\w*;16", forms):  # Pillow errs
+    if _has_deep_channels(file):
         raise UserError("16 bits in several channels: save one of them, or 8 bits")
     upright = (pixels or file).copy()  # a TIFF file is turned by this; other tags may be odd
     upright.info = {key: value for key, value in file.info.items() if "exif" not in str(key)}
@@ -857,6 +859,13 @@ def _temperatures(file: Image.Image) -> Image.Image:
                 return Image.fromarray(np.nan_to_num(np.float32(flyr.unpack(stream).kelvin)))
     except Exception:  # flyr raises many kinds for bytes that make no sense
         raise UserError(f"the temperatures of FLIR cannot be read; {todo}") from None
+
+
+def _has_deep_channels(file: Image.Image) -> bool:
+    "Whether an image has several channels of 16 bits. Pillow reads wrong bytes of them, or half."
+    bits = getattr(file, "tag_v2", {}).get(258, ())  # BitsPerSample, of TIFF files alone
+    forms = str([part[3] for part in getattr(file, "tile", ())])
+    return (len(bits) > 1 and max(bits) > 8) or bool(re.search(r"(RGB|LA)\w*;16", forms))
 
 
 def read_image(path: Path) -> tuple[np.ndarray, str, int]:  # [H,W] or [H,W,3] uint8

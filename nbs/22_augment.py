@@ -347,7 +347,7 @@ def unpadded(values: Tensor, mask: Tensor) -> Tensor:
 #
 # A batch has 8-bit pixels, a quarter of the bytes of floats on the way to the device. Copies fill the last batch of an evaluation and are marked as not real. Grey images become three equal channels only here, so that all earlier steps cost a third.
 #
-# At native size, images share batches only if all have one size. Otherwise each batch has one image, at the place that it would have in a full batch, so that processes that share the batches count the images in the same order. The other places are empty; copies fill them only where a compiler needs a fixed size.
+# At native size, images share batches only if all have one size. Otherwise each batch has one image and empty places. The image keeps the place that it would have in a full batch, so several processes count the images in the order of the list. Copies fill the empty places only for a compiler.
 
 # %%
 #| export

@@ -196,7 +196,7 @@ def _each(file: Path) -> Iterator[Frame]:
     try:
         for pixels, count in _pictures(file) if video else _pages(file):
             shown, error = (blank, pixels) if isinstance(pixels, str) else (pixels, "")
-            yield Frame(file, done, not video, shown, error, count=count)
+            yield Frame(file, done, False, shown, error, count=count)
             done += 1
         if not done:
             raise OSError("no frame")
@@ -204,14 +204,14 @@ def _each(file: Path) -> Iterator[Frame]:
         told = isinstance(error, (UserError, PermissionError, FileNotFoundError, MemoryError))
         why = reason(error) if told else f"unreadable {'video' if video else 'image'}"
         why += f", from frame {done}" if done else ""
-        yield Frame(file, done, not done, blank, why)
+        yield Frame(file, done, False, blank, why)
 
 
 def frames_of(file: Path) -> Iterator[Frame]:  # the last one, or a page, may have an error
     "The frames of a file, one after the other."
     for frame, after in itertools.pairwise(itertools.chain[Any](_each(file), [None])):
-        single = frame.single and not frame.number and after is None  # a reduced page is no frame
-        yield replace(frame, last=after is None, single=single)
+        last, video = after is None, file.suffix.lower() in VIDEOS and not frame.error
+        yield replace(frame, last=last, single=last and not frame.number and not video)
 
 
 def read_frames(files: Iterable[Path], workers: int) -> Iterator[Frame]:

@@ -567,5 +567,3 @@ class Background:
 #
 # 1. `last.pt` is damaged, and the run resumes from `previous.pt`. Is its result the same as without the damage?
 #    <details><summary>Answer</summary>Yes, with the same number of threads, on a GPU with <code>--deterministic</code>. It trains one epoch a second time, with the same batches, crops and random numbers, so only time is lost. The log has the epoch twice, the second time with <code>"repeated": true</code>.</details>
-# 2. Why does a checkpoint not store the state of the random generators, as many programs do?
-#    <details><summary>Answer</summary>Each step seeds them with the seed of the run, the number of the step and that of the process, so a resumed run computes their state. A stored state would belong to one type of device and one number of processes.</details>

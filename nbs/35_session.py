@@ -136,8 +136,6 @@ def written_down(folder: Folder) -> Iterator[None]:
         yield
 
 
-# %%
-#| export
 _EVERY = 5.0  # seconds between two lines
 
 
@@ -194,8 +192,6 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
 
 
-# %%
-#| export
 def take_along(
     folder: str | Path,  # of a run
     place: Place | None = None,

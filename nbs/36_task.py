@@ -278,13 +278,8 @@ class Task(ABC):
         raise UserError(f"task={self.config.task}: predicts no files; `mshnet test` scores data")
 
 
-# %% [markdown]
-# The loop asks little of the data: how many samples there are, their names, and a few digits by which a resumed run recognizes them. Only the task looks into a sample. The settings name the task of a run.
-
-# %%
-#| export
 def digits(names: Sequence[str]) -> str:
-    "Twelve digits of a hash of names, in any order."
+    "Twelve digits of a hash of names, in any order, by which a resumed run knows its data."
     text = "\n".join(sorted(names)).encode(errors="surrogateescape")
     return hashlib.sha256(text).hexdigest()[:12]
 

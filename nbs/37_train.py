@@ -173,8 +173,6 @@ class Job:
         return self.device.ranks.rank_zero(work)
 
 
-# %%
-#| export
 @torch.inference_mode(False)  # where gradients are switched off
 def train(config: Settings, task: Task | None = None) -> Run:
     """Train and score a model, or resume its run; a finished run is only reported.
@@ -650,8 +648,8 @@ def _begin_session(
         if site.note:
             print(site.note)
     over = f"the session's {site.hours:.4g} hours are over"
-    if site.seconds < 0:  # before it began
-        over += "; if it goes on, set max_hours"
+    if site.seconds < 0:  # before the run began
+        over += " (if it has more, set max_hours to all of them)"
     left = begun + site.seconds - time.monotonic()  # loading the data has taken some
     job.stop = held.enter_context(Stop(left, over))
     job.rank_zero(lambda: say_status(job.folder, "running", state.epoch))  # the mirror reads it

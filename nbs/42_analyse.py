@@ -43,10 +43,8 @@ from mshnet.task import Evaluation, Origin, Task, count_predictions, protocol
 # Left: each dot is a target in the test scenes of a [short run](../results/README.md) (`scenes-quick`), by its contrast and its size. All three misses hardly stand out: of 14 targets with a contrast below 2.4 three are missed, of the 115 above none. None of the misses is among the smallest targets: all 31 targets below 18 pixels are found. Right: the trade-off of a run on real images (`nuaa-sirst-paper`). The threshold falls from left to right. From 0.999 to 0.001 the false alarms double, and Pd changes by less than a hundredth: the network is so sure of its errors that no threshold removes most of them.
 
 # %%
-scenes, real = (
-    json.loads(Path(f"../results/{run}/details.json").read_text())
-    for run in ("scenes-quick", "nuaa-sirst-paper")
-)
+files = [Path(f"../results/{run}/details.json") for run in ("scenes-quick", "nuaa-sirst-paper")]
+scenes, real = (json.loads(file.read_text()) for file in files)
 found = [t for t in scenes["targets"] if t["matched"]]
 missed = [t for t in scenes["targets"] if not t["matched"]]
 figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained")

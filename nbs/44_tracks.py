@@ -30,9 +30,8 @@ figure, (left, right) = plt.subplots(1, 2, figsize=(8, 4), sharey=True, layout="
 for places, numbers in frames:
     kept = np.isin(numbers, list(tracker.confirmed))
     left.scatter(*places.T[::-1], s=6, color="gray")
-    right.scatter(
-        *places[kept].T[::-1], s=6, c=np.array(numbers)[kept] % 10, cmap="tab10", vmin=0, vmax=9
-    )
+    colours = {"c": np.array(numbers)[kept] % 10, "cmap": "tab10", "vmin": 0, "vmax": 9}
+    right.scatter(*places[kept].T[::-1], s=6, **colours)
 left.set(title="detections", xlim=(0, 200), ylim=(200, 0), xlabel="column", ylabel="row")
 right.set(title="confirmed tracks, one colour each", xlim=(0, 200), xlabel="column")
 print(len(tracker.confirmed), "confirmed tracks")
@@ -73,8 +72,8 @@ class Tracker:
         self.linker = linking.Linker(reach, **how)
         self.link: Any = self.linker.init_level  # of the first frame
 
-    def update(self, centroids: np.ndarray) -> list[int]:  # of each the number of its track
-        "Continue the tracks by the next frame, of whose detections these are row and column [N,2]."
+    def update(self, centroids: np.ndarray) -> list[int]:  # the number of the track of each
+        "Continue the tracks by the next frame: rows and columns [N,2] of its detections."
         self.frame += 1
         places = np.asarray(centroids, float).reshape(-1, 2)
         self.linking.TrackUnstored.reset_counter(1 + self.most - self.first)  # shared by all

@@ -118,10 +118,8 @@ def save_picture(content: Figure | bytes, path: Path) -> Picture:
     return Picture(path)
 
 
-_CHINESE = [
-    *("Noto Sans CJK SC", "Noto Sans CJK JP", "WenQuanYi Zen Hei", "Microsoft YaHei", "SimHei"),
-    *("PingFang SC", "Hiragino Sans GB"),
-]
+_CHINESE = ["Noto Sans CJK SC", "Noto Sans CJK JP", "WenQuanYi Zen Hei", "Microsoft YaHei"]
+_CHINESE += ["SimHei", "PingFang SC", "Hiragino Sans GB"]
 _INSTALLED = font_manager.get_font_names()
 _FOUND = [name for name in _CHINESE if name in _INSTALLED][:1]
 rcParams["font.family"] = [*rcParams["font.family"], *_FOUND]
@@ -285,20 +283,20 @@ def trade_offs(folder: str | Path, *others: str | Path) -> Picture | str:
     axes, most = figure.subplots(subplot_kw={"prop_cycle": _LINES}), 100.0
     for name, run in zip(names, runs, strict=True):
         threshold, pd, fa = read_details(run).curve()
-        if len(threshold):
-            at = int(np.argmin(np.abs(threshold - 0.5)))
-            axes.plot(fa, pd, lw=1.4, ms=8, markevery=[at], label=name, clip_on=False)
-            for t, va, up in () if others else ((0.01, "bottom", 0.02), (0.1, "top", -0.02)):
-                i = int(np.argmin(np.abs(threshold - t)))
-                axes.plot(fa[i], pd[i], "k.")
-                axes.annotate(f" {threshold[i]:g}", (fa[i], pd[i] + up), va=va)
-            most = max(most, np.nanmax(fa))
+        if not len(threshold):
+            raise UserError(f"{run}: has no curve; score it again by mshnet test")
+        at = int(np.argmin(np.abs(threshold - 0.5)))
+        axes.plot(fa, pd, lw=1.4, ms=8, markevery=[at], label=name, clip_on=False)
+        for t, va, up in () if others else ((0.01, "bottom", 0.02), (0.1, "top", -0.02)):
+            i = int(np.argmin(np.abs(threshold - t)))
+            axes.plot(fa[i], pd[i], "k.")
+            axes.annotate(f" {threshold[i]:g}", (fa[i], pd[i] + up), va=va)
+        most = max(most, np.nanmax(fa))
     axes.set_xscale("symlog", linthresh=1)
     axes.set(xlim=(0, 3 * most), xlabel="Fa, false pixels per million")
     axes.set(ylim=(-0.03, 1.03), ylabel="Pd, fraction of targets found")
     axes.grid(alpha=0.3, which="both")
-    if axes.lines:
-        axes.legend(fontsize=8)
+    axes.legend(fontsize=8)
     return save_picture(figure, runs[0] / "figures" / "trade_offs.png")
 
 
@@ -342,13 +340,9 @@ def shortened(name: str, most: int = 26) -> str:
 def draw_legend(figure: Figure) -> None:
     "Draw a legend of the markers below a figure."
     axes, signs = figure.axes[0], (HIT, MISS, FALSE_ALARM)
-    figure.legend(
-        handles=[axes.scatter([], [], facecolors="none", linewidths=1.6, **sign) for sign in signs],
-        loc="outside lower center",
-        ncols=len(signs),
-        facecolor="0.05",
-        labelcolor="white",
-    )
+    handles = [axes.scatter([], [], facecolors="none", linewidths=1.6, **sign) for sign in signs]
+    how: dict[str, Any] = {"ncols": len(signs), "facecolor": "0.05", "labelcolor": "white"}
+    figure.legend(handles=handles, loc="outside lower center", **how)
 
 
 # %% [markdown]
@@ -389,14 +383,16 @@ def view_image(detector: Detector, config: Config, split: Split, index: int) -> 
 def gallery(folder: Path, config: Any = None) -> Picture:  # its settings; None: as recorded
     "Test images from worst to best, with hits, misses and false alarms; UserError without scores."
     folder = _run_folder(folder)
-    config = config or settings_from(Folder(folder).read_json("config.json"))
+    details = read_details(folder)
+    known = Folder(folder).read_json("config.json") or details.settings
+    config = config or settings_from(known)
     path = folder / "figures" / "gallery.png"
     if config.task != "detect":
         make_task(config).report(folder)
         return Picture(path)
     split = splits(config)["test"]
     places = {name: i for i, name in enumerate(split.names)}
-    ranked = [row for row in read_details(folder).images if row.name in places]
+    ranked = [row for row in details.images if row.name in places]
     if not ranked:
         raise UserError(f"{folder}: has no scored images of its test list; finish or name a run")
     ranked.sort(key=lambda image: image.iou)

@@ -95,8 +95,6 @@ class _InferenceModel(nn.Module):
 # ## ONNX
 #
 # **ONNX** is for other runtimes: onnxruntime, OpenVINO, TensorRT, a browser, C++ and C#. torch runs the model once and records its operations. The number of images, rows and columns stays open, and torch proves that nothing depends on the sizes of the example. We write opset 18, which runtimes of the last years read.
-#
-# torch also records the folder of each line of code on the exporter's disk. We remove that.
 
 # %%
 #| export

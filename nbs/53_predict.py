@@ -463,8 +463,8 @@ def detect(
 
     An array holds 8 or 16 bits, floats from 0 to 1 (as of `image / 255`), or other numbers, such as
     temperatures, which are stretched as 16 bits are, also `frame / 65535`. Whole numbers from 0 to
-    255 are 8 bits, except in a type of 16: give temperatures with their fractions. The box is top,
-    left, bottom, right; the last two are one past the last pixel. Raises UserError for a value
+    255 are 8 bits, except in int16 and uint16: give temperatures with their fractions. The box is
+    top, left, bottom, right; the last two are one past the last pixel. Raises UserError for a value
     that is not an image, and for a threshold outside 0 to 1.
     """
     _expect_possible(threshold=threshold)
@@ -639,17 +639,17 @@ class _Results:
     def _clean(self, done: dict[Path, set[str]]) -> None:
         "Make the folders, and remove from them what does not belong to the finished files."
         names, records = set().union(*done.values()), {self.records[file] for file in done}
-        lines = map(_read_record, (self.folder / _RECORDS).glob("*.jsonl"))
-        drawn = {line["name"] for line in itertools.chain(*lines) if not line["error"]}
-        folders = [self.folder / kind for kind in self.request["save"]]
+        folders = [self.folder / kind for kind in (_RECORDS, *self.request["save"])]
         with cannot_be_written(self.folder):
-            for folder in (self.folder / _RECORDS, *folders):
+            for folder in folders:
                 folder.mkdir(parents=True, exist_ok=True)
-            spare = {*(self.folder / _RECORDS).glob("*.jsonl")} - records
-            spare |= {*self.folder.glob("*/.*.tmp")}
-            images = {image for folder in folders for image in folder.glob("*.png")}
-            spare |= {image for image in images if _spelled(image.stem) in drawn - names}
-            for path in spare:
+            old = {*folders[0].glob("*.jsonl")} - records
+            files = {record.stem for record in (*old, *self.records.values())}
+            for image in [path for folder in folders[1:] for path in folder.glob("*.png")]:
+                own = {image.stem, re.sub(r"_\d{5,}$", "", image.stem)} & files  # not the user's
+                if own and _spelled(image.stem) not in names:
+                    image.unlink()
+            for path in (*old, *(half for folder in folders for half in folder.glob(".*.tmp"))):
                 path.unlink()
 
     def lines(self) -> Iterator[dict[str, Any]]:

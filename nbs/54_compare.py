@@ -124,7 +124,7 @@ def choice(chosen: str) -> str:
     "Whether the epoch was chosen on the test list, by the protocol's text."
     if "TEST list" in chosen:
         return "on the test list"
-    honest = chosen.endswith(", the last") or "held-out" in chosen
+    honest = ", the last" in chosen or "held-out" in chosen
     return "without the test list" if honest else UNKNOWN
 
 

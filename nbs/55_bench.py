@@ -10,6 +10,7 @@
 #| default_exp bench
 import contextlib
 import json
+import math
 import statistics
 import subprocess
 import sys
@@ -24,7 +25,7 @@ import torch
 from mshnet.core import UserError, shown
 from mshnet.data import Split
 from mshnet.detection import Detection, normalise
-from mshnet.device import Device, device_for
+from mshnet.device import Device, device_for, share_cores
 from mshnet.files import make_folder, write_json
 from mshnet.places import run_folder
 from mshnet.recipe import Config
@@ -109,7 +110,8 @@ def measure(
     task, first = Detection(config), config.warm_epoch + 1
     data, test = (some(parts[name], images, config.batch_size) for name in ("train", "test"))
     state, model = fresh_state(task, device), device.to_device(trained.model)
-    device.last_check = float("inf")  # no look at other programs within what is timed
+    share_cores(device)
+    device.last_check = math.inf  # no look at other programs within what is timed
 
     def read(turn: int) -> None:
         for batch in task.batches(device, data, task.plan(data, first + turn), first + turn):
@@ -187,10 +189,10 @@ def measure_memory(config: Config) -> dict[str, Any]:  # batch, and peak (bytes)
     program = [sys.executable, "-c", _CHILD]
     done = subprocess.run(program, input=settings, capture_output=True, text=True)
     if done.returncode:
-        last = done.stderr.strip().splitlines()[-1:]
-        if done.returncode < 0 or not last:  # killed; its last line is perhaps of a warning
-            last = [f"ended with status {done.returncode}, perhaps for want of memory"]
-        return {"batch": config.batch_size, "error": last[0]}
+        error = f"ended with status {done.returncode}, perhaps for want of memory"
+        if done.returncode > 0 and (lines := done.stderr.strip().splitlines()):
+            error = lines[-1]
+        return {"batch": config.batch_size, "error": error}
     return {"batch": config.batch_size, "peak": int(done.stdout.split()[-1])}
 
 
@@ -206,6 +208,17 @@ print(measure_memory(config.model_copy(update={"epochs": 0})))
 
 # %%
 #| export
+def _memory_of(sizes: list[Config]) -> list[dict[str, Any]]:
+    "The memory of each batch size; UserError if none fits."
+    memory = []
+    for config in sizes:
+        with working(f"memory, batch {config.batch_size}"):
+            memory.append(measure_memory(config))
+    if sizes and not any("peak" in room for room in memory):
+        raise UserError(f"batch_size={sizes[0].batch_size}: {memory[0]['error']}")
+    return memory
+
+
 def bench(
     config: Config,
     repeats: int = 5,  # turns of each measurement; the median counts
@@ -224,10 +237,7 @@ def bench(
         what = f"weight_path={shown(config.weight_path)}: weights of task {trained.task}"
         raise UserError(f"{what}; bench measures detection: name other weights, or leave it out")
     each = [config.model_copy(update={"batch_size": n}) for n in sizes if n <= len(parts["train"])]
-    memory, rows = [], []
-    for one in each if device.kind != "xla" else []:
-        with working(f"memory, batch {one.batch_size}"):
-            memory.append(measure_memory(one))
+    memory, rows = _memory_of(each if device.kind != "xla" else []), []
     fitting = [c for c, room in zip(each, memory, strict=False) if "peak" in room]
     for one in fitting if memory else each:
         with working(f"time, batch {one.batch_size}"):

@@ -254,7 +254,8 @@ def _session(checkup: _Checkup) -> _Finding:
     ends = site.seconds < float("inf")
     time = f"stops by itself after {site.hours:g} hours" if ends else "no limit of time"
     if site.seconds < 0:
-        return "warning", f"its {site.hours:g} hours are over; if it goes on, use --max-hours"
+        todo = "if it has more, use --max-hours with all of them"
+        return "warning", f"its {site.hours:g} hours are over; {todo}"
     if ends and site.hours > usual:
         return "warning", f"{time}; this place may end it before, use --max-hours {usual:g}"
     wrong = site.note.removeprefix("mirror").strip()

@@ -152,11 +152,6 @@ status:
   75 time limit (--max-hours): run it again to resume     128+N  ended by signal N (130: Ctrl-C)
 """
 
-# %% [markdown]
-# argparse accepts abbreviations, but `--warm` works only until a second flag begins with it. Our parser accepts none, and raises a `UserError` for a mistake.
-
-# %%
-#| export
 _COMMON = (  # shown by --help, with those that a task calls daily
     "preset task dataset_dir weight_path output_dir resume epochs batch_size lr choose seed "
     "device num_devices max_hours mirror_dir"
@@ -197,7 +192,7 @@ _PRESETS = {  # by task and name; of others, what they change
 
 
 class _Parser(argparse.ArgumentParser):
-    "argparse without abbreviations, whose errors are one line."
+    "argparse without abbreviations, which a new flag could break, and with errors of one line."
 
     def __init__(self, **options: Any) -> None:
         form = argparse.RawDescriptionHelpFormatter
@@ -460,8 +455,8 @@ def _which_weights(config: Settings) -> str:
 
 def _result_folder(name: str) -> Path:
     "A folder for scores; UserError if it cannot be written, holds a run or is in a data set."
-    resolve("mshnet.data:outside_of_data")(name)
     resolve("mshnet.places:assert_mounted")(name)
+    resolve("mshnet.data:outside_of_data")(name)
     folder = Path(name).expanduser()
     if (folder / "log.jsonl").exists():
         raise UserError(f"output_dir={name}: holds a run, whose scores stay; use another")
@@ -606,7 +601,7 @@ def _warnings_once() -> Callable[..., None]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:  # the status, as `mshnet --help` lists them
-    "Run a command; None: that of this process."
+    "Run a command, as of `sys.argv[1:]`; without one, that of this process."
     with warnings.catch_warnings():
         warnings.showwarning = _warnings_once()
         command, argv, resumes = "", sys.argv[1:] if argv is None else argv, False

@@ -5,7 +5,7 @@ import re
 from unittest.mock import Mock
 
 import pytest
-from conftest import tiny
+from conftest import refused, tiny
 
 from mshnet import bench, session
 from mshnet.bench import measure_memory, table
@@ -60,7 +60,7 @@ def test_a_mistake_is_one_line_with_its_remedy(capsys, tmp_path, monkeypatch, fl
     assert message in line and not list(tmp_path.iterdir())
 
 
-def test_an_error_of_a_fresh_process_is_its_text(tmp_path, monkeypatch):
+def test_an_error_of_a_fresh_process_is_its_text(tmp_path, monkeypatch, capsys):
     "Without the name of its class; what does not fit is not timed, and the rest is kept."
     error = measure_memory(tiny(dataset_dir="no/such"))["error"]
     assert error.startswith("dataset_dir=no/such") and "there is no such folder" in error
@@ -71,5 +71,8 @@ def test_an_error_of_a_fresh_process_is_its_text(tmp_path, monkeypatch):
     rooms = iter([{"batch": 2, "peak": 1}, {"batch": 8, "error": "does not fit"}])
     monkeypatch.setattr(bench, "measure_memory", lambda config: next(rooms))
     assert run(f"{TINY} --repeats 1 --images 2 --batch-size 2 --output-dir {tmp_path}") == 0
+    monkeypatch.setattr(bench, "measure_memory", lambda config: {"error": "does not fit"})
+    line = refused(capsys, f"bench {TINY} --batch-size 2 --output-dir {tmp_path}")
+    assert line == "mshnet: batch_size=2: does not fit"
     content = json.loads((tmp_path / "bench.json").read_text())
     assert {row["batch"] for row in content["rows"]} == {2} and "does not fit" in table(content)

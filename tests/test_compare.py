@@ -88,7 +88,8 @@ def test_what_is_not_comparable_is_refused(copies, capsys, field, value):
     "The line names the field."
     change(copies / "seed1", "scores.json", **{field: value})
     both, name = (copies / "seed0", copies / "seed1"), "choice" if field == "chosen" else field
-    line = refused(capsys, "compare", *both)
+    status, out, line = call(capsys, "compare", *both)
+    assert (status, out, line.count("\n")) == (2, "", 1)
     assert "cannot be compared" in line and f" {name} " in line
 
 
@@ -111,6 +112,8 @@ def test_last_and_held_out_are_both_honest():
     said = ["epoch 9, the last", "epoch 3, by iou on a held-out part of the training list"]
     assert {choice(text) for text in said} == {"without the test list"}
     assert choice("epoch 3, named by its file last.pt") == "not known"
+    damaged = "epoch 9, the last one, as the one that was chosen is damaged"
+    assert choice(damaged) == "without the test list"
 
 
 def test_a_mean_is_of_seeds_alone(copies):

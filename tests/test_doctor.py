@@ -235,6 +235,10 @@ def test_in_colab_the_run_ends_with_the_session_unless_it_is_copied(monkeypatch,
     assert (level, "--mirror-dir drive" in text) == ("warning", True)
     assert "stops by itself after 11.5 hours" in text
     assert "use --max-hours 11.5" in ask("session", max_hours=13)[1]
+    with monkeypatch.context() as later:
+        later.setattr("mshnet.places.session_seconds", lambda: 43_200.0)
+        level, text = ask("session", mirror_dir="drive")
+        assert level == "warning" and "its 11.5 hours are over; if it has more, use" in text
     for name in ("drive", "drive/MyDrive/copies", str(drive / "copies")):
         level, text = ask("session", mirror_dir=name)
         assert (level, "asks for your permission" in text) == ("ok", True)

@@ -172,11 +172,8 @@ def test_eight_bit_integers_find_the_same_or_are_refused(tmp_path, monkeypatch, 
     half = replace(trained_model("pretrained"), multiscale=(0.0, 1.0, 0.0, 2.0))
     monkeypatch.setattr(exporting, "trained_model", lambda _: half)
     status, _, said = call(capsys, *line, "dark")
-    assert (
-        status == 2
-        and "b.png (below 64x64 pixels)" in said
-        and "PyTorch detects nothing in these" in said
-    )
+    assert status == 2 and "b.png (below 64x64 pixels)" in said
+    assert "PyTorch detects nothing in these" in said
     monkeypatch.setattr(exporting, "_to_int8", lambda *_: None)
     everywhere = lambda path, images: [[torch.ones_like(x[:, :1]).float()] for x in images]  # noqa: E731
     monkeypatch.setattr(exporting, "_run_onnx", everywhere)

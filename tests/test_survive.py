@@ -37,7 +37,7 @@ from mshnet.places import COLAB
 from mshnet.recipe import Config
 from mshnet.run import Folder, Interrupted, State, Stop, Stopped, read_checkpoint, write_checkpoint
 from mshnet.task import chosen_by, predictions, score_split, trained_model
-from mshnet.train import Job, Losses, train, train_step
+from mshnet.train import Job, Losses, beginning, train, train_step
 from mshnet.weights import checksum
 
 tiny = partial(tiny, batch_size=2)  # epochs of four steps
@@ -372,9 +372,19 @@ def test_hours_of_a_run_count_from_its_beginning(tmp_path, monkeypatch):
     "Not from that of a notebook that has been open for days; those of a place do."
     monkeypatch.setattr("mshnet.places.session_seconds", lambda: 400_000.0)
     assert run_it(tiny(tmp_path / "run", max_hours=10)).finished
+    begin, clock = beginning, Clock()
+    later = lambda job: setattr(clock, "ahead", 36_000.0) or begin(job)  # noqa: E731
+    with (
+        monkeypatch.context() as slow,
+        pytest.raises(Stopped, match=r"session's 10 hours are over$"),
+    ):
+        slow.setattr("mshnet.train.time", clock)
+        slow.setattr("mshnet.train.beginning", later)  # as when the data load for ten hours
+        run_it(tiny(tmp_path / "slow", max_hours=10))
     monkeypatch.setattr("mshnet.places.session_hours", lambda *_: 11.5)
     for own, over in ((10, r"11\.5"), (23, "23"), (0, r"11\.5")):
-        with pytest.raises(Stopped, match=f"the session's {over} hours are over"):
+        line = rf"session's {over} hours are over \(if it has more, set"
+        with pytest.raises(Stopped, match=line):
             run_it(tiny(tmp_path / str(own), max_hours=own))
     assert run_it(tiny(tmp_path / "long", max_hours=120)).finished  # a session of 120 hours
 

@@ -96,7 +96,7 @@
 # | what can be lost | what was [not yet copied](resume.ipynb) to Drive | everything that an interactive session wrote, unless you save a version |
 # | to resume | open the same notebook, upload the wheel again if it is not in `MyDrive`, click Mount Drive and run all: the run is restored from `MyDrive/mshnet` | Add Input: the last output of the same notebook; then run all |
 #
-# When you resume, change only `max_hours`, `device`, `num_devices` or `mirror_dir`: other settings may start a new run. A run of a T4 cannot resume on a TPU. After a kernel restart our count begins again at zero, the session's does not: set `max_hours` to the session's remaining hours minus 0.5.
+# When you resume, change only `max_hours`, `device`, `num_devices` or `mirror_dir`: other settings may start a new run. A run in float16 (the default on a T4) cannot resume on a TPU. After a kernel restart our count begins again at zero, the session's does not: set `max_hours` to the session's remaining hours minus 0.5.
 #
 # ## 6. Download the run
 #

@@ -94,7 +94,7 @@
 # | 可能丢失什么 | [还没有复制](resume.ipynb)到 Drive 的内容 | 交互会话写下的全部内容，除非保存一个版本 |
 # | 怎样恢复 | 打开同一个 notebook，如果 wheel 不在 `MyDrive` 中就重新上传，点击 Mount Drive 并全部运行：训练从 `MyDrive/mshnet` 恢复 | Add Input：同一个 notebook 上次的输出；然后全部运行 |
 #
-# 恢复训练时只改变 `max_hours`、`device`、`num_devices` 或 `mirror_dir`：其他设置可能开始一次新的训练。在 T4 上开始的训练不能在 TPU 上恢复。重启内核之后，我们的计时从零开始，会话的计时不会：请把 `max_hours` 设为会话剩余的小时数减 0.5。
+# 恢复训练时只改变 `max_hours`、`device`、`num_devices` 或 `mirror_dir`：其他设置可能开始一次新的训练。以 float16 开始的训练（T4 上的默认值）不能在 TPU 上恢复。重启内核之后，我们的计时从零开始，会话的计时不会：请把 `max_hours` 设为会话剩余的小时数减 0.5。
 #
 # ## 6. 下载结果
 #

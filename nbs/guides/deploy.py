@@ -54,7 +54,7 @@ for seed in range(3):
 # mshnet predict clip.mp4 --save none --output-dir predictions/tables
 # ```
 #
-# The first call also writes masks and marked frames, the second one only the tables. `frame` in `detections.csv` is the number of the frame, from 0. `ffmpeg -framerate 30 -i predictions/pretrained/overlays/clip_%05d.png -pix_fmt yuv420p clip_marked.mp4` (30: the frames a second of your clip) joins the marked frames to a video. In Python:
+# The first call also writes masks and marked frames, the second one only the tables. `frame` in `detections.csv` is the number of the frame, from 0. `ffmpeg -framerate 30 -i predictions/pretrained/overlays/clip_%05d.png -pix_fmt yuv420p clip_marked.mp4` (30: the frames a second of your clip) joins the marked frames to a video. A damaged picture leaves a gap, at which ffmpeg stops; `-pattern_type glob -i "predictions/pretrained/overlays/clip_*.png"` reads on (not on Windows). In Python:
 #
 # ```python
 # from pathlib import Path
@@ -173,7 +173,7 @@ for seed in range(3):
 # }
 # ```
 #
-# This predicts at full size only. Where `multiscale` is not empty, this finds fewer targets than `mshnet predict`: for the same detections take the output `logits` and follow step 3. Then apply the threshold, and label the pixels (for example with OpenCV's `connectedComponentsWithStats`). On Windows the name of the file is a wide string (`L"mshnet.onnx"`). **Not run:** onnxruntime's C++ headers were not available here. We compiled this code against a stub of them, and compared its padding with numpy's. The Python code above was run, and finds what `mshnet.detect` finds.
+# This predicts at full size only. Where `multiscale` is not empty, this finds fewer targets than `mshnet predict`: for the same detections take the output `logits` and follow step 3. Then apply the threshold, and label the pixels (for example with OpenCV's `connectedComponentsWithStats`). On Windows the name of the file is a wide string (`L"mshnet.onnx"`). **Not run:** onnxruntime's C++ headers were not available here. We compiled this code against a stub of them, and compared its padding with numpy's. The Python code above was run on 8-bit grey images, and finds what `mshnet.detect` finds; it does not stretch 16 bits.
 #
 # ### 8-bit integers: faster with OpenVINO
 #

@@ -151,7 +151,9 @@ print(*sorted(path.relative_to(root).as_posix() for path in root.rglob("*.*")), 
 # | your images are much larger than 256x256, or `mshnet data` reports that targets vanish | from random weights, try `--base-size native`: train and evaluate at the original size (fine-tuning: section 7; from random weights it was not measured) |
 # | most of your images have no target | begin with the default. If Pd stays low, try `--target-share 0.9` (default 0.5): if an image has targets, nine in ten of its crops are placed on one |
 # | your images come from several cameras | use `--augment robust`: it also varies contrast, brightness, noise, sensor faults and scale |
-# | you want to compare two settings | use `--choose val`. Compare the `val` scores in the log, and do not look at test scores before you have chosen. It holds out random training images: with frames of videos, put the frames of one more video into `val.txt` instead, compare with `--test-list val.txt`, and at the end run `mshnet test runs/NAME --test-list test.txt` |
+# | you want to compare two settings | use `--choose val`. Compare the `val` scores in the log, and do not look at test scores before you have chosen. It holds out random training images: frames of videos need another way (below) |
+#
+# Frames of videos: move the frames of one video from `train.txt` to `val.txt`. Compare settings with `--test-list val.txt`, and at the end run `mshnet test runs/NAME --test-list test.txt`.
 #
 # ## 7. Fine-tune the pretrained weights
 #

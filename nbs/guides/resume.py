@@ -10,7 +10,7 @@
 #
 # | event | what is lost | what to do |
 # |---|---|---|
-# | Ctrl-C, the notebook's stop button, SIGTERM, a closed terminal (SIGHUP; on Windows as kill -9) | nothing: the run stores the step that it has reached, evaluates the selected epoch and finishes the backup. A second request stops it at once. A second SIGTERM or SIGHUP counts only two seconds or more after the first | run the same again |
+# | Ctrl-C, the notebook's stop button, SIGTERM, a closed terminal (SIGHUP; on Windows see kill -9) | nothing: the run stores the step that it has reached, evaluates the selected epoch and finishes the backup. A second request stops it at once. A second SIGTERM or SIGHUP counts only two seconds or more after the first | run the same again |
 # | the time limit of a session (`max_hours`: 11.5 in Colab and on Kaggle, 8.5 on Kaggle with a TPU, none elsewhere) | no training step, if the disk remains: the run stops as after Ctrl-C. Colab deletes the disk when the session ends. Kaggle deletes what an interactive session wrote, unless you save a version | Colab: use `--mirror-dir drive`. Kaggle: use Save Version, Save & Run All ([details](cloud.ipynb)). Then run the same again |
 # | kill -9, a power failure, a dead kernel | the epoch in progress, and the one before it if its checkpoint was being written | run the same again |
 # | the machine is gone with its disk | what was not yet in the backup. `--mirror-dir DIR` (`drive` in Colab) copies in the background and verifies each copy | run the same again on the new machine; on Kaggle, first attach the output of the saved version as input |

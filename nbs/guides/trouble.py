@@ -63,6 +63,7 @@ status
 # | `list of grey masks without a target (save targets as 255): ...` | these masks use smaller values for targets than the other masks. Save targets as 255 in all masks |
 # | `mask with the numbers of objects, in which all above 0 is target: ...`, `coloured mask, in which every colour but black is target: ...` | nothing to do, if your masks are made this way |
 # | `width and height of its image swapped: turn it by 90 degrees ...` | the image has an orientation tag, which we obey. Turn the mask too, or remove the tag |
+# | `image and mask of different orientation tags (do their marks agree?): ...` | one of them is turned, the other is not. If the marks lie beside the targets, remove the tag |
 # | `most of a frame gets few of the 256 grey levels; ...` | cut off telemetry rows, bad lines and borders, if the frame has some. If it has none, a small part of the scene is much brighter or darker: nothing to do |
 # | `image of more than ... pixels at its own size (use --base-size 256): ...` | use `--base-size 256`, or crop these images |
 # | `no target in any mask of a list, so Pd is undefined: ...` | look at the masks: are they black, or do they belong to other images? |
@@ -118,7 +119,7 @@ status
 # | `mirror  ...: ...; tried again later, the run continues` | the Drive is full or cannot be reached. Free space; no restart is needed |
 # | `...: the run cannot be restored from it; ...` | the backup is there, but cannot be read. Run the same again; to begin anew, use another `--output-dir` |
 # | `...: it holds ... epochs, and this run has ...; delete ... to resume the copy; or leave out its mirror_dir, or detach it` | the run began anew before its backup was there: delete the named folder and run again, and the backup is restored |
-# | `resume=...: no run to resume here ...` | these settings name a run that is not there, or whose Drive is not mounted. Mount the Drive, or leave out `--resume` |
+# | `resume=...: no run to resume here ...` | these settings name a run that is not there. Leave out `--resume` |
 # | `...: Google Drive is not mounted; run ...` | the folder lies on a Drive that is not mounted: run the named line in a cell, and allow access |
 # | `mirror  ... is deleted with the session; use --mirror-dir drive` | the backup lies on the disk that Colab deletes |
 # | `mirror  ... is on the disk of the run; if you meant another, mount that one` | a lost disk would take both. Mount the disk of the backup before the training, or ignore the line |

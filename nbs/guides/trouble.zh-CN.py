@@ -63,7 +63,8 @@ status
 # | `list of grey masks without a target (save targets as 255): ...` | 这些掩膜中目标的值小于其他掩膜。请把所有掩膜中的目标都保存为 255 |
 # | `mask with the numbers of objects, in which all above 0 is target: ...`, `coloured mask, in which every colour but black is target: ...` | 如果你的掩膜就是这样制作的，什么都不用做 |
 # | `width and height of its image swapped: turn it by 90 degrees ...` | 图像带有方向标记，我们会按它旋转图像。请把掩膜也旋转，或删除该标记 |
-# | `most of a frame gets few of the 256 grey levels; ...` | 如果帧中有遥测行、坏行或空边框，请裁掉。否则只是一小部分比其余部分亮得多或暗得多，什么都不用做 |
+# | `image and mask of different orientation tags (do their marks agree?): ...` | 图像和掩膜的旋转不同。如果图中标记偏离目标，请删除方向标记 |
+# | `most of a frame gets few of the 256 grey levels; ...` | 如果帧中有遥测行、坏行或空边框，请裁掉。如果没有，只是场景的一小部分亮得多或暗得多，什么都不用做 |
 # | `image of more than ... pixels at its own size (use --base-size 256): ...` | 用 `--base-size 256`，或裁剪这些图像 |
 # | `no target in any mask of a list, so Pd is undefined: ...` | 请看掩膜：是全黑的，还是属于别的图像？ |
 # | `targets vanish or merge at ...: ...` | 在这个尺寸下它们太小：用更大的 `--base-size` |
@@ -118,7 +119,7 @@ status
 # | `mirror  ...: ...; tried again later, the run continues` | Drive 已满或无法访问。腾出空间；不必重新启动任何东西 |
 # | `...: the run cannot be restored from it; ...` | 备份存在，但无法读取。再运行一次同样的命令；要重新开始，请使用另一个 `--output-dir` |
 # | `...: it holds ... epochs, and this run has ...; delete ... to resume the copy; or leave out its mirror_dir, or detach it` | 备份可用之前训练已重新开始：删除提示的文件夹，再运行一次，就从备份恢复 |
-# | `resume=...: no run to resume here ...` | 这些设置所指的训练不在这里，或 Drive 没有挂载。请挂载 Drive，或去掉 `--resume` |
+# | `resume=...: no run to resume here ...` | 这些设置所指的训练不在这里。请去掉 `--resume` |
 # | `...: Google Drive is not mounted; run ...` | 文件夹在没有挂载的 Drive 上：在单元格中运行提示的那一行，并允许访问 |
 # | `mirror  ... is deleted with the session; use --mirror-dir drive` | 备份在 Colab 会删除的磁盘上 |
 # | `mirror  ... is on the disk of the run; if you meant another, mount that one` | 磁盘丢失时两者都会丢失。请在训练前挂载备份所在的磁盘，或忽略这一行 |

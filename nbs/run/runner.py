@@ -48,7 +48,9 @@ seed = None  # of weights, order and random changes
 choose = None  # which epoch is selected: last, val or test
 precision = None  # auto, bf16, fp16 or fp32
 device = "auto"  # auto, cpu, cuda, cuda:1, mps, xla
-num_devices = None  # GPUs or TPU chips that share a batch; None: one GPU, or all TPU chips
+num_devices = (
+    None  # GPUs or TPU chips that share a batch; None: one GPU (Kaggle: all), all TPU chips
+)
 weight_path = ""  # weights to begin with
 resume = ""  # folder of an interrupted run, or its checkpoint
 output_dir = ""  # run folder, or "" for one named after the recipe
