@@ -2,7 +2,9 @@
 
 import io
 import json
+import shutil
 import sys
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -202,6 +204,18 @@ def test_the_words_of_a_curve_can_be_read(name, tmp_path, monkeypatch):
     assert figure.axes[0].get_position().width > 0.7
     with pytest.raises(UserError, match="these scores cannot be compared: split_hash"):
         show.trade_offs(run, TOP / "results" / "nudt-sirst-paper-60" / "seed0")
+    with pytest.raises(UserError, match="has no curve; score it again by mshnet test"):
+        show.trade_offs(TOP / "results" / "nudt-sirst-paper-60" / "seed0")
+
+
+def test_a_gallery_without_config_json_has_the_settings_of_the_scores(run, tmp_path, monkeypatch):
+    "Their record has them; those of the defaults would be other scenes of the same names."
+    copied = shutil.copytree(run, tmp_path / "run")
+    (copied / "config.json").unlink()
+    used = Mock(side_effect=show.splits)
+    monkeypatch.setattr(show, "splits", used)
+    show.gallery(copied)
+    assert used.call_args.args[0].base_size == 64
 
 
 def test_ipywidgets_is_not_needed(run, monkeypatch):

@@ -184,12 +184,14 @@ def test_equal_maxima_share_their_gradient():
     torch.testing.assert_close(*results)
 
 
-@pytest.mark.parametrize("change", ["method", "class", "bias"])
+@pytest.mark.parametrize("change", ["method", "class", "bias", "border"])
 def test_an_attention_of_ones_own_is_computed(change, monkeypatch):
     "Not ours by hand, which reads the weights alone."
     ca, sa, y = ChannelAttention(16), SpatialAttention(), torch.randn(1, 16, 6, 5)
     if change == "bias":
         ca.fc1 = nn.Conv2d(16, 1, 1)
+    elif change == "border":
+        sa.conv1 = nn.Conv2d(2, 1, 7, padding=3, bias=False, padding_mode="reflect")
     else:
         own = ca if change == "method" else ChannelAttention
         monkeypatch.setattr(own, "forward", lambda *x: torch.ones(1, 16, 1, 1))
