@@ -34,7 +34,7 @@ class _ScoresFile(Record):
     "scores.json; the protocol of a task other than detection names it."
 
     scores: dict[str, float | str | None]  # None: undefined, such as Pd without targets
-    protocol: dict[str, bool | str | int | float | None]
+    protocol: dict[str, bool | str | int | float | list[int] | None]
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Scored:
     name: str
     folder: Path
     scores: dict[str, float | None]
-    protocol: dict[str, bool | str | int | float | None]
+    protocol: dict[str, bool | str | int | float | list[int] | None]
     details: Details
 
     @property

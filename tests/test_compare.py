@@ -101,6 +101,8 @@ def test_what_only_needs_saying_has_a_column(copies, field):
     "Another name of the same pixels, another machine: said, not refused."
     change(copies / "seed1", "scores.json", **{field: "9"})
     change(copies / "seed1", "config.json", train_list="again.txt")
+    for folder in (copies / "seed0", copies / "seed1"):  # of a batch, as TFNet's protocol has them
+        change(folder, "scores.json", lengths=[48, 96])
     found = compare([copies / "seed0", copies / "seed1"])
     assert "9" in found.differs[field] and not compare(str(copies / "seed0")).differs
     assert re.search(rf"## Protocol\n\n\| run .*\| {field} ", str(found))

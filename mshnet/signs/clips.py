@@ -114,7 +114,7 @@ def _rows(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
     return rows
 
 
-def _number(text: str, path: Path) -> float:
+def _number(text: str, path: object) -> float:
     "A finite number in a table; UserError for any other text."
     with contextlib.suppress(ValueError):
         if np.isfinite(value := float(text)):
@@ -127,7 +127,7 @@ def read_tracks(path: Path) -> dict[str, np.ndarray]:  # [T,6] float32
     found: dict[str, dict[float, list[float]]] = {}
     for i, row in enumerate(_rows(path, _COLUMNS)):
         at, video = _number(row.get("frame", str(i)), path), row.get("video", path.stem)
-        values = [_number(row[name], path) for name in _COLUMNS]
+        values = [_number(row[name], f"{path}, row {i + 1}, {name}") for name in _COLUMNS]
         if found.setdefault(video, {}).setdefault(at, values) is not values:
             raise UserError(f"{path}: has frame {at:g} of {video} twice; leave one out")
     for video, rows in found.items():

@@ -93,7 +93,7 @@ def read_files(
     output_dir: str | Path = "",  # empty: predictions/ and the name of the weights
     device: str = "auto",
     precision: str = "auto",
-    batch_size: int = 1,  # results of TFNet depend a little on it
+    batch_size: int = 1,  # of tables; a video is a batch of its own
     num_workers: int = -1,
     **options: Any,  # decoder, beam_width, bigram_weight
 ) -> Written:

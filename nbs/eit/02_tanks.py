@@ -478,7 +478,7 @@ with TemporaryDirectory() as tmp:
 # %% [markdown]
 # ## Measurements alone
 #
-# To predict, voltages are enough: an npz file with `ys`, of one or of many measurements, or a table as text, one measurement in each row. Its first line may be names or numbers of the columns. A file in a data set (in a folder of a name above, such as `test`) has the scale and the statistics of its set, and is refused if they do not fit. Any other file gets the statistics of the data set that the network was trained on. Its unit is unknown: if its voltages are far from the usual size, we divide them by one factor and report it. One much larger row would spoil this factor, so a file with such a row is refused.
+# To predict, voltages are enough: an npz file with `ys`, of one or of many measurements, or a table as text, one measurement in each row. Its first line may be names or numbers of the columns. A file in a folder named `train`, `valid`, `test`, `test2017` or `test2023` gets the scale and the statistics of that data set. If its voltages do not fit them, it is refused. Any other file gets the statistics of the data set that the network was trained on. Its unit is unknown: if its voltages are far from the usual size, we divide them by one factor and report it. One much larger row would spoil this factor, so a file with such a row is refused.
 
 # %%
 #| export

@@ -308,7 +308,7 @@ with TemporaryDirectory() as folder:
 # %% [markdown]
 # ## The machinery: folders and frames
 #
-# A folder has labelled recordings. CIFAR10-DVS has no official test list, so we hold out a tenth of each class: of the same files always the same. The folders are those of the publishers, and those in which the package tonic stores its downloads. (tonic is not needed.) A recording that lies beside its conversion, such as `0.aedat` and `0.npz`, counts once. Else the one might be a training recording and the other a test recording.
+# A folder has labelled recordings. CIFAR10-DVS has no official test list, so we hold out a tenth of each class. The same files always give the same split. The folders are those of the publishers, and those in which the package tonic stores its downloads. (tonic is not needed.) A recording that lies beside its conversion, such as `0.aedat` and `0.npz`, counts once. Else the one might be a training recording and the other a test recording.
 
 # %%
 #| export

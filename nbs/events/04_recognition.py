@@ -358,7 +358,7 @@ def _predict_recordings(
     batch_size: int = 32,  # no result depends on it
 ) -> Written:
     "Recognise recordings, and write recordings.csv and evidence.npz."
-    deep = [f"{p}/**" if Path(p).expanduser().is_dir() else p for p in inputs]
+    deep = [f"{p}/**" if p and Path(p).expanduser().is_dir() else p for p in inputs]
     files = find_inputs(deep, SUFFIXES)
     task, model = trained_task(weights, EventsConfig())
 

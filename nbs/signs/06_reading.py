@@ -101,7 +101,7 @@ print(draw_clip(plt.subplots(figsize=(8, 2))[1], np.log(probs), FRAMES * 18, tas
 # %% [markdown]
 # ## The machinery: files
 #
-# The clips of a file are predicted in batches. With TFNet results depend a little on their size, because its gates see the padding. A second clip of the same name gets a number. A slash in a name is a hyphen in the name of its figure, so that all figures are in one folder.
+# The clips of a file are predicted in batches. A second clip of the same name gets a number. A slash in a name is a hyphen in the name of its figure, so that all figures are in one folder.
 
 # %%
 #| export
@@ -131,7 +131,7 @@ def read_files(
     output_dir: str | Path = "",  # empty: predictions/ and the name of the weights
     device: str = "auto",
     precision: str = "auto",
-    batch_size: int = 1,  # results of TFNet depend a little on it
+    batch_size: int = 1,  # of tables; a video is a batch of its own
     num_workers: int = -1,
     **options: Any,  # decoder, beam_width, bigram_weight
 ) -> Written:

@@ -222,7 +222,7 @@ def test_two_clips_of_one_name_are_two(run, tmp_path, monkeypatch):
     assert sizes == [1, 1, 1, 3]
     assert (out / "signs.csv").read_text() == (tmp_path / "1/signs.csv").read_text()
     bad.write_text(HEAD + "\n1,2,3,4,5,nothing\n")
-    with pytest.raises(UserError, match=r"bad.csv: 'nothing' is not a number"):
+    with pytest.raises(UserError, match=r"bad.csv, row 1, nose-y: 'nothing' is not a number"):
         read_files(run.folder, [str(bad)], tmp_path / "none", "cpu")
     assert not (tmp_path / "none").exists()
 
