@@ -274,7 +274,7 @@ def _find_task(argv: Sequence[str]) -> tuple[type[Settings], dict[str, Any]]:
     asked = parser.parse_known_args(argv)[0]
     written = read_settings(asked.config) | ({"task": asked.task} if asked.task else {})
     weights, trained = asked.weight_path or str(written.get("weight_path", "")), {}
-    if not weights and argv[0] == "test" and argv[1:] and os.path.exists(argv[1]):
+    if not weights and argv[:1] == ["test"] and argv[1:] and os.path.exists(argv[1]):
         weights = argv[1]
     if weights and argv[0] in ("test", "predict"):
         trained = resolve("mshnet.weights:settings_of_weights")(weights)
@@ -514,7 +514,7 @@ def _warnings_once() -> Callable[..., None]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:  # the status, as `mshnet --help` lists them
-    "Run a command, as of `sys.argv[1:]`; without one, that of this process."
+    "Run a command, which is a list of words; None: the words that this process was started with."
     with warnings.catch_warnings():
         warnings.showwarning = _warnings_once()
         command, argv, resumes = "", sys.argv[1:] if argv is None else argv, False

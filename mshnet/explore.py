@@ -162,7 +162,7 @@ def explore(
     if dataset_dir is not None:
         config = config.model_copy(update={"dataset_dir": str(dataset_dir)})
     split, known = splits(config, ["test"])["test"], dict[str, float]()
-    if path.is_dir() or file.name == "best.pt":
+    if file.name == "best.pt":
         known = {row.name: row.iou for row in read_details(file.parent).images}
     order = sorted(range(len(split.names)), key=lambda i: known.get(split.names[i], 0.0))
     iou = {name: f"  IoU {value:.2f}" for name, value in known.items()}

@@ -142,8 +142,8 @@ def _each(file: Path) -> Iterator[Frame]:
 def frames_of(file: Path) -> Iterator[Frame]:  # the last one, or a page, may have an error
     "The frames of a file, one after the other."
     for frame, after in itertools.pairwise(itertools.chain[Any](_each(file), [None])):
-        last, video = after is None, file.suffix.lower() in VIDEOS and not frame.error
-        yield replace(frame, last=last, single=last and not frame.number and not video)
+        last, of_clip = after is None, file.suffix.lower() in VIDEOS and not frame.error
+        yield replace(frame, last=last, single=last and not frame.number and not of_clip)
 
 
 def read_frames(files: Iterable[Path], workers: int) -> Iterator[Frame]:

@@ -232,10 +232,9 @@ def bring_back(folder: Path, copies: list[Path]) -> Path | None:
                 found.append((_epochs_done(copy), copy))
     if has_checkpoint(folder):
         epochs, copy = max(found, default=(0, folder))
-        if epochs > 1 + done:
-            here = done if read_record(folder / "status.json") else "an unknown number"
+        if epochs > 1 + done and read_record(folder / "status.json"):  # else nobody knows
             todo = f"delete {folder} to resume the copy; or leave out its mirror_dir, or detach it"
-            raise UserError(f"{copy}: it holds {epochs} epochs, and this run has {here}; {todo}")
+            raise UserError(f"{copy}: it holds {epochs} epochs, and this run has {done}; {todo}")
         return None
     for _, copy in sorted(found, key=lambda pair: -pair[0]):
         with _skipped(copy):

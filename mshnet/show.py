@@ -207,7 +207,7 @@ def trade_offs(folder: str | Path, *others: str | Path) -> Picture | str:
     for name, run in zip(names, runs, strict=True):
         threshold, pd, fa = read_details(run).curve()
         if not len(threshold):
-            raise UserError(f"{run}: has no curve; score it again by mshnet test")
+            return f"{run}: has no curve; score it by mshnet test RUN --output-dir DIR, name DIR"
         at = int(np.argmin(np.abs(threshold - 0.5)))
         axes.plot(fa, pd, lw=1.4, ms=8, markevery=[at], label=name, clip_on=False)
         for t, va, up in () if others else ((0.01, "bottom", 0.02), (0.1, "top", -0.02)):
@@ -299,16 +299,15 @@ def view_image(detector: Detector, config: Config, split: Split, index: int) -> 
 def gallery(folder: Path, config: Any = None) -> Picture:  # its settings; None: as recorded
     "Test images from worst to best, with hits, misses and false alarms; UserError without scores."
     folder = _run_folder(folder)
-    details = read_details(folder)
-    known = Folder(folder).read_json("config.json") or details.settings
-    config = config or settings_from(known)
+    known = Folder(folder).read_json("config.json")
+    config = config or settings_from(known or read_details(folder).settings)
     path = folder / "figures" / "gallery.png"
     if config.task != "detect":
         make_task(config).report(folder)
         return Picture(path)
     split = splits(config)["test"]
     places = {name: i for i, name in enumerate(split.names)}
-    ranked = [row for row in details.images if row.name in places]
+    ranked = [row for row in read_details(folder).images if row.name in places]
     if not ranked:
         raise UserError(f"{folder}: has no scored images of its test list; finish or name a run")
     ranked.sort(key=lambda image: image.iou)

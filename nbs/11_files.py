@@ -265,9 +265,9 @@ SUMMARY = "summary.json"  # in a folder of results
 
 
 def _holds_results(folder: Path) -> bool:
-    "Whether a folder was written by `mshnet predict`, of images, events or signs."
-    kinds = (SUMMARY, "frames.csv"), ("recordings.csv", "evidence.npz"), ("signs.csv",)
-    return any(all(os.path.isfile(folder / name) for name in kind) for kind in kinds)
+    "Whether a folder was written by `mshnet predict`, of images or of events."
+    pairs = (SUMMARY, "frames.csv"), ("recordings.csv", "evidence.npz")
+    return any(all(os.path.isfile(folder / name) for name in pair) for pair in pairs)
 
 
 def folders_below(top: Path) -> Iterator[Path]:

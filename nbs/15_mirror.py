@@ -294,7 +294,7 @@ class Mirror:
 # %% [markdown]
 # ### Resume in a new session
 #
-# A new session has an empty disk. Therefore `bring_back` restores the run before training looks for it: from the backup, or on Kaggle from an earlier output that is attached as input; of several copies it takes the one with the most epochs. The checkpoint `last.pt` is copied after all other files, so an interrupted copy has none and is made again. Only the spare one, `previous.pt`, comes later: the run resumes from it if `last.pt` cannot be read. A run on this disk that is more than one epoch behind a copy is an error, because training would repeat epochs. A copy without a checkpoint is ignored, and so is one of another run than the one whose files lie on this disk. A copy that cannot be read is skipped with a warning, and no new file of it stays; if no other is left, training does not begin.
+# A new session has an empty disk. Therefore `bring_back` restores the run before training looks for it: from the backup, or on Kaggle from an earlier output that is attached as input; of several copies it takes the one with the most epochs. The checkpoint `last.pt` is copied after all other files, so an interrupted copy has none and is made again. Only the spare one, `previous.pt`, comes later: the run resumes from it if `last.pt` cannot be read. A run on this disk whose `status.json` is more than one epoch behind a copy is an error, because training would repeat epochs. A copy without a checkpoint is ignored, and so is one of another run than the one whose files lie on this disk. A copy that cannot be read is skipped with a warning, and no new file of it stays; if no other is left, training does not begin.
 
 # %%
 #| export
@@ -307,10 +307,9 @@ def bring_back(folder: Path, copies: list[Path]) -> Path | None:
                 found.append((_epochs_done(copy), copy))
     if has_checkpoint(folder):
         epochs, copy = max(found, default=(0, folder))
-        if epochs > 1 + done:
-            here = done if read_record(folder / "status.json") else "an unknown number"
+        if epochs > 1 + done and read_record(folder / "status.json"):  # else nobody knows
             todo = f"delete {folder} to resume the copy; or leave out its mirror_dir, or detach it"
-            raise UserError(f"{copy}: it holds {epochs} epochs, and this run has {here}; {todo}")
+            raise UserError(f"{copy}: it holds {epochs} epochs, and this run has {done}; {todo}")
         return None
     for _, copy in sorted(found, key=lambda pair: -pair[0]):
         with _skipped(copy):

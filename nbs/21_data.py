@@ -455,9 +455,10 @@ def _check_pair(source: Source, size: int | str, name: str) -> tuple[Pair, set[s
         return str(error)
     if size == "native" and mask.size > NATIVE_PIXELS:
         return f"image of more than {NATIVE_PIXELS:,} pixels at its own size (use --base-size 256)"
-    pair = find_file(source.images, name), find_file(source.masks, name, MASK_ENDINGS)
-    turns = [_turn_of(path) for path in pair if path]
-    if turns[0] != turns[-1] and (max(turns) < 5 or len({*mask.shape}) == 1):  # else sides differ
+    turn = _turn_of(find_file(source.images, name))
+    other = _turn_of(find_file(source.masks, name, MASK_ENDINGS)) if turn != 1 else 1
+    same_sides = (turn > 4) == (other > 4) or len({*mask.shape}) == 1  # else they are right
+    if turn != other and same_sides:
         notes.add("image and mask of different orientation tags (do their marks agree?)")
     if mask.mean() > 0.2:
         notes.add("targets cover more than a fifth of the image (is the mask inverted?)")
@@ -758,10 +759,12 @@ def _mode_of(file: Image.Image) -> str:
     return "F" if any(content[:5] == b"FLIR\0" for _, content in segments) else file.mode
 
 
-def _turn_of(path: Path) -> int:
-    "The orientation tag of a file, by its header; 1: none, or an impossible one."
+def _turn_of(path: Path | None) -> int:
+    "The orientation tag of a file, by its header; 1: none, as in PNG, or an impossible one."
+    if not path or path.suffix.lower() in (".png", ".bmp"):
+        return 1
     with contextlib.suppress(Exception), opened(path) as file:  # damaged tags raise many kinds
-        turn = Image.Image.getexif(file).get(274, 1)  # PNG's own method would read all pixels
+        turn = file.getexif().get(274, 1)
         return turn if turn in range(2, 9) else 1
     return 1
 

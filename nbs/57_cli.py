@@ -335,7 +335,7 @@ def _find_task(argv: Sequence[str]) -> tuple[type[Settings], dict[str, Any]]:
     asked = parser.parse_known_args(argv)[0]
     written = read_settings(asked.config) | ({"task": asked.task} if asked.task else {})
     weights, trained = asked.weight_path or str(written.get("weight_path", "")), {}
-    if not weights and argv[0] == "test" and argv[1:] and os.path.exists(argv[1]):
+    if not weights and argv[:1] == ["test"] and argv[1:] and os.path.exists(argv[1]):
         weights = argv[1]
     if weights and argv[0] in ("test", "predict"):
         trained = resolve("mshnet.weights:settings_of_weights")(weights)
@@ -601,7 +601,7 @@ def _warnings_once() -> Callable[..., None]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:  # the status, as `mshnet --help` lists them
-    "Run a command, as of `sys.argv[1:]`; without one, that of this process."
+    "Run a command, which is a list of words; None: the words that this process was started with."
     with warnings.catch_warnings():
         warnings.showwarning = _warnings_once()
         command, argv, resumes = "", sys.argv[1:] if argv is None else argv, False
@@ -641,7 +641,7 @@ def main(argv: Sequence[str] | None = None) -> int:  # the status, as `mshnet --
 # %% [markdown]
 # ## Questions
 #
-# 1. <code>mshnet train DIR &amp;&amp; mshnet export --weight-path RUN</code> ran until the hours of the session were over. There is no exported file, and no error. What happened?
+# 1. <code>mshnet train DIR &amp;&amp; mshnet export RUN</code> ran until the hours of the session were over. There is no exported file, and no error. What happened?
 #    <details><summary>Answer</summary>The training stopped before its last epoch, so its status is 75, and the shell did not start the export. The same line again resumes the training, and then exports.</details>
-# 2. A run was trained and scored with <code>base_size</code> 256. You call <code>mshnet test --weight-path RUN --base-size 512</code>. Which settings are used, and may you compare both scores?
+# 2. A run was trained and scored with <code>base_size</code> 256. You call <code>mshnet test RUN --base-size 512</code>. Which settings are used, and may you compare both scores?
 #    <details><summary>Answer</summary>Those of the run, except for the size, because a flag overrides what the run has recorded. The protocol has the size, and <code>mshnet compare</code> refuses to compare the two.</details>

@@ -45,6 +45,7 @@ FAST = "--base-size 32 --crop-size 32 --epochs 1 --warm-epoch -1 --batch-size 2 
         ("test --weight-path ~nobody-here/best.pt", "weight_path="),
         (f"test --weight-path {'a' * 3000}", "weight_path="),
         ("trian", "invalid choice"),
+        ("", "the following arguments are required: COMMAND"),
         ("data a b", "unexpected argument 'b'; see mshnet data --help"),
         ("train a --dataset-dir b", "a: --dataset-dir b is given as well; use one of them"),
         ("test a b", "--weight-path a is given as well; use one of them, or --dataset-dir b"),

@@ -718,6 +718,8 @@ def test_a_mask_without_the_tag_that_turns_its_image_is_warned_of(folder):
         (folder / f"images/{name}.png").unlink()
         Image.new("L", (32, 32), 40).save(folder / f"images/{name}.jpg", exif=tag)
     Image.open(folder / "masks/train_1.png").save(folder / "masks/train_1.png", exif=tag)
+    Image.open(folder / "masks/train_1.png").save(folder / "masks/train_1.tif", exif=tag)
+    (folder / "masks/train_1.png").unlink()
     [line] = warned(folder)[1]
     assert line.startswith("image and mask of different orientation tags")
     assert line.endswith("1 (train_0)")

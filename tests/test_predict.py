@@ -617,6 +617,8 @@ def test_a_finished_file_is_skipped_until_it_changes(
     Image.fromarray(np.full((40, 40), 20, np.uint8)).save(tmp_path / "3.png")
     (tmp_path / "4.png").unlink()
     (out / "masks/2-mended.png").touch()  # by the user, to whom it belongs
+    for name in ("3_00007.png", ".3.png.4711.tmp"):  # of a process that was killed
+        (out / "masks" / name).touch()
     predict_files(weights, tmp_path, out, threshold=0.5)
     assert f"removed {out}: results of 1 file, gone or named otherwise" in capsys.readouterr().err
     assert (len(read), summary(out)["frames"]) == (6, 4)

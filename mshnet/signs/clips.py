@@ -114,19 +114,19 @@ def _rows(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
     return rows
 
 
-def _number(text: str, path: object) -> float:
+def _number(text: str, where: str) -> float:
     "A finite number in a table; UserError for any other text."
     with contextlib.suppress(ValueError):
         if np.isfinite(value := float(text)):
             return value
-    raise UserError(f"{path}: {text!r} is not a number")
+    raise UserError(f"{where}: {text!r} is not a number")
 
 
 def read_tracks(path: Path) -> dict[str, np.ndarray]:  # [T,6] float32
     "The tracks of each video in a table: left hand, right hand, nose; x and y in pixels."
     found: dict[str, dict[float, list[float]]] = {}
     for i, row in enumerate(_rows(path, _COLUMNS)):
-        at, video = _number(row.get("frame", str(i)), path), row.get("video", path.stem)
+        at, video = _number(row.get("frame", str(i)), str(path)), row.get("video", path.stem)
         values = [_number(row[name], f"{path}, row {i + 1}, {name}") for name in _COLUMNS]
         if found.setdefault(video, {}).setdefault(at, values) is not values:
             raise UserError(f"{path}: has frame {at:g} of {video} twice; leave one out")
@@ -146,7 +146,7 @@ def _tracked(folder: Path, name: str) -> list[Clip]:
     path, tracks = folder / f"{PARTS[name]}_words.csv", read_tracks(folder / TRACKS)
     found: dict[str, list[tuple[float, float, str]]] = {}
     for row in _rows(path, ("video", "word", "startframe", "endframe")):
-        start, end = (_number(row[name], path) for name in ("startframe", "endframe"))
+        start, end = (_number(row[name], str(path)) for name in ("startframe", "endframe"))
         found.setdefault(row["video"], []).append((start, end, row["word"]))
     clips, empty = [], np.zeros((0, 6), np.float32)
     for video, words in found.items():

@@ -63,7 +63,7 @@ status
 # | `list of grey masks without a target (save targets as 255): ...` | these masks use smaller values for targets than the other masks. Save targets as 255 in all masks |
 # | `mask with the numbers of objects, in which all above 0 is target: ...`, `coloured mask, in which every colour but black is target: ...` | nothing to do, if your masks are made this way |
 # | `width and height of its image swapped: turn it by 90 degrees ...` | the image has an orientation tag, which we obey. Turn the mask too, or remove the tag |
-# | `image and mask of different orientation tags (do their marks agree?): ...` | one of them is turned, the other is not. If the marks lie beside the targets, remove the tag |
+# | `image and mask of different orientation tags (do their marks agree?): ...` | they are turned in different ways. If the marks lie beside the targets, remove the tags |
 # | `most of a frame gets few of the 256 grey levels; ...` | cut off telemetry rows, bad lines and borders, if the frame has some. If it has none, a small part of the scene is much brighter or darker: nothing to do |
 # | `image of more than ... pixels at its own size (use --base-size 256): ...` | use `--base-size 256`, or crop these images |
 # | `no target in any mask of a list, so Pd is undefined: ...` | look at the masks: are they black, or do they belong to other images? |

@@ -48,9 +48,7 @@ seed = None  # of weights, order and random changes
 choose = None  # which epoch is selected: last, val or test
 precision = None  # auto, bf16, fp16 or fp32
 device = "auto"  # auto, cpu, cuda, cuda:1, mps, xla
-num_devices = (
-    None  # GPUs or TPU chips that share a batch; None: one GPU (Kaggle: all), all TPU chips
-)
+num_devices = None  # GPUs or chips that share a batch; None: one GPU (Kaggle: all), all chips
 weight_path = ""  # weights to begin with
 resume = ""  # folder of an interrupted run, or its checkpoint
 output_dir = ""  # run folder, or "" for one named after the recipe
@@ -173,7 +171,7 @@ print(take_along(run.folder))
 # %% [markdown]
 # ## 11. Files and backup / 文件与备份
 #
-# `best.pt` has the weights of the selected epoch (`mshnet test --weight-path`), `last.pt` everything to resume from, `train.log` what was printed. If there is a backup, this cell adds the figures to it.
+# `best.pt` has the weights of the selected epoch (`mshnet test RUN`), `last.pt` everything to resume from, `train.log` what was printed. If there is a backup, this cell adds the figures to it.
 
 # %%
 from mshnet.train import keep_copies

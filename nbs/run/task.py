@@ -99,7 +99,7 @@ print(take_along(run.folder))
 # %% [markdown]
 # ## 8. Files and backup / 文件与备份
 #
-# `best.pt` has the weights of the selected epoch (`mshnet test --weight-path`), `last.pt` everything to resume from, `train.log` what was printed. If there is a backup, this cell adds the figures to it.
+# `best.pt` has the weights of the selected epoch (`mshnet test RUN`), `last.pt` everything to resume from, `train.log` what was printed. If there is a backup, this cell adds the figures to it.
 
 # %%
 from mshnet.train import keep_copies
