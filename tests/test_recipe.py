@@ -125,7 +125,7 @@ def test_the_start_is_nearly_empty_and_is_the_full_size_head():
 
 
 def test_parts_that_join_late_have_a_rate_of_their_own(tmp_path):
-    "Three heads and the fusing convolution; also in a run that is resumed with more epochs."
+    "Three heads and the fusing convolution; also in a run that is resumed."
     config = small(tmp_path / "run", join_rate=0.1, schedule="constant", warmup_steps=0)
     for epochs in (2, 3):
         run = train(config.model_copy(update={"epochs": epochs}))
@@ -254,11 +254,23 @@ def test_the_texture_of_clutter_shows_no_target():
         assert abs(spots.mean() - rest.mean()) < 8
 
 
-def test_a_run_of_before_clutter_is_read_without_it():
+def test_a_run_of_before_clutter_resumes_without_it(tmp_path):
     "Its settings know nothing of it, and the default has it."
-    older = Config(**SMALL).model_dump()
-    del older["clutter_share"]
-    assert settings_from(older).clutter_share == 0 < Config().clutter_share
+    settings = {**SMALL, "epochs": 3, "schedule": "constant", "warmup_steps": 0}
+    whole = train(Config(**settings, clutter_share=0, output_dir=str(tmp_path / "whole")))
+    start = Config(**settings | {"epochs": 1}, clutter_share=0, output_dir=str(tmp_path / "run"))
+    run = train(start)
+    content = read_checkpoint(run.folder / "last.pt")
+    for name in ("last.pt", "best.pt"):
+        older = {k: v for k, v in content["config"].items() if k != "clutter_share"}
+        write_checkpoint(content | {"config": older}, run.folder / name)
+    (run.folder / "config.json").write_text(json.dumps(older))
+    again = configure({"resume": str(run.folder), "epochs": 3, "device": "cpu"})
+    assert again.clutter_share == 0 and Config().clutter_share > 0
+    longer = train(again.model_copy(update={"output_dir": str(run.folder)}))
+    assert same(*(read_checkpoint(x.folder / "last.pt")["model"] for x in (longer, whole)))
+    with pytest.raises(UserError, match=r"clutter_share 0\.0 -> 0\.25"):
+        train(Config(**settings | {"epochs": 4}, output_dir=str(run.folder)))
 
 
 def test_the_papers_recipe_is_the_plain_loop(tmp_path):

@@ -351,3 +351,12 @@ def test_auto_streams_what_memory_has_no_room_for(tmp_path, monkeypatch):
         monkeypatch.setattr("mshnet.data.free_memory", lambda free=free: free)
         LOADED.clear()
         assert load_data(config)[0]["train"].in_memory is kept
+
+
+def test_an_image_that_vanishes_while_streaming_is_named(tmp_path):
+    "A file that was there when the run began."
+    folder = make_dataset(tmp_path / "data")
+    split = load_data(tiny(dataset_dir=str(folder), cache="stream"))[0]["train"]
+    (folder / "images" / "train_3.png").unlink()
+    with pytest.raises(UserError, match="train_3: name without an image"):
+        split.pairs[3]

@@ -374,10 +374,8 @@ def test_hours_of_a_run_count_from_its_beginning(tmp_path, monkeypatch):
     assert run_it(tiny(tmp_path / "run", max_hours=10)).finished
     begin, clock = beginning, Clock()
     later = lambda job: setattr(clock, "ahead", 36_000.0) or begin(job)  # noqa: E731
-    with (
-        monkeypatch.context() as slow,
-        pytest.raises(Stopped, match=r"session's 10 hours are over$"),
-    ):
+    line = r"session's 10 hours are over$"
+    with monkeypatch.context() as slow, pytest.raises(Stopped, match=line):
         slow.setattr("mshnet.train.time", clock)
         slow.setattr("mshnet.train.beginning", later)  # as when the data load for ten hours
         run_it(tiny(tmp_path / "slow", max_hours=10))
@@ -657,7 +655,6 @@ def test_weights_that_are_no_numbers_are_one_line(tmp_path, capsys):
     spoil(model)
     torch.save(model.state_dict(), tmp_path / "nan.pt")
     words = [f"--weight-path={tmp_path / 'nan.pt'}", "--device=cpu", "--scenes=8"]
-    capsys.readouterr()
     assert "the prediction is NaN or infinite" in refused(capsys, "test", *words, "--base-size=32")
 
 
@@ -891,9 +888,8 @@ def test_the_scores_of_a_finished_run_outlive_its_best_epoch(tmp_path):
         os.truncate(best, 1000)
         assert run_it(config).scores == before
     assert read_checkpoint(best)["epoch"] == config.epochs - 1
-    assert chosen_by("last", {"epoch": 2, "name": None}).endswith(
-        "the one that was chosen is damaged"
-    )
+    text = chosen_by("last", {"epoch": 2, "name": None})
+    assert text.endswith("the one that was chosen is damaged")
 
 
 WRITER = """
@@ -948,6 +944,23 @@ def test_a_mirror_with_errors_changes_nothing_in_the_run(tmp_path, monkeypatch, 
     said = capsys.readouterr().out.splitlines()[-1]
     assert "0 of 9 files" in said and "No space left" in said
     assert f"they are in {run.folder}" in said
+
+
+def test_a_task_keeps_the_rates_of_its_groups(tmp_path):
+    "They were all overwritten by that of the settings; also in a run that goes on."
+
+    class Groups(Small):
+        def optimizer(self, model):
+            first, *others = model.parameters()
+            groups = [{"params": [first], "lr": 0.001}, {"params": others}]
+            return torch.optim.Adagrad(groups, lr=self.config.lr)
+
+    config = tiny(tmp_path / "run", batch_size=16, scenes=16, lr=0.05, warmup_steps=0)
+    for epochs in (2, 3):
+        longer = config.model_copy(update={"epochs": epochs})
+        run = train(longer, Groups(longer))
+        groups = read_checkpoint(run.folder / "last.pt")["optimizer"]["param_groups"]
+        assert [g["lr"] for g in groups] == pytest.approx([0.001, 0.05])
 
 
 def test_a_report_that_nobody_reads_on_is_no_traceback(tmp_path):

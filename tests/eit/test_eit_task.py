@@ -114,7 +114,6 @@ def test_predict_draws_as_many_pictures_as_asked(run, files, tmp_path, capsys):
         assert main([*words, *more.split(), *out, str(files / "one.npz")]) == 0
         spreads.append(np.load(tmp_path / name / "tanks.npz")["spread"].max())
     assert spreads[0] == 0 < spreads[1]
-    capsys.readouterr()
     said = refused(capsys, *words, "--threshold", "0.5", files / "one.npz")
     assert "task eit has no option --threshold" in said
 
