@@ -112,6 +112,7 @@ def read_scored(folder: str | os.PathLike[str]) -> Scored:
 # %% ../nbs/54_compare.ipynb #_must
 MAY: tuple[str, ...] = ("data", "split", "chosen", "seed", "trained_on", "trained_on_scored_images")
 MAY += ("precision", "device", "mshnet", "torch", "class")
+MAY += ("bin_ms", "window_ms", "denoise_ms")  # how a network of events sees the same recordings
 MAY += ("vocabulary", "vocabulary_hash", "outside_vocabulary")  # of held-out sentences: by seed
 
 

@@ -195,7 +195,7 @@ _LEAST = {"pd": 0.9, "iou": 0.7}  # if the detections of PyTorch are taken as gr
 
 def _calibration_images(folder: str | Path, reduction: int) -> list[Tensor]:  # [1,3,H,W] uint8
     "The middle of each image of a folder, reduced; UserError if none can be used."
-    folder = os.path.expanduser(folder)
+    folder = os.path.expanduser(str(folder))  # True, too, is no folder
     if not os.path.isdir(folder):
         raise UserError(f"int8={shown(folder)}: name a folder of images")
     files, found = find_inputs(folder, SUFFIXES), []
@@ -288,6 +288,8 @@ def export(
     images = [] if int8 is None else _calibration_images(int8, 1 if full else int(reduction))
     if trained.task == "detect" and not _logits(trained, _scenes(1, 32, 32)).isfinite().all():
         raise UserError(f"{source}: weights that predict NaN; take an earlier checkpoint")
+    with cannot_be_written(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
     with cannot_be_written(path), tempfile.TemporaryDirectory(dir=path.parent, prefix=".") as place:
         draft = Path(place) / path.name
         with working(f"write {format}"):

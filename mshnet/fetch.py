@@ -42,7 +42,7 @@ def find_dataset(
         line = mount_drive(place)  # naming a folder there asks for it
         if not is_mounted():
             raise UserError(f"dataset_dir={shown(text)}: {line}")
-    for path in _candidates(text, place):
+    for path in _candidates(written, place):
         if os.path.isdir(path):
             return path
         if os.path.isfile(path) and path.suffix.lower() == ".zip":
@@ -58,16 +58,15 @@ def find_dataset(
     raise UserError(f"dataset_dir={shown(text)}: {kind}{did_you_mean(written.name, near)}")
 
 
-def _candidates(text: str, place: Place) -> Iterator[Path]:
+def _candidates(written: Path, place: Place) -> Iterator[Path]:
     "The paths that a name may mean, the likeliest first."
-    written = Path(os.path.expanduser(text))
     yield written
     if written.is_absolute():
         return
-    yield place.data / text
+    yield place.data / written
     with contextlib.suppress(OSError, ValueError, RecursionError):  # a folder that is not readable
         for deep in ("[!.]*", "[!.]*/[!.]*"):
-            found = sorted(place.data.glob(f"{deep}/{glob.escape(text)}"))
+            found = sorted(place.data.glob(f"{deep}/{glob.escape(str(written))}"))
             yield from (path for path in found if place.local / UNPACKED not in path.parents)
 
 # %% ../nbs/13_fetch.ipynb #_made_once

@@ -103,14 +103,13 @@ def say(text: str, file: Any = None) -> None:  # None: on stdout
 @contextlib.contextmanager
 def heartbeat(
     report: Callable[[float], object],  # called with the seconds so far
-    first: float = 5.0,  # seconds until the first call
-    every: float = 5.0,  # seconds between two calls
+    every: float,  # seconds between two calls; the first comes after 5 at most
 ) -> Iterator[None]:
     "Report from time to time how long something has taken, while it runs."
     done, start = threading.Event(), time.monotonic()
 
     def speak() -> None:
-        wait = first
+        wait = min(every, 5.0)
         while not done.wait(wait):
             report(time.monotonic() - start)
             wait = every
@@ -228,7 +227,7 @@ class Site(NamedTuple):
 def site_of(config: Settings, place: Place | None = None, mount: bool = True) -> Site:
     "The site of a run, after mounting the Drive if it needs one; UserError for a wrong mirror."
     place = place or where()
-    if mount:
+    if mount and not _drive_refused:
         ask_for_drive(config)
     folder = run_folder(config, place)
     mirror, note = _backup_folder(config, place, Path(os.path.abspath(folder)))
@@ -240,19 +239,21 @@ def site_of(config: Settings, place: Place | None = None, mount: bool = True) ->
     return Site(folder, mirror, copies, folder.parent / "xla_cache", seconds, hours, note)
 
 
+_drive_refused: list[str] = []  # by the user of this notebook
+
+
 def ask_for_drive(config: Settings) -> None:
     "Mount Google Drive in Colab if the data, the run, its weights or its backup lie there."
     place = where()
     named = (config.dataset_dir, config.weight_path, config.output_dir, config.resume)
     folders = filter(None, (*map(Path, named), _backup_root(config, place)))
     if place.name == "colab" and any(map(on_drive, folders)) and not is_mounted():
-        print(mount_drive())
+        print(line := mount_drive())
+        _drive_refused[:] = [] if is_mounted() else [line]
 
 
 def _backup_root(config: Settings, place: Place) -> Path | None:
-    "The folder of all backups; None without `mirror_dir`, or if there is no Drive."
-    if not config.mirror_dir:
-        return None
+    "The folder of all backups; None if there is no Drive."
     if config.mirror_dir == "drive":
         return MY_DRIVE / "mshnet" if place.name == "colab" else None
     return Path(os.path.abspath(os.path.expanduser(config.mirror_dir)))
@@ -269,7 +270,8 @@ def _backup_folder(config: Settings, place: Place, folder: Path) -> tuple[Path |
     target = parent / folder.name
     real, own = (Path(os.path.realpath(path)) for path in (target, folder))
     if folder in (target, *target.parents) or own in (real, *real.parents):
-        raise UserError(f"mirror_dir={shown(config.mirror_dir)}: is the run folder; use another")
+        todo = "leave out resume: the same settings restore it" if config.resume else "use another"
+        raise UserError(f"mirror_dir={shown(config.mirror_dir)}: is the run folder; {todo}")
     lost, disk = "is on the disk of the run; if you meant another, mount that one", own
     if place.name == "colab":
         lost, disk = "is deleted with the session; use --mirror-dir drive", place.runs

@@ -610,13 +610,14 @@ def predict_files(
     device: str = "auto",
     precision: str = "auto",
     tile: int = TILE,  # longest side that is predicted in one piece
-    save: str = "masks,overlays",  # what to write: masks, overlays, both, or none
+    save: str | Iterable[str] = "masks,overlays",  # what to write: one of them, both, or none
     threshold: float | None = None,  # of the probability; None: the one stored with the weights
     min_area: int = 1,  # pixels of the smallest detection
     tracks: bool = False,  # link the detections of a clip, for tracks.csv and the overlay
 ) -> Written:
     "Predict files, and write masks, tables and overlays; files finished before are skipped."
-    kinds = sorted(word.strip() for word in save.split(",") if save not in ("", "none"))
+    words = save.split(",") if isinstance(save, str) else save
+    kinds = sorted(word.strip() for word in words if word not in ("", "none"))
     _expect_possible(tile, threshold, min_area, kinds)
     number = None if threshold is None else float(threshold)  # of numpy, too
     options = {"tile": int(tile), "threshold": number, "min_area": int(min_area), "tracks": tracks}

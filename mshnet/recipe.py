@@ -101,7 +101,6 @@ FIRST_DEFAULTS: dict[str, Any] = {
     "clip_grad": 0.0,
     "ema": 0.0,
 }
-_FIRST_RECORDED = {"lr", "warm_epoch", "choose", "rule", "scenes", "val_fraction", "seed"}
 PRESETS: dict[str, dict[str, Any]] = {
     "steady": {},
     "paper": {**FIRST_DEFAULTS, "choose": "last", "precision": "fp32"},
@@ -135,8 +134,6 @@ class Config(Settings, NetworkFields, AugmentFields, DataFields):
     @classmethod
     def unrecorded(cls, record: Mapping[str, Any]) -> dict[str, Any]:
         "Settings that runs of the first release, or of before clutter, did not record."
-        if not record.keys() >= _FIRST_RECORDED:  # a file that a user wrote
-            return {}
         return {"clutter_share": 0.0, **({} if "optimizer" in record else FIRST_DEFAULTS)}
 
     def unused(self, written: Mapping[str, Any]) -> list[str]:

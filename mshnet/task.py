@@ -462,16 +462,15 @@ def trained_model(path: str | os.PathLike[str], config: Settings | None = None) 
         if record["epoch"] != record["best"]["epoch"] or content.get("step"):  # steps beyond it
             chosen = f"epoch {record['epoch']}, named by its file {path.name}"
             origin = replace(origin, chosen=chosen)
-        task = record["config"].get("task", "detect")
-        made = settings_from(record["config"]) if task in TASKS else None
+        made = settings_from(record["config"])
     except UserError as error:  # such as a setting of before, with its remedy
         raise UserError(f"{path}: {error}") from None
     except (AttributeError, KeyError, TypeError, ValueError, RuntimeError):
         raise UserError(f"{path}: its record of training is damaged; use another file") from None
-    if made and (own := _own_class(task, origin.task)):
-        warnings.warn(f"{path}: trained by class {own}, not by {TASKS[task][1]}", stacklevel=2)
-    model = _fitted(made or settings_class(task)(), content, path)
-    return Trained(model, str(record["phase"]), origin, task, record, threshold, multiscale)
+    if own := _own_class(made.task, origin.task):
+        warnings.warn(f"{path}: trained by class {own}, not by {TASKS[made.task][1]}", stacklevel=2)
+    model = _fitted(made, content, path)
+    return Trained(model, str(record["phase"]), origin, made.task, record, threshold, multiscale)
 
 
 def _fitted(config: Settings, content: Any, path: Path) -> nn.Module:

@@ -22,17 +22,15 @@ HITS, AMONG = 5, 8  # a track is confirmed after so many detections in so many f
 class Tracker:
     "The tracks of a clip, frame by frame; UserError without trackpy."
 
-    def __init__(
-        self, reach: float = REACH, memory: int = MEMORY, hits: int = HITS, among: int = AMONG
-    ) -> None:
+    def __init__(self) -> None:
         try:
             from trackpy import linking
         except ImportError as error:
             raise UserError(f"tracks need trackpy: pip install trackpy ({error})") from None
-        self.hits, self.among, self.frame, self.first, self.most = hits, among, 0, 0, -1
+        self.frame, self.first, self.most = 0, 0, -1
         self.seen, self.confirmed, self.linking = dict[int, deque[int]](), set[int](), linking
-        how: dict[str, Any] = {"memory": memory, "adaptive_stop": 1.0, "adaptive_step": 0.7}
-        self.linker = linking.Linker(reach, **how)
+        how: dict[str, Any] = {"memory": MEMORY, "adaptive_stop": 1.0, "adaptive_step": 0.7}
+        self.linker = linking.Linker(REACH, **how)
         self.link: Any = self.linker.init_level  # of the first frame
 
     def update(self, centroids: np.ndarray) -> list[int]:  # the number of the track of each
@@ -48,12 +46,12 @@ class Tracker:
         self.link = self.linker.next_level
         numbers = [self.first + int(number) for number in self.linker.particle_ids]
         for number in numbers:
-            seen = self.seen.setdefault(number, deque(maxlen=self.hits))
+            seen = self.seen.setdefault(number, deque(maxlen=HITS))
             seen.append(self.frame)
-            if len(seen) == self.hits and self.frame - seen[0] < self.among:
+            if len(seen) == HITS and self.frame - seen[0] < AMONG:
                 self.confirmed.add(number)
         self.most = max([self.most, *numbers])
-        self.seen = {n: s for n, s in self.seen.items() if self.frame - s[-1] < self.among}
+        self.seen = {n: s for n, s in self.seen.items() if self.frame - s[-1] < AMONG}
         return numbers
 
 # %% ../nbs/44_tracks.ipynb #confirmed_tracks

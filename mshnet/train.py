@@ -604,8 +604,7 @@ class _Processes(Stop):
         if count > there > 0 and config.device != "cpu":
             raise UserError(f"num_devices={count}: this machine has {there} GPUs; use {there}")
         read, write = os.pipe()
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
+        with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         own = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // count)), **os.environ}
         own |= {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}

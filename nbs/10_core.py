@@ -571,8 +571,10 @@ def _explain(error: ValidationError, settings: type[Settings]) -> list[str]:
 
 def _what_to_write(kind: str, message: str, settings: type[Settings], name: str) -> str:
     "The words of pydantic, such as `a value less than or equal to 10`."
-    if kind == "string_pattern_mismatch":
-        return settings.model_fields[name].description or "a text of the form that it has"
+    field = settings.model_fields[name]
+    form = any(getattr(rule, "pattern", None) for rule in field.metadata)
+    if kind == "string_pattern_mismatch" or (form and kind == "string_type"):
+        return field.description or "a text of the form that it has"
     text = message.removeprefix("Input should be ").removeprefix("Value error, ")
     if text.startswith("a valid"):  # without the details of the parser
         text = text.partition(", ")[0].replace("a valid boolean", "true or false")

@@ -28,7 +28,6 @@ import csv
 import errno
 import glob
 import hashlib
-import inspect
 import io
 import json
 import os
@@ -407,9 +406,7 @@ def locked(
     "Hold a lock that the system releases when this process ends."
     from filelock import FileLock  # imported here: `mshnet --help` needs none
 
-    known = inspect.signature(FileLock.__init__).parameters  # of the installed version
-    strict: dict[str, Any] = {"fallback_to_soft": False} if "fallback_to_soft" in known else {}
-    lock = FileLock(file, **strict)
+    lock = FileLock(file, fallback_to_soft=False)  # versions without this option ignore it
     try:
         lock.acquire(timeout=-1 if wait else 0)
     except (NotImplementedError, OSError) as error:

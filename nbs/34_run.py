@@ -537,15 +537,12 @@ except ZeroDivisionError as error:
 
 # %%
 #| export
-class Background:
+class Background(contextlib.AbstractContextManager["Background"]):
     "A thread that runs jobs in order; the next call raises their errors."
 
     def __init__(self) -> None:
         self.pool = ThreadPoolExecutor(1)
         self.last: Future[Any] = self.pool.submit(lambda: None)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         "Finish the last job; raise its error unless the run failed for another reason."

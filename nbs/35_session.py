@@ -181,7 +181,7 @@ def bar(
 
 def working(text: str) -> contextlib.AbstractContextManager[None]:
     "Print every few seconds how long something has taken, while it runs."
-    return heartbeat(lambda s: say(f"  {text}: {s:.0f} s so far", sys.stderr), _EVERY, _EVERY)
+    return heartbeat(lambda s: say(f"  {text}: {s:.0f} s so far", sys.stderr), _EVERY)
 
 
 def duration(seconds: float) -> str:

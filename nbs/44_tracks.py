@@ -5,7 +5,7 @@
 #
 # A detector looks at each frame of a clip by itself. A false alarm, such as a sparkling roof or noise, is often gone a moment later. A target stays. So time can tell them apart, unless the false alarms stay as well. Often they do: on 16 clips of a drone camera a live display of confirmed tracks has 126 false alarms a minute (1,800 frames) instead of 134, and Pd 0.858 instead of 0.882 ([more](guides/new_camera.ipynb)).
 #
-# We link each detection with one of the frame before, at most `reach` pixels away, so that the sum of the squared distances is as small as possible (Crocker and Grier, 1996). A target that is missed in up to `memory` frames continues its track, if it has moved at most `reach` since. A track is **confirmed** once it has `hits` detections among the last `among` frames. The package [trackpy](https://soft-matter.github.io/trackpy) does the linking, and shrinks the reach step by step in a crowd of detections; `pip install trackpy` installs it.
+# We link each detection with one of the frame before, at most `REACH` pixels away, so that the sum of the squared distances is as small as possible (Crocker and Grier, 1996). A target that is missed in up to `MEMORY` frames continues its track, if it has moved at most `REACH` since. A track is **confirmed** once it has `HITS` detections among the last `AMONG` frames. The package [trackpy](https://soft-matter.github.io/trackpy) does the linking, and shrinks the reach step by step in a crowd of detections; `pip install trackpy` installs it.
 
 # %%
 #| hide
@@ -59,17 +59,15 @@ HITS, AMONG = 5, 8  # a track is confirmed after so many detections in so many f
 class Tracker:
     "The tracks of a clip, frame by frame; UserError without trackpy."
 
-    def __init__(
-        self, reach: float = REACH, memory: int = MEMORY, hits: int = HITS, among: int = AMONG
-    ) -> None:
+    def __init__(self) -> None:
         try:
             from trackpy import linking
         except ImportError as error:
             raise UserError(f"tracks need trackpy: pip install trackpy ({error})") from None
-        self.hits, self.among, self.frame, self.first, self.most = hits, among, 0, 0, -1
+        self.frame, self.first, self.most = 0, 0, -1
         self.seen, self.confirmed, self.linking = dict[int, deque[int]](), set[int](), linking
-        how: dict[str, Any] = {"memory": memory, "adaptive_stop": 1.0, "adaptive_step": 0.7}
-        self.linker = linking.Linker(reach, **how)
+        how: dict[str, Any] = {"memory": MEMORY, "adaptive_stop": 1.0, "adaptive_step": 0.7}
+        self.linker = linking.Linker(REACH, **how)
         self.link: Any = self.linker.init_level  # of the first frame
 
     def update(self, centroids: np.ndarray) -> list[int]:  # the number of the track of each
@@ -85,12 +83,12 @@ class Tracker:
         self.link = self.linker.next_level
         numbers = [self.first + int(number) for number in self.linker.particle_ids]
         for number in numbers:
-            seen = self.seen.setdefault(number, deque(maxlen=self.hits))
+            seen = self.seen.setdefault(number, deque(maxlen=HITS))
             seen.append(self.frame)
-            if len(seen) == self.hits and self.frame - seen[0] < self.among:
+            if len(seen) == HITS and self.frame - seen[0] < AMONG:
                 self.confirmed.add(number)
         self.most = max([self.most, *numbers])
-        self.seen = {n: s for n, s in self.seen.items() if self.frame - s[-1] < self.among}
+        self.seen = {n: s for n, s in self.seen.items() if self.frame - s[-1] < AMONG}
         return numbers
 
 

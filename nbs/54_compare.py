@@ -157,6 +157,7 @@ print("of another run:", choice("epoch 21, by iou on the TEST list itself"))
 #| export
 MAY: tuple[str, ...] = ("data", "split", "chosen", "seed", "trained_on", "trained_on_scored_images")
 MAY += ("precision", "device", "mshnet", "torch", "class")
+MAY += ("bin_ms", "window_ms", "denoise_ms")  # how a network of events sees the same recordings
 MAY += ("vocabulary", "vocabulary_hash", "outside_vocabulary")  # of held-out sentences: by seed
 
 

@@ -506,14 +506,12 @@ def _predict(config: Config, inputs: list[str], argv: Sequence[str], **options: 
     from mshnet.device import started_processes
     from mshnet.predict import predict_files
     from mshnet.task import make_task
+    from mshnet.train import processes_to_start, run_in_processes
 
-    if config.num_devices > 1:
-        from mshnet.train import processes_to_start, run_in_processes
-
-        if processes_to_start(config):
-            return max(run_in_processes(config, argv), default=0)
-        if not started_processes():
-            raise UserError("num_devices: one process drives all chips of a TPU; leave it out")
+    if processes_to_start(config):
+        return max(run_in_processes(config, argv), default=0)
+    if config.num_devices > 1 and not started_processes():
+        raise UserError("num_devices: one process drives all chips of a TPU; leave it out")
     names, predict = ["output_dir", "device", "precision"], predict_files
     if config.task != "detect":
         if options or started_processes() > 1:

@@ -82,7 +82,7 @@
 #
 # 数据集是一个文件夹，含有 `images/`、`masks/` 和两个名称列表（`trainval.txt` 或 `train.txt`，以及 `test.txt`），也可以是这种文件夹的 `.zip` 压缩包。还没有数据？`mshnet train --epochs 3` 用合成场景训练。`mshnet data NUAA-SIRST`（或 `NUDT-SIRST`、`IRSTD-1k`）下载到 `data/`（从未试过）。
 #
-# [自己的图像](guides/own_images.ipynb)说明掩膜、列表和微调，以及 40 幅图像带来的收益。训练把图像缩放到 256x256。`mshnet predict` 按同样的倍数缩小每一帧：在 IRSTD-1k 的 512x512 图像上 IoU 因此为 0.560，而不是 0.377（如果像 `mshnet test` 那样把测试图像缩放到 256x256，则为 0.628）。`mshnet train --base-size native` 不缩放（只在微调时测量过）。
+# [自己的图像](guides/own_images.ipynb)说明掩膜、列表和微调，以及 40 幅图像带来的收益。训练把图像缩放到 256x256。用从随机权重训练得到的权重时，`mshnet predict` 按同样的倍数缩小每一帧：在 IRSTD-1k 的 512x512 图像上 IoU 因此为 0.560，而不是 0.377（如果像 `mshnet test` 那样把测试图像缩放到 256x256，则为 0.628）。`mshnet train --base-size native` 不缩放（只在微调时测量过）。
 #
 # ```python
 # import mshnet

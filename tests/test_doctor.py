@@ -13,7 +13,7 @@ from mshnet.cli import main
 from mshnet.core import UserError
 from mshnet.device import Cuda, Device
 from mshnet.files import free_memory
-from mshnet.places import Place
+from mshnet.places import KAGGLE, Place
 from mshnet.recipe import Config
 
 GB = 2**30
@@ -23,15 +23,6 @@ def ask(subject, **settings):
     "The level and the text of one answer, for a run on the CPU."
     line = doctor._line(doctor._Checkup(Config(**{"device": "cpu", **settings})), subject)
     return line.level, line.text
-
-
-def fails(text):
-    "A function that raises, as a driver does."
-
-    def fail(*_, **__):
-        raise RuntimeError(text)
-
-    return fail
 
 
 def warns(*_):
@@ -62,8 +53,9 @@ LOADED = {"doctor.installed": lambda name: "2.13.0", "torch.__version__": "2.9.0
 SAME = {"doctor.installed": lambda name: "2.14.0", "torch.__version__": "2.14.0+cu126"}
 BUSY = {"doctor.busy_cores": lambda seconds: 0.9}
 ENOUGH = BUSY | {"doctor.USUAL_THREADS": 3}
-STUCK = {"doctor.open_device": fails("no\nmore")}
+STUCK = {"doctor.open_device": Mock(side_effect=RuntimeError("no\nmore"))}
 WARNS = {"doctor.open_device": warns}
+CLOUD = {"doctor.where": lambda: KAGGLE, "doctor.open_device": lambda *_: Device("fp32")}
 SLOW = {"device.Device.has_bf16": lambda self: False}
 LITTLE = {"doctor.free_memory": lambda: GB / 2}
 UNKNOWN = {"doctor.free_memory": lambda: float("inf")}
@@ -79,6 +71,7 @@ FINDINGS = [  # the machine, the subject, settings, the level, a part of the tex
     ({}, "accelerator", {"device": "cuda:99"}, "error", "use"),
     (WARNS, "accelerator", {}, "warning", "it warns: CUDA initialization: the driver is too old ("),
     (SLOW, "accelerator", {"precision": "bf16"}, "warning", "--precision fp32"),
+    (CLOUD, "accelerator", {"device": "auto"}, "warning", "choose an accelerator of the session"),
     (NO_CUDA, "build", {"device": "auto"}, "warning", "has Tesla T4, but torch"),
     (NO_CUDA, "build", {}, "ok", ""),
     (T4, "build", {"device": "auto"}, "warning", "does not get it"),
@@ -185,7 +178,8 @@ def test_nvidia_smi_is_asked_and_may_be_silent(tmp_path, monkeypatch):
 def test_a_gpu_that_torch_holds_no_programs_for(machine, monkeypatch):
     "torch finds it, and fails in the first operation: an error with torch's own words."
     machine({"torch.cuda.is_available": lambda: True, "torch.cuda.device_count": lambda: 1})
-    monkeypatch.setattr("torch.ones", fails("CUDA error: no kernel image\nmore"))
+    broken = RuntimeError("CUDA error: no kernel image\nmore")
+    monkeypatch.setattr("torch.ones", Mock(side_effect=broken))
     with pytest.raises(UserError, match="no kernel image; see mshnet doctor, or use --device cpu"):
         Cuda()
     level, text = ask("accelerator", device="cuda")

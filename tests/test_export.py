@@ -72,7 +72,7 @@ def test_a_reader_without_this_library_finds_all_it_needs(onnx_file):
 
 def test_safetensors_is_scored_as_the_run_is(run, tmp_path):
     "With its phase and epoch; its note leaves the normalisation to the reader."
-    path = export(run.folder / "best.pt", output=tmp_path / "w.safetensors")
+    path = export(run.folder / "best.pt", output=tmp_path / "new/w.safetensors")
     note = read_note(path)
     assert (note["outputs"], note["normalisation"]["inside"]) == (["logits"], False)
     result = evaluate(run.config.model_copy(update={"weight_path": str(path)}))
@@ -152,24 +152,18 @@ def test_a_damaged_file_is_found(run, onnx_file, tmp_path, where):
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("export --weight-path none.pt", "there is no such file"),
-        ("export --weight-path .", "is a folder"),
-        ("export --weight-path bad.pt", "not a torch file of weights"),
-        (
-            "export --weight-path old.onnx",
-            "use onnxruntime: the guide 'Into your own program' has the lines",
-        ),
-        ("export --weight-path other.pt", "weights of another model"),
-        ("export --weight-path w.pt --output a.pt2", "use FILE.onnx or FILE.safetensors"),
-        (
-            "export --weight-path w.pt --int8 . --output a.safetensors",
-            "not possible for --int8: use FILE.onnx",
-        ),
-        ("export --weight-path w.pt --int8 nowhere", "int8=nowhere: name a folder of images"),
-        ("export --weight-path w.pt --int8=", "int8='': name a folder of images"),
-        ("export --weight-path w.pt --output no/a.onnx", "no/a.onnx: cannot be written"),
-        ("export --weight-path w.safetensors --output w.safetensors", "is the file of the weights"),
-        ("export --weight-path nan.pt --output n.safetensors", "nan.pt: weights that predict NaN"),
+        ("none.pt", "there is no such file"),
+        (".", "is a folder"),
+        ("bad.pt", "not a torch file of weights"),
+        ("old.onnx", "use onnxruntime: the guide 'Into your own program' has the lines"),
+        ("other.pt", "weights of another model"),
+        ("w.pt --output a.pt2", "use FILE.onnx or FILE.safetensors"),
+        ("w.pt --int8 . --output a.safetensors", "not possible for --int8: use FILE.onnx"),
+        ("w.pt --int8 nowhere", "int8=nowhere: name a folder of images"),
+        ("w.pt --int8=", "int8='': name a folder of images"),
+        ("w.pt --output w.pt/a.onnx", "w.pt/a.onnx: cannot be written"),
+        ("w.safetensors --output w.safetensors", "is the file of the weights"),
+        ("nan.pt --output n.safetensors", "nan.pt: weights that predict NaN"),
     ],
 )
 def test_mistakes_are_one_line_and_leave_nothing(tmp_path, monkeypatch, capsys, line, said):
@@ -184,7 +178,9 @@ def test_mistakes_are_one_line_and_leave_nothing(tmp_path, monkeypatch, capsys, 
     if "w.safetensors" in line:
         export("w.pt", output="w.safetensors")
     before = {p.name for p in tmp_path.iterdir()}
-    assert said in refused(capsys, line)
+    with pytest.raises(UserError, match="int8=True: name a folder of images"):
+        export("w.pt", int8=True)
+    assert said in refused(capsys, f"export --weight-path {line}")
     assert {p.name for p in tmp_path.iterdir()} == before
 
 

@@ -184,14 +184,10 @@ def test_pixel_curve_at_ten_thresholds(noisy):
     histogram.add(torch.sigmoid(logits).double().numpy(), mask.numpy() > 0)
     curve = histogram.curve()
     at = [round(i * 100) for i in range(10)]  # probabilities 0, 0.1 .. 0.9
-    for key, golden_key in (
-        ("recall", "roc_tpr"),
-        ("fpr", "roc_fpr"),
-        ("precision", "roc_precision"),
-    ):
-        np.testing.assert_allclose(
-            curve[key][at], want[golden_key][:10].numpy(), rtol=1e-5, atol=1e-8
-        )
+    names = {"recall": "roc_tpr", "fpr": "roc_fpr", "precision": "roc_precision"}
+    for key, golden_key in names.items():
+        wanted = want[golden_key][:10].numpy()
+        np.testing.assert_allclose(curve[key][at], wanted, rtol=1e-5, atol=1e-8)
 
 
 TRANSFORMS = SHARED / "golden" / "transforms.npz"

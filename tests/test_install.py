@@ -22,7 +22,6 @@ CLEAN = {name: value for name, value in os.environ.items() if name != "PYTHONPAT
 
 def run(*words, cwd):
     "A command's output; its error is shown if it fails."
-    words = [str(w) for w in words]
     done = subprocess.run(words, cwd=cwd, env=CLEAN, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -127,13 +126,8 @@ def test_model_and_loss_import_with_torch_alone(installed):
 def test_the_wheel_holds_the_folders_of_workloads(installed):
     "An editable install would hide that they are missing."
     names = zipfile.ZipFile(next(installed[1].glob("clone/dist/*.whl"))).namelist()
-    for name in (
-        "eit/__init__.py",
-        "eit/tank.py",
-        "events/networks.py",
-        "signs/ctc.py",
-        "pretrained-eit.safetensors",
-    ):
+    workloads = ("eit/__init__.py", "eit/tank.py", "events/networks.py", "signs/ctc.py")
+    for name in (*workloads, "pretrained-eit.safetensors"):
         assert f"mshnet/{name}" in names
     assert not [name for name in names if name.startswith(("tests/", "tools/", "nbs/"))]
     assert "mshnet/of_another_day.py" not in names

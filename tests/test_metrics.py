@@ -23,10 +23,6 @@ def points(rng, most=4):
     return Objects(rng.uniform(0, 6, (count, 2)), rng.integers(1, 9, count))
 
 
-def distance(a, b):
-    return math.hypot(a[0] - b[0], a[1] - b[1])
-
-
 def best(targets, preds):
     "Most pairs and their least total distance, by trying every pairing."
     few, many = sorted((targets.centroid.tolist(), preds.centroid.tolist()), key=len)
@@ -34,7 +30,7 @@ def best(targets, preds):
     for size in range(1, len(few) + 1):
         for some in combinations(few, size):
             for others in permutations(many, size):
-                apart = [distance(a, b) for a, b in zip(some, others, strict=True)]
+                apart = [math.dist(a, b) for a, b in zip(some, others, strict=True)]
                 if max(apart) < RADIUS:
                     found = min(found, (-size, sum(apart)))
     return -found[0], found[1]
@@ -47,7 +43,7 @@ def test_exact_pairs_are_the_best_of_all_pairings(seed):
     for _ in range(20):
         targets, preds = points(rng), points(rng)
         pairs = metrics.match_exact(targets, preds)
-        apart = [distance(targets.centroid[t], preds.centroid[p]) for t, p in pairs]
+        apart = [math.dist(targets.centroid[t], preds.centroid[p]) for t, p in pairs]
         assert len({t for t, _ in pairs}) == len({p for _, p in pairs}) == len(pairs)
         assert max(apart, default=0) < RADIUS
         assert (len(pairs), pytest.approx(sum(apart), abs=1e-5)) == best(targets, preds)
@@ -196,9 +192,8 @@ def test_pixel_scores_are_counts_of_sets():
     have = score(logits, mask)
     assert have.iou == pytest.approx(sum(inter) / sum(union))
     assert union[0] == 0
-    assert have.niou == pytest.approx(
-        np.mean([i / u for i, u in zip(inter, union, strict=True) if u])
-    )
+    each = [i / u for i, u in zip(inter, union, strict=True) if u]
+    assert have.niou == pytest.approx(np.mean(each))
     precision, recall = hits / (hits + false), hits / (hits + missed)
     assert have.f1 == pytest.approx(2 * precision * recall / (precision + recall))
 

@@ -182,11 +182,13 @@ def test_a_mirror_on_drive_mounts_it(tmp_path, monkeypatch, colab, asked, wanted
     "The word and a folder alike, in Colab; elsewhere a folder of that name is a folder."
     config = Config(mirror_dir=asked.format(tmp_path))
     asked = []
+    monkeypatch.setattr(places, "_drive_refused", [])
     monkeypatch.setattr(places, "mount_drive", lambda: asked.append(1) or "asked")
     site_of(config)
     assert asked == []
     monkeypatch.setattr(places, "where", lambda *_: colab)
     site_of(config)
+    site_of(config)  # a Drive that is refused is not asked for again
     assert len(asked) == wanted
     places.ask_for_drive(Config(dataset_dir="drive/MyDrive/set"))  # its data lie there
     assert len(asked) == wanted + 1
@@ -199,6 +201,8 @@ def test_a_run_is_no_mirror_of_itself(run, tmp_path, mirror):
     config = Config(mirror_dir=mirror.format(tmp_path), output_dir=f"{tmp_path}/runs/mine")
     with pytest.raises(UserError, match="is the run folder; use another"):
         site_of(config)
+    with pytest.raises(UserError, match="leave out resume: the same settings restore it"):
+        site_of(config.model_copy(update={"resume": config.output_dir}))
     disk, before = Disk(run, tmp_path / "link" / "mine"), contents(run)
     assert "is the run folder" in disk.mirror.flush(60)
     assert contents(run) == before and not (run / ".mirror").exists()
@@ -437,15 +441,8 @@ def test_more_epochs_and_a_later_session_are_not_overwritten(run, disk):
 
 def test_whatever_is_raised_the_training_hears_nothing(run, disk, tmp_path):
     "Not only disks fail; nobody may be there to read of it; a typo is a problem like any other."
-
-    def fault(file, piece):
-        raise ValueError("odd")
-
-    def deaf(line):
-        raise BrokenPipeError
-
-    disk.faults.append(fault)
-    disk.mirror.say = deaf
+    disk.faults.append(Mock(side_effect=ValueError("odd")))
+    disk.mirror.say = Mock(side_effect=BrokenPipeError)
     assert "(odd)" in disk.mirror.flush(60)
     (tmp_path / "file").write_text("a file")
     other = Disk(run, tmp_path / "file" / "mine")

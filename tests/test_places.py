@@ -16,6 +16,7 @@ import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -114,12 +115,7 @@ def test_drive_is_mounted_with_its_time_limit(monkeypatch, tmp_path):
 @pytest.mark.parametrize("error", [MessageError("propagation was unsuccessful\nat drive"), None])
 def test_a_refused_drive_is_one_line_and_no_exception(monkeypatch, tmp_path, error):
     "The user closed the window, nobody is there, or there is no MyDrive: training can go on."
-
-    def mount(path, timeout_ms):
-        if error:
-            raise error
-
-    place = colab(monkeypatch, tmp_path, mount)
+    place = colab(monkeypatch, tmp_path, Mock(side_effect=error))
     found = mount_drive(place, timeout=0.5)
     said = "propagation was unsuccessful" if error else "there is no"
     assert said in found and "mount_drive()" in found

@@ -20,7 +20,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from conftest import TOP
+from conftest import TOP, call
 from PIL import Image
 from scipy.ndimage import gaussian_filter
 from skimage.measure import label, regionprops_table
@@ -82,10 +82,8 @@ def results(out):
 
 def command(capsys, *words):
     "Status, output and error lines of `mshnet predict`, but for its progress."
-    status = main(["predict", *map(str, words)])
-    printed = capsys.readouterr()
-    err = [line for line in printed.err.splitlines() if not line.startswith("  ")]
-    return status, printed.out, err
+    status, out, err = call(capsys, "predict", *words)
+    return status, out, [line for line in err.splitlines() if not line.startswith("  ")]
 
 
 @pytest.fixture
@@ -504,7 +502,7 @@ def test_tables_coco_masks_and_overlays(tmp_path, weights, by_pixels):
     Image.fromarray(image).save(tmp_path / "some.png")
     Image.fromarray(image * 0).save(tmp_path / "empty.png")
     out = tmp_path / "out"
-    done = predict_files(weights, tmp_path, out, save="masks,overlays")
+    done = predict_files(weights, tmp_path, out, save=["overlays", "masks"])
     rows, frames = table(out / "detections.csv"), table(out / "frames.csv")
     assert str(done).startswith(f"2 frames of 2 files: {len(rows)} detections in ")
     assert [r["detections"] for r in frames] == ["0", str(len(rows))]

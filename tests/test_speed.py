@@ -19,14 +19,7 @@ from mshnet.core import UserError
 from mshnet.cpu import attend_on_cpu, use_cpu_passes
 from mshnet.data import LOADED, InFiles, load_data
 from mshnet.detection import Detection, fuse_bn
-from mshnet.device import (
-    FIX_THREADS,
-    busy_cores,
-    device_for,
-    open_device,
-    share_cores,
-    update,
-)
+from mshnet.device import FIX_THREADS, busy_cores, device_for, open_device, share_cores, update
 from mshnet.model import ChannelAttention, MSHNet, SpatialAttention, attend
 from mshnet.recipe import Config
 from mshnet.run import read_checkpoint, write_checkpoint

@@ -56,7 +56,7 @@ def test_a_target_is_confirmed_in_its_fifth_frame_and_an_alarm_never():
 
 def test_what_was_gone_for_longer_is_another_track():
     clip = [[(5, 5)]] * 6 + [[]] * 5 + [[(5, 5)]] * 6
-    assert len(follow(tracker := Tracker(memory=4), clip)) == 17
+    assert len(follow(tracker := Tracker(), clip)) == 17
     assert len(tracker.confirmed) == 2
 
 

@@ -78,6 +78,7 @@ class EventsConfig(Settings, _EventFields):
 
     flags: ClassVar[dict[str, list[str]]] = {
         "daily": ["dataset"],
+        "doctor": ["dataset", "dt", "time_window"],
         "test": ["dataset", "noise"],
         "data": ["dataset", "noise", "recordings"],
     }

@@ -232,6 +232,7 @@ class MambaSpike(nn.Module):
             raise ValueError(f"pool={pool}: the last layer has {high}x{wide} pixels; use a "
                              "divisor of both, or 0")  # fmt: skip
         self.rate_window = rate_window
+        self.fixed = self.cell, rate_window, beta  # what no weight shows
         rates = features * (pool * pool or high * wide)
         self.spiking_frontend = SpikingFrontend(channels, (width, width, features), beta, slope)
         self.input_proj = nn.Linear(rates, d_model)

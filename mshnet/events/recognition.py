@@ -134,10 +134,10 @@ class Events(Task):
         "The final scores with the confusion of classes; UserError for other inputs or classes."
         with torch.device("meta"):
             nets = self._network(), model
-            shapes = [[getattr(net, "cell", 0), *map(np.shape, net.parameters())] for net in nets]
+            shapes = [[getattr(net, "fixed", 0), *map(np.shape, net.parameters())] for net in nets]
         if shapes[0] != shapes[1]:
-            why = "these weights were trained on another data set or with another network"
-            raise UserError(f"dataset={self.config.dataset}: {why}; leave out --dataset")
+            why = "these weights were trained on another data set, with another network, dt or tau"
+            raise UserError(f"dataset={self.config.dataset}: {why}; use those of the run")
         found = super().evaluate(model, data, device, phase, origin)
         s, names = found.scores, self.config.sensor.classes
         table = np.zeros((len(names), len(names)), int)  # rows: true classes
@@ -216,10 +216,13 @@ def load_recordings(config: EventsConfig, names: Sequence[str]) -> dict[str, Fra
     if c.dataset_dir:
         folder, cache = Path(c.dataset_dir).expanduser(), run_folder(c).parent / "frames_cache"
         entries, source = find_recordings(folder, c.dataset), folder.resolve().name
+        wanted = dict.fromkeys(names) if "val" in entries else wanted
+        if missing := [name for name in wanted if name not in entries]:
+            raise UserError(f"{folder}: has no recordings for {missing[0]}; put some there")
         names_of = {k: {"/".join(e.path.parts[-2:]): e.path for e in entries[k]} for k in wanted}
         Task.warn_of_copies(names_of)
         for name in wanted:
-            found[name] = read_frames(name, source, entries.get(name, []), _counting(c), cache)
+            found[name] = read_frames(name, source, entries[name], _counting(c), cache)
     elif c.dataset != "nmnist":
         todo = "use its folder (N-MNIST alone is simulated)"
         raise UserError(f"dataset={c.dataset} needs dataset_dir: {todo}")
@@ -228,7 +231,7 @@ def load_recordings(config: EventsConfig, names: Sequence[str]) -> dict[str, Fra
             count, seed = (c.recordings, c.seed) if name == "train" else (200, 2**31 + 1)
             made, labels = simulate(count, seed, c.noise), [i % 10 for i in range(count)]
             found[name] = frames_of(name, made, labels, _counting(c), "simulated N-MNIST")
-    if "val" in names:
+    if "val" in names and "val" not in found:
         whole = found["train"]
         held = hold_out(whole.labels, config.val_fraction, config.seed)
         found["train"] = whole.part("train", np.flatnonzero(~held).tolist())
@@ -265,7 +268,8 @@ def _predict_recordings(
 
     def read(file: Path) -> tuple[dict[str, Any], np.ndarray]:
         recording = read_recording(file, task.config.sensor.shape)
-        row = {"file": file.as_posix(), "events": len(recording), "ms": recording.milliseconds}
+        last = float(recording.t[-1]) / 1000
+        row = {"file": file.as_posix(), "events": len(recording), "ms": last}
         return row, _counting(task.config).frames(recording)
 
     on = open_device(device, precision)

@@ -94,11 +94,6 @@ class Recording:
             raise UserError(f"{where}: {fall}; {todo}, or leave the file out")
         return cls(x, y, t - t[0], p.clip(0, shape[0] - 1), shape)
 
-    @property
-    def milliseconds(self) -> float:
-        "The time from the first event to the last."
-        return float(self.t[-1]) / 1000
-
     def __len__(self) -> int:
         return len(self.t)
 
@@ -169,7 +164,10 @@ def _read_arrays(path: Path) -> Columns:
         if found.ndim != 2 or found.shape[1] != 4:
             raise ValueError(f"its shape is {found.shape}, not [N,4]")
         x, y, p, t = found.T
-        micro, unit = (1000 * t.astype(float)).round(), "milliseconds"
+        micro, unit = (
+            (1000 * t.astype(float)).round(),
+            "milliseconds (columns x, y, polarity, time)",
+        )
     else:
         with found as file:
             if missing := [name for name in "xytp" if name not in file]:
@@ -230,7 +228,8 @@ def hold_out(labels: Sequence[int], share: float, seed: int) -> np.ndarray:  # [
 def _in_classes(folder: Path, dataset: str, root: Path) -> list[_Entry]:
     "Recordings in folders named after classes."
     classes = SENSORS[dataset].classes
-    there = [p for p in folder.glob("*/*") if p.suffix.lower() in SUFFIXES and p.name[0] != "."]
+    inside = [p for p in folder.glob("*/*") if p.suffix and p.name[0] != "."]
+    there = [p for p in inside if p.suffix.lower() in SUFFIXES]
     if odd := {p.parent.name for p in there} - {*classes}:
         warnings.warn(f"{folder / min(odd)}: no class; its recordings are left out", stacklevel=2)
     files = sorted(p for p in there if p.parent.name in classes)
@@ -239,15 +238,19 @@ def _in_classes(folder: Path, dataset: str, root: Path) -> list[_Entry]:
         why = f"{counted(len(left), 'recording')} in two formats, of which one is read"
         own = kept[left[0].with_suffix("")].name
         warnings.warn(f"{folder}: {why} (not {left[0].name} but {own})", stacklevel=2)
+    other = [p for p in inside if p.parent.name in classes and p.with_suffix("") not in kept]
+    if kept and other:
+        what = f"{counted(len(other), 'file')} of another format left out, such as {other[0].name}"
+        warnings.warn(f"{folder}: {what}; convert recordings to npz", stacklevel=2)
     return [_Entry(path, classes.index(path.parent.name), root) for path in kept.values()]
 
 
 def _find_folders(root: Path, dataset: str) -> dict[str, list[_Entry]]:
-    "Folders Train and Test (or train and test) with a folder for each class."
+    "Folders Train and Test (or train and test, and perhaps val) with a folder for each class."
     return {
         part: _in_classes(root / part.title(), dataset, root)
         or _in_classes(root / part, dataset, root)
-        for part in ("train", "test")
+        for part in ("train", "val", "test")
     }
 
 
@@ -269,7 +272,7 @@ def _find_things(root: Path, dataset: str) -> dict[str, list[_Entry]]:
     return {"train": [e for e, out in pairs if not out], "test": [e for e, out in pairs if out]}
 
 
-def find_recordings(folder: Path, dataset: str) -> dict[str, list[_Entry]]:  # train and test
+def find_recordings(folder: Path, dataset: str) -> dict[str, list[_Entry]]:  # by split
     "The recordings of a data set, perhaps in a folder of tonic's name; UserError if none."
     if not folder.is_dir():
         what = "is a file; unpack it" if folder.is_file() else "there is no such folder"
@@ -281,7 +284,7 @@ def find_recordings(folder: Path, dataset: str) -> dict[str, list[_Entry]]:  # t
         for find in (_find_folders, own):
             found = find(root, dataset)
             if any(found.values()):
-                return found
+                return {part: some for part, some in found.items() if some}
     looked = f"holds no recordings of {SENSORS[dataset].title} in train/<class> and test/<class>"
     raw = (file for kind in ("*.aedat4", "*.hdf5", "user*.aedat") for file in folder.rglob(kind))
     if file := next(raw, None):
@@ -354,8 +357,6 @@ def read_frames(
     cache: Path,  # folder of the files of frames
 ) -> Frames:
     "Frames of recordings on the disk, counted once; UserError for one that cannot be read."
-    if not entries:
-        raise UserError(f"there are no recordings for {name}; use a data set that has them")
     gone = ("", "", "")  # a file that is not there is reported when it is read
     stamps = [(entry, stamp(entry.path) or gone) for entry in entries]
     lines = [f"{e.name} {e.label} {size} {time}" for e, (size, time, _) in stamps]

@@ -20,7 +20,6 @@ from ..device import open_device
 from ..files import find_inputs, write_table
 from .clips import TRACKS, VIDEOS, Clip, Clips, count_frames, read_tracks, read_video
 from .glosses import Vocabulary, corpus_errors
-from .networks import out_lengths
 from .signing import Signs
 from .signs_config import SignsConfig
 from ..task import Written, new_png, predict_each, predictions_folder, read_each, trained_task
@@ -51,8 +50,10 @@ def draw_clip(
     title: str,
 ) -> list[tuple[str, int, float]]:
     "Read a clip and draw its probabilities; return each gloss with its frame and probability."
+    seen = min(frames, task.config.max_frames)  # of the clip, by the network
+    log_probs = log_probs[: -(-seen // FRAMES)]  # padding follows
     probs, numbers = np.exp(log_probs), task.decode(log_probs)
-    stretch = (frames - 1) / max(min(frames, task.config.max_frames) - 1, 1)
+    stretch = (frames - 1) / max(seen - 1, 1)
     at = (FRAMES * max(stretch, 1) * np.arange(len(probs))).round().astype(int)
     colors = itertools.cycle(resolve("mshnet.show:COLORS"))
     for number, color in zip(dict.fromkeys(numbers), colors, strict=False):
@@ -80,7 +81,8 @@ def _find_clips(inputs: Sequence[str], side: int) -> list[Path]:
     def is_clip(folder: Path) -> bool:
         if side == 0 or count_frames(folder) == 0:
             return False
-        return all(file.suffix.lower() not in VIDEOS for file in folder.iterdir())
+        videos = any(file.suffix.lower() in VIDEOS for file in folder.iterdir())
+        return not videos and not any(map(count_frames, folder.glob("[!.]*/")))
 
     files = find_inputs(inputs, VIDEOS if side else (".csv",), whole=is_clip)
     found = {p for p in files if p.name != TRACKS and (p.parent / TRACKS).is_file()}
@@ -114,12 +116,12 @@ def read_files(
                 how = clips, lambda x: Clips("predict", "files", tuple(x), side), on, batch_size
                 for clip, log_probs in predict_each(task, model, *how):
                     name, file = new_png(folder, clip.name)
-                    steps = -(-min(clip.frames, task.config.max_frames) // FRAMES)
                     axis = Figure(figsize=(8, 2.2), layout="constrained").subplots()
-                    words = draw_clip(axis, log_probs[:steps].numpy(), clip.frames, task, name)
+                    words = draw_clip(axis, log_probs.numpy(), clip.frames, task, name)
                     resolve("mshnet.show:save_picture")(axis.figure, file)
                     lines.append(f"{name}: {' '.join(word for word, *_ in words) or '(nothing)'}")
-                    rows += [[name, word, str(frame), f"{p:.4f}"] for word, frame, p in words]
+                    found = [[name, word, str(frame), f"{p:.4f}"] for word, frame, p in words]
+                    rows += found or [[name, "", "", ""]]  # nothing is read
         finally:
             if lines:
                 write_table(folder / "signs.csv", rows)
@@ -143,7 +145,6 @@ def draw_sentences(run: Path, config: SignsConfig) -> None:
         batch = task.batch(data, [row], None)
         with torch.no_grad():
             log_probs = task.predict(model.eval(), batch, "full")[0]
-        values = log_probs[: int(out_lengths(batch.frames)[0])].numpy()
         title = f"{data.names[row]}, ground truth: {' '.join(data.sentences[row])}"
-        draw_clip(axis, values, data.clips[row].frames, task, title)
+        draw_clip(axis, log_probs.numpy(), data.clips[row].frames, task, title)
     resolve("mshnet.show:save_picture")(sheet, run / "figures" / "gallery.png")

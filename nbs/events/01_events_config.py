@@ -110,6 +110,7 @@ class EventsConfig(Settings, _EventFields):
 
     flags: ClassVar[dict[str, list[str]]] = {
         "daily": ["dataset"],
+        "doctor": ["dataset", "dt", "time_window"],
         "test": ["dataset", "noise"],
         "data": ["dataset", "noise", "recordings"],
     }

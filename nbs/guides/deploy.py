@@ -50,11 +50,11 @@ for seed in range(3):
 #
 # ```bash
 # pip install av
-# mshnet predict clip.mp4
+# mshnet predict clip.mp4 --output-dir predictions/clip
 # mshnet predict clip.mp4 --save none --output-dir predictions/tables
 # ```
 #
-# The first call also writes masks and marked frames, the second one only the tables. `frame` in `detections.csv` is the number of the frame, from 0. `ffmpeg -framerate 30 -i predictions/pretrained/overlays/clip_%05d.png -pix_fmt yuv420p clip_marked.mp4` (30: the frames a second of your clip) joins the marked frames to a video. A damaged picture leaves a gap, at which ffmpeg stops; `-pattern_type glob -i "predictions/pretrained/overlays/clip_*.png"` reads on (not on Windows). In Python:
+# The first call also writes masks and marked frames, the second one only the tables. `frame` in `detections.csv` is the number of the frame, from 0. `ffmpeg -framerate 30 -i predictions/clip/overlays/clip_%05d.png -pix_fmt yuv420p clip_marked.mp4` (30: the frames a second of your clip) joins the marked frames to a video, if ffmpeg is installed. A damaged picture leaves a gap, at which ffmpeg stops; `-pattern_type glob -i "predictions/clip/overlays/clip_*.png"` reads on (not on Windows). In Python:
 #
 # ```python
 # from pathlib import Path

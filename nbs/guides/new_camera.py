@@ -11,8 +11,10 @@
 # ## Look at the results
 #
 # ```bash
-# mshnet predict frames --threshold 0.1 --output-dir predictions/look
+# mshnet predict frames --threshold 0.1
 # ```
+#
+# The last line names the folder of the results; another threshold gets a folder of its own.
 #
 # | what you see | cause | what to do |
 # |---|---|---|
@@ -21,19 +23,23 @@
 # | nothing; the targets are blurred, or unusual in another way | the weights were not trained on such targets | fine-tune (see below) |
 # | targets that the default threshold misses | the threshold is too high | `--threshold 0.2` |
 # | single bright pixels everywhere | sensor noise or hot pixels | `--min-area 3` drops detections of fewer than 3 pixels; it is better to correct the sensor |
+# | the frames are coloured | the camera shows temperature as colour, with a palette such as "iron"; the weights know grey frames in which hotter is brighter | record with the palette "white hot"; the colours cannot be undone |
+# | detections on text, a cross or a scale | the camera draws them into the frame | switch them off in the camera, or cut them off before you predict |
 # | detections on lamps, roofs, edges of clouds | they look like targets; one frame is not enough to tell them apart | collect such frames and retrain (see below) |
 # | more detections at the borders of tiles, after you lowered `--tile` | the network's attention sees one tile at a time | use the default of 1024, or more if the memory allows |
 #
-# These lines invert frames of 8 bits; for half the size, save `image.reduce(2)` instead:
+# These lines invert grey PNGs of 8 or 16 bits. For half the size (8 bits), save `Image.open(path).convert("L").reduce(2)` instead:
 #
 # ```python
 # from pathlib import Path
-# from PIL import Image, ImageOps
+#
+# import numpy as np
+# from PIL import Image
 #
 # Path("inverted").mkdir(exist_ok=True)
 # for path in Path("frames").glob("*.png"):
-#     image = Image.open(path).convert("L")
-#     ImageOps.invert(image).save(Path("inverted", path.name))
+#     pixels = np.asarray(Image.open(path))
+#     Image.fromarray(np.iinfo(pixels.dtype).max - pixels).save(Path("inverted", path.name))
 # ```
 #
 # ## The threshold and the minimum area

@@ -37,7 +37,7 @@ for column, (image, mask) in zip(panels.T, pairs[1:4], strict=True):
 #
 # | question | answer |
 # |---|---|
-# | Which pixels? | Those above the background by at least a third of the contrast of the target's brightest pixel. Do not mark a box or a ring around it: one more pixel on each side turns 3x3 into 5x5 |
+# | Which pixels? | Take the target's brightest pixel and its difference from the background. Mark the pixels that have at least a third of this difference. Do not mark a box or a ring around it: one more pixel on each side turns 3x3 into 5x5 |
 # | At which size? | At the original size. Draw with a hard pencil, zoomed in, without anti-aliasing; never resize a mask |
 # | Two targets that touch? | They count as one object, also if they touch at a corner. Leave a row of 0 between them |
 # | A target of one pixel? | Mark that pixel. A target is found if the detection's centre is less than 3 pixels away (at 256x256) |
@@ -60,7 +60,9 @@ for column, (image, mask) in zip(panels.T, pairs[1:4], strict=True):
 # folder.mkdir(parents=True, exist_ok=True)
 # for video in sorted(Path("videos").glob("*.mp4")):
 #     for frame in frames_of(video):  # pip install av
-#         if frame.number % 30 == 0 and not frame.error:
+#         if frame.error:
+#             print(video, frame.error)
+#         elif frame.number % 30 == 0:
 #             Image.fromarray(frame.pixels).save(folder / f"{video.stem}_{frame.number:05d}.png")
 # ```
 #
@@ -84,7 +86,7 @@ for column, (image, mask) in zip(panels.T, pairs[1:4], strict=True):
 #     clips.setdefault(path.stem.rsplit("_", 1)[0], []).append(path.stem)
 # for name, part in (("train", list(clips)[::2]), ("test", list(clips)[1::2])):
 #     lines = [frame for clip in part for frame in clips[clip]]
-#     Path(f"data/mine/{name}.txt").write_text("\n".join(lines) + "\n")
+#     Path(f"data/mine/{name}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
 # ```
 #
 # With one video only, put its first half into one list, and its end into the other.

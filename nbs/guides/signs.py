@@ -48,7 +48,7 @@ plt.show()
 # | you have | format | train with |
 # |---|---|---|
 # | videos | `label/train.csv` with the columns Number, Translator, Gloss (separated by `/`; the columns by commas, semicolons or tabs), and `video/train/A/train-00001.mp4`, or a folder of jpg frames for each video; the same for `dev` and `test` | `--preset quick` for a trial, `--preset paper` on a GPU; or `--network tfnet` and your own settings |
-# | hand tracks | `hands_condensed.csv` (video, frame, left-x ... nose-y; in pixels, not 0 to 1), `train_words.csv` and `test_words.csv` (video, speaker, word, startframe, endframe) | nothing: the default network reads hand tracks |
+# | hand tracks | `hands_condensed.csv` (video, frame, left-x ... nose-y; in pixels of an image scaled to a width of about 200), `train_words.csv` and `test_words.csv` (video, speaker, word, startframe, endframe) | nothing: the default network reads hand tracks |
 #
 # These are the layouts of CE-CSL (Chinese, 5,988 videos) and of RWTH-BOSTON-104 (American, 201 sentences, hand tracks). [Data sets](datasets.ipynb) has their addresses and terms, [clips](../signs/03_clips.ipynb) the details. The first command reports what a folder contains, the second writes simulated videos in the layout of CE-CSL:
 #
@@ -63,7 +63,7 @@ plt.show()
 # |---|---|---|
 # | `frames, and its ... glosses need ...` | the network predicts once for four frames, and a label needs one prediction for each gloss | the video is cut too short, or the label belongs to a different video |
 # | `no video (...)` | a label without a readable file, or without rows in the table of hand tracks | complete the data, or correct the name |
-# | `startframe and endframe of its glosses are not within its ... frames` | times in seconds, or of a different video | write frames, counted from the first one of the video |
+# | `startframe and endframe overlap, or are not within its ... frames` | times in seconds, of a different video, or of glosses that overlap | write frames, counted from the first one of the video; end each gloss before the next begins |
 # | `..., row ...: ...; look for a stray quotation mark` | a quotation mark that is not closed swallows the rows after it | remove it, or double it within quotes |
 # | `... is there twice; leave one out`, `has startframe ... of ... twice` | the table of labels has a row twice | delete one |
 # | `an empty gloss` | a label of slashes or notes only | repair the label |

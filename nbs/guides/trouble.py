@@ -60,7 +60,7 @@ status
 # | `unreadable ...: ...`, `name without ...: ...` | `mshnet data DIR` lists all of them; `--on-bad-image skip` leaves them out |
 # | `name in both ... and ..., remove it from one or use another --train-list: ...` | an image must not be in both lists: the scores would be too high. Use two lists of the same source, such as `train.txt` and `val.txt` |
 # | `targets cover more than a fifth of the image (is the mask inverted?): ...` | targets must be white on black. Inverted masks train to a high IoU that means nothing |
-# | `list of grey masks without a target (save targets as 255): ...` | these masks use smaller values for targets than the other masks. Save targets as 255 in all masks |
+# | `list of grey masks without a target (save targets as 255): ...` | these masks use smaller values for targets than the brightest mask. Save targets as 255 in all masks; if one mask has a stray bright pixel, remove it |
 # | `mask with the numbers of objects, in which all above 0 is target: ...`, `coloured mask, in which every colour but black is target: ...` | nothing to do, if your masks are made this way |
 # | `width and height of its image swapped: turn it by 90 degrees ...` | the image has an orientation tag, which we obey. Turn the mask too, or remove the tag |
 # | `image and mask of different orientation tags (do their marks agree?): ...` | they are turned in different ways. If the marks lie beside the targets, remove the tags |

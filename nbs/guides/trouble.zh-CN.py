@@ -60,7 +60,7 @@ status
 # | `unreadable ...: ...`, `name without ...: ...` | `mshnet data DIR` 列出全部；`--on-bad-image skip` 会略去它们 |
 # | `name in both ... and ..., remove it from one or use another --train-list: ...` | 一幅图像不能同时在两个列表中：分数会过高。请使用同一来源的两个列表，例如 `train.txt` 和 `val.txt` |
 # | `targets cover more than a fifth of the image (is the mask inverted?): ...` | 目标应为黑底白色。用反转的掩膜训练会得到很高但没有意义的 IoU |
-# | `list of grey masks without a target (save targets as 255): ...` | 这些掩膜中目标的值小于其他掩膜。请把所有掩膜中的目标都保存为 255 |
+# | `list of grey masks without a target (save targets as 255): ...` | 这些掩膜中目标的值小于最亮的掩膜。请把所有掩膜中的目标都保存为 255；如果某个掩膜有一个多余的亮像素，请去掉它 |
 # | `mask with the numbers of objects, in which all above 0 is target: ...`, `coloured mask, in which every colour but black is target: ...` | 如果你的掩膜就是这样制作的，什么都不用做 |
 # | `width and height of its image swapped: turn it by 90 degrees ...` | 图像带有方向标记，我们会按它旋转图像。请把掩膜也旋转，或删除该标记 |
 # | `image and mask of different orientation tags (do their marks agree?): ...` | 图像和掩膜的旋转不同。如果图中标记偏离目标，请删除方向标记 |

@@ -17,7 +17,7 @@
 #
 # No training is needed: the weights come with the library. Put the name of your image between the quotes; it may have any size, and 8 or 16 bits. `""` is a frame of a drone above clouds that comes with the library (CC0). {{upload}} A CPU takes a few seconds.
 #
-# For a folder of images or a video, run `!mshnet predict NAME` in a cell. The results are in `predictions/`.
+# For a folder of images or a video (first `!pip install av`), run `!mshnet predict NAME` in a cell. The results are in `predictions/`.
 
 # %%
 from mshnet.predict import find_targets
@@ -27,7 +27,7 @@ find_targets("", device="cpu")
 # %% [markdown]
 # ## 3. Settings / 设置
 #
-# Edit the settings here, or pass them to papermill: `papermill {{name}}.ipynb out.ipynb -p epochs 20`. `None` and `""` mean not set: the preset decides, or the run that `resume` names. Without a data set and a preset, the preset is `quick`.
+# Edit the settings here, or pass them to papermill: `papermill {{name}}.ipynb out.ipynb -p epochs 20`. `None` and `""` mean not set: then the preset (a named set of defaults) decides or, if `resume` names a run, that run. Without a data set and a preset, the preset is `quick`.
 #
 # The cell has the settings that are changed most often; `mshnet train --help-all` lists all. You can add others here, or pass them to papermill. Papermill then prints `Passed unknown parameter`, because it reads this cell only, but the setting works. An unknown name is an error in the next cell. Where a message names a flag, such as `--batch-size 3`, set `batch_size = 3` here.
 
@@ -43,14 +43,14 @@ base_size = None  # side to which images are resized for evaluation
 crop_size = None  # side of the training crops
 lr = None  # learning rate
 schedule = None  # of the learning rate: cosine or constant
-warm_epoch = None  # preset paper: last epoch that trains only the full-size head
+warm_epoch = None  # preset paper: last epoch that trains only the output at full size
 seed = None  # of weights, order and random changes
-choose = None  # which epoch is selected: last, val or test
+choose = None  # epoch whose weights are kept: last, or the best of val or test
 precision = None  # auto, bf16, fp16 or fp32
 device = "auto"  # auto, cpu, cuda, cuda:1, mps, xla
 num_devices = None  # GPUs or chips that share a batch; None: one GPU (Kaggle: all), all chips
 weight_path = ""  # weights to begin with
-resume = ""  # folder of an interrupted run, or its checkpoint
+resume = ""  # an interrupted run in another folder; the same settings resume without it
 output_dir = ""  # run folder, or "" for one named after the recipe
 mirror_dir = ""  # folder for a backup of the run; "drive": Google Drive, in Colab
 max_hours = None  # hours after which it saves and stops; None: by the session

@@ -164,6 +164,7 @@ def split_glosses(text: str) -> list[str]:
 print({text: normalise(text) for text in ["退1", "称赞（我）", "007", "?", "T恤", "3小时"]})
 print(split_glosses("小时/时间1/（我）/007/?"))
 
+
 # %% [markdown]
 # ## The machinery: a number for each gloss
 #
@@ -171,9 +172,6 @@ print(split_glosses("小时/时间1/（我）/007/?"))
 
 # %%
 #| export
-UNKNOWN = "[unknown]"  # no gloss of CE-CSL: brackets are notes
-
-
 @dataclass(frozen=True)
 class Vocabulary:
     "The glosses that a network can predict: the first has number 1, because 0 is the blank."
@@ -198,8 +196,8 @@ class Vocabulary:
         return [self._numbers.get(gloss, -1) for gloss in sentence]
 
     def decode(self, numbers: Iterable[int]) -> list[str]:
-        "The glosses of numbers; `[unknown]` for -1."
-        return [self.words[number - 1] if number > 0 else UNKNOWN for number in numbers]
+        "The glosses of numbers, from 1."
+        return [self.words[number - 1] for number in numbers]
 
     def outside(self, sentences: Iterable[Sequence[str]]) -> Counter[str]:
         "How often each gloss of these sentences occurs that is not in the vocabulary."

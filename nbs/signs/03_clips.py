@@ -118,7 +118,7 @@ class Clips:
 # %% [markdown]
 # ## Two layouts on the disk
 #
-# - **Videos**, as in CE-CSL. `label/train.csv` has the columns Number, Translator and Gloss. Commas, semicolons or tabs separate them. A video is a file such as `video/train/A/train-00001.mp4`, or a folder of that name with a jpg for each frame. If two signers have a video of the same number, the clips are called A/00001 and B/00001. The validation split is called `dev`.
+# - **Videos**, as in CE-CSL. `label/train.csv` has the columns Number, Translator and Gloss. Commas, semicolons or tabs separate them. A video is a file such as `video/train/A/train-00001.mp4`, or a folder of that name with a jpg for each frame. If two signers have a video of the same number, the clips are called A/00001 and B/00001. The validation split is called `dev` or `val`.
 # - **Hand tracks**, as in RWTH-BOSTON-104. `hands_condensed.csv` has a row for each frame (video, frame, left-x ... nose-y), and `train_words.csv` one for each gloss (video, word, startframe, endframe). The glosses are taken as they are.
 #
 # We write the three simulated videos in the first layout, print the table, and read the folder with `load_clips`. It returns the name, the glosses, the number of frames and the path of each clip, but no image. The videos of a data set do not fit into memory, so `Clips.read` reads a clip when a batch needs it.
@@ -135,6 +135,7 @@ with tempfile.TemporaryDirectory() as folder:
 #| export
 PARTS = {"train": "train", "val": "dev", "test": "test"}  # a split, and its name in the files
 TRACKS = "hands_condensed.csv"
+_LABELS, _WORDS = ("label/{}.csv", "{}.csv"), "{}_words.csv"  # the authors' tree has no `label`
 _COLUMNS = ("left-x", "left-y", "right-x", "right-y", "nose-x", "nose-y")
 
 
@@ -164,7 +165,7 @@ def _number(text: str, where: str) -> float:
     with contextlib.suppress(ValueError):
         if np.isfinite(value := float(text)):
             return value
-    raise UserError(f"{where}: {text!r} is not a number")
+    raise UserError(f"{where}: {text!r} is not a number (of a hidden hand write the last place)")
 
 
 def read_tracks(path: Path) -> dict[str, np.ndarray]:  # [T,6] float32
@@ -181,14 +182,14 @@ def read_tracks(path: Path) -> dict[str, np.ndarray]:  # [T,6] float32
             raise UserError(f"{path}: {what}; write one row for each frame")
     tracks = {k: np.array([v[at] for at in sorted(v)], np.float32) for k, v in found.items()}
     if all(np.abs(x).max() <= 2 for x in tracks.values()):
-        why = "no coordinate is above 2: multiply x by the width and y by the height, in pixels"
+        why = "no coordinate is above 2: multiply x by 200, and y by 200 * height / width"
         raise UserError(f"{path}: {why if found else 'has no frames'}")
     return tracks
 
 
 def _tracked(folder: Path, name: str) -> list[Clip]:
     "The clips of a split that has hand tracks."
-    path, tracks = folder / f"{PARTS[name]}_words.csv", read_tracks(folder / TRACKS)
+    path, tracks = _find(folder, name, _WORDS), read_tracks(folder / TRACKS)
     found: dict[str, list[tuple[float, float, str]]] = {}
     for row in _rows(path, ("video", "word", "startframe", "endframe")):
         start, end = (_number(row[name], str(path)) for name in ("startframe", "endframe"))
@@ -209,14 +210,14 @@ def _either(*places: Path) -> Path:
     return next((path for path in places if path.exists()), places[0])
 
 
-def _label_file(folder: Path, name: str) -> Path:
-    "The table of the glosses of a split; in the authors' own tree it is not in `label`."
-    return _either(folder / "label" / f"{PARTS[name]}.csv", folder / f"{PARTS[name]}.csv")
+def _find(folder: Path, name: str, *kinds: str) -> Path:
+    "A file or folder of a split, of one of these kinds; dev may also be called val."
+    return _either(*(folder / kind.format(x) for x in (PARTS[name], name) for kind in kinds))
 
 
 def has_val(folder: Path) -> bool:
     "Whether a data set has a validation split of its own."
-    return _label_file(folder, "val").is_file() or (folder / "dev_words.csv").is_file()
+    return _find(folder, "val", *_LABELS, _WORDS).is_file()
 
 
 def _read_labels(path: Path) -> list[tuple[str, str, tuple[str, ...]]]:
@@ -238,9 +239,9 @@ def _read_labels(path: Path) -> list[tuple[str, str, tuple[str, ...]]]:
 
 def _filmed(folder: Path, name: str) -> list[Clip]:
     "The clips of a split that has videos or folders of images."
-    top = _either(folder / "video" / PARTS[name], folder / PARTS[name])
+    top = _find(folder, name, "video/{}", "{}")
     suffixes = ("", *VIDEOS, *(suffix.upper() for suffix in VIDEOS))
-    clips, labels = [], _read_labels(_label_file(folder, name))
+    clips, labels = [], _read_labels(_find(folder, name, *_LABELS))
     times = Counter(number for number, *_ in labels)
     for number, signer, glosses in labels:
         path = _either(*(top / signer / f"{number}{suffix}" for suffix in suffixes))
@@ -257,7 +258,7 @@ def kind_of(folder: Path) -> str:  # "tracks" or "video"
         raise UserError(f"{folder}: {what}")
     if (folder / TRACKS).is_file():
         return "tracks"
-    if _label_file(folder, "train").is_file() or _label_file(folder, "test").is_file():
+    if any(_find(folder, name, *_LABELS).is_file() for name in ("train", "test")):
         return "video"
     raise UserError(f"{folder}: has neither label/train.csv with video/ beside it, nor {TRACKS}")
 
@@ -281,8 +282,8 @@ def _why_not(clip: Clip) -> str:  # empty: it can be learnt
     if not clip.frames:
         why = "is missing, empty or damaged" if clip.array is None else "has no row of it"
         return f"no video ({clip.path} {why})"
-    if clip.cuts and not 0 < min(clip.cuts) <= max(clip.cuts) < clip.frames:
-        return f"startframe and endframe of its glosses are not within its {clip.frames} frames"
+    if any(a >= b for a, b in pairwise((0, *clip.cuts, clip.frames))):
+        return f"startframe and endframe overlap, or are not within its {clip.frames} frames"
     if clip.frames < (least := needed_frames(clip.glosses)):
         return f"{clip.frames} frames, and its {len(clip.glosses)} glosses need {least}"
     return ""

@@ -191,9 +191,10 @@ def test_weights_of_another_data_set_are_refused(run, tmp_path, capsys):
     assert main(["predict", *words, str(tmp_path / "set")]) == 2 and not (tmp_path / "o").exists()
     assert "outside of the sensor" in capsys.readouterr().err
     small = {"task": "events", "pool": "4"}  # as many weights for each sensor of ten classes
-    model, other = (make_task(configure(small | more)) for more in ({}, {"dataset": "cifar10dvs"}))
-    with pytest.raises(UserError, match="trained on another data set"):
-        other.evaluate(model.model(), None, None, "full", None)
+    for more in ({"dataset": "cifar10dvs"}, {"dt": "10ms"}, {"tau": "30ms"}, {"rate_window": 4}):
+        model, other = (make_task(configure(small | each)) for each in ({}, more))
+        with pytest.raises(UserError, match=r"trained on another data set, .*, dt or tau; use"):
+            other.evaluate(model.model(), None, None, "full", None)
 
 
 def test_data_are_described(run, tmp_path, capsys):

@@ -238,9 +238,25 @@ def test_folders_behind_links_are_found(tmp_path):
     found = find_recordings(tmp_path / "link", "nmnist")
     assert [len(found[part]) for part in ("train", "test")] == [4, 4]
     assert len(find_inputs([f"{tmp_path}/link/**"], (".bin",))) == 8
+    (real / "Test/0/00000.aedat4").touch()  # beside its conversion
+    assert len(find_recordings(real, "nmnist")["test"]) == 4
+    (real / "Test/0/new.aedat4").touch()
+    with pytest.warns(UserWarning, match=r"1 file of another format left out, such as new.aedat4"):
+        find_recordings(real, "nmnist")
+    (real / "Test/0/new.aedat4").unlink()
     (tmp_path / "tests/1").rename(tmp_path / "tests/one")
     with pytest.warns(UserWarning, match="Test/one: no class; its recordings are left out"):
         assert len(find_recordings(real, "nmnist")["test"]) == 2
+
+
+def test_a_validation_split_of_the_data_set_is_read(tmp_path):
+    "Nothing is held out of the training split; a split that is missing is named."
+    nmnist(tmp_path / "set", parts=("train", "val"))
+    config = EventsConfig(dataset_dir=str(tmp_path / "set"), output_dir=str(tmp_path / "run"))
+    found = load_recordings(config, ["train", "val"])
+    assert [(name, len(part)) for name, part in found.items()] == [("train", 4), ("val", 4)]
+    with pytest.raises(UserError, match="set: has no recordings for test; put some there"):
+        load_recordings(config, ["test"])
 
 
 def test_a_share_of_each_class_is_held_out():

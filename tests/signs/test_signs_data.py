@@ -12,6 +12,7 @@ from PIL import Image
 
 from mshnet.core import UserError, configure, settings_from
 from mshnet.signs.clips import (
+    Clip,
     _filmed,
     _read_labels,
     _usable,
@@ -130,7 +131,7 @@ def test_wrong_folders(tmp_path, videos):
         (f'{HEAD}\n1,2,3,4,5,"6\n1,2,3,4,5,6"', "row 1: a line break in nose-y; look for a stray"),
         (f"frame,{HEAD}\n" + 2 * "7,1,2,3,4,5,6\n", "has frame 7 of hands_condensed twice"),
         (f"{HEAD}\n1,2,3,4,5,x\n", "'x' is not a number"),
-        (f"{HEAD}\n.1,-1,.3,.4,.5,.6\n", "no coordinate is above 2: multiply x by the width"),
+        (f"{HEAD}\n.1,-1,.3,.4,.5,.6\n", "no coordinate is above 2: multiply x by 200"),
     ):
         (tmp_path / "hands_condensed.csv").write_text(text)
         with pytest.raises(UserError, match=words):
@@ -225,6 +226,9 @@ def test_words_that_do_not_fit_the_tracks(tmp_path):
     (tmp_path / "train_words.csv").write_text(twice)
     with pytest.raises(UserError, match=r"train_words.csv: has startframe 0 of v1 twice; leave"):
         load_clips(SignsConfig(dataset_dir=str(tmp_path)), ["train"])
+    cut = Clip("a", tuple("ABC"), 40, cuts=(30, 20), array=np.zeros((40, 6), np.float32))
+    with pytest.raises(UserError, match="a: startframe and endframe overlap"):
+        _usable("train", "set", [cut], 0, skip=False)
     for name, at, reason in (
         ("v0.mp4", 12, "has no row of it"),
         ("v0", 0.4, "not within its 40 frames"),
@@ -242,6 +246,15 @@ def labels(folder, *rows, encoding="utf-8"):
     text = "\n".join(["Number,Translator,Gloss", *rows]) + "\n"
     (folder / "label/train.csv").write_text(text, encoding)
     return folder / "label/train.csv"
+
+
+def test_the_validation_split_may_be_called_val(tmp_path, videos):
+    "It is read, and nothing is held out of the training split."
+    shutil.copytree(videos, tmp_path / "set")
+    for old in (tmp_path / "set/label/dev.csv", tmp_path / "set/video/dev"):
+        old.rename(old.with_stem("val"))
+    one, two = (load_clips(settings(x), ["train", "val"]) for x in (videos, tmp_path / "set"))
+    assert {k: v.hash for k, v in one.items()} == {k: v.hash for k, v in two.items()}
 
 
 def test_names_of_cameras_are_found(tmp_path, monkeypatch):

@@ -17,7 +17,7 @@ from mshnet.device import open_device
 from mshnet.export import export
 from mshnet.signs.clips import needed_frames, simulated_clips
 from mshnet.signs.ctc import Bigram
-from mshnet.signs.reading import read_files
+from mshnet.signs.reading import _find_clips, read_files
 from mshnet.signs.signing import Signs, _make_network
 from mshnet.signs.signs_config import SignsConfig
 from mshnet.task import Origin, trained_task
@@ -221,6 +221,13 @@ def test_two_clips_of_one_name_are_two(run, tmp_path, monkeypatch):
         assert {p.name for p in out.glob("*.png")} == {"..-x.png", "a-b.png", "a-b-2.png"}
     assert sizes == [1, 1, 1, 3]
     assert (out / "signs.csv").read_text() == (tmp_path / "1/signs.csv").read_text()
+    monkeypatch.setattr(Signs, "decode", lambda *_: [])
+    read_files(run.folder, [str(bad)], tmp_path / "empty", "cpu")
+    assert (tmp_path / "empty/signs.csv").read_text().split()[1:] == [
+        "../x,,,",
+        "a/b,,,",
+        "a?b-2,,,",
+    ]
     bad.write_text(HEAD + "\n1,2,3,4,5,nothing\n")
     with pytest.raises(UserError, match=r"bad.csv, row 1, nose-y: 'nothing' is not a number"):
         read_files(run.folder, [str(bad)], tmp_path / "none", "cpu")
@@ -239,6 +246,7 @@ def test_a_clip_that_breaks_off_is_skipped_by_predict(videos, tmp_path):
         shutil.copytree(clip, tmp_path / "clips" / name)
     last = sorted((tmp_path / "clips" / "broken").iterdir())[-1]
     shutil.copy(last, tmp_path / "clips")  # a picture beside clips is no clip
+    assert len(_find_clips([f"{tmp_path}/clips"], 24)) == 2
     (tmp_path / "clips/bad.mp4").touch()
     last.write_bytes(last.read_bytes()[:50])
     with pytest.warns(UserWarning, match=r"skipped: .*unreadable image"):
