@@ -112,7 +112,8 @@ def read_scored(folder: str | os.PathLike[str]) -> Scored:
 # %% ../nbs/54_compare.ipynb #_must
 MAY: tuple[str, ...] = ("data", "split", "chosen", "seed", "trained_on", "trained_on_scored_images")
 MAY += ("precision", "device", "mshnet", "torch", "class")
-MAY += ("bin_ms", "window_ms", "denoise_ms")  # how a network of events sees the same recordings
+_SEEN = ("bin_ms", "window_ms", "denoise_ms")  # how a network of events sees the same files
+MAY += _SEEN
 MAY += ("vocabulary", "vocabulary_hash", "outside_vocabulary")  # of held-out sentences: by seed
 
 
@@ -187,7 +188,8 @@ def seed_groups(runs: Sequence[Scored]) -> list[list[Scored]]:  # each of two ru
     groups, must = defaultdict(list), _must(runs)
     for run in runs:
         how, recipe = run.how, run.recipe
-        same = [how.get(k) for k in (*must, "trained_on", "precision", "mshnet", "torch", "class")]
+        equal = (*must, *_SEEN, "trained_on", "precision", "mshnet", "torch", "class")
+        same = [how.get(k) for k in equal]
         ended = recipe.get("choose") == "last" and how.get("chosen")  # perhaps stopped early
         if recipe and run.finished and {"seed", "trained_on"} <= set(how):
             named = ("seed", "train_list", "test_list")  # the protocol has the lists' content

@@ -288,9 +288,10 @@ def export(
     images = [] if int8 is None else _calibration_images(int8, 1 if full else int(reduction))
     if trained.task == "detect" and not _logits(trained, _scenes(1, 32, 32)).isfinite().all():
         raise UserError(f"{source}: weights that predict NaN; take an earlier checkpoint")
-    with cannot_be_written(path):
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(cannot_be_written(path, "repair that, or use another --output"))
         path.parent.mkdir(parents=True, exist_ok=True)
-    with cannot_be_written(path), tempfile.TemporaryDirectory(dir=path.parent, prefix=".") as place:
+        place = stack.enter_context(tempfile.TemporaryDirectory(dir=path.parent, prefix="."))
         draft = Path(place) / path.name
         with working(f"write {format}"):
             data = _onnx_bytes(trained) if format == "onnx" else safetensors_bytes(trained)

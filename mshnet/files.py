@@ -154,11 +154,12 @@ def make_folder(path: Path) -> None:
         probe.unlink(missing_ok=True)
 
 
-def cannot_be_written(path: Path) -> contextlib.AbstractContextManager[None]:
+def cannot_be_written(
+    path: Path, todo: str = "repair that and run the same command again"
+) -> contextlib.AbstractContextManager[None]:
     "Turn the system's error (a full disk, a read-only folder) into a UserError."
-    todo = "the old file is unchanged; " if os.path.isfile(path) else ""
-    todo += "repair that and run the same command again"
-    return explain_failure(f"{path}: cannot be written", todo)
+    kept = "the old file is unchanged; " if os.path.isfile(path) else ""
+    return explain_failure(f"{path}: cannot be written", kept + todo)
 
 # %% ../nbs/11_files.ipynb #stamp
 Stamp = tuple[int, int, int]  # size, time of the last change, number on the disk

@@ -299,7 +299,7 @@ def site_of(config: Settings, place: Place | None = None, mount: bool = True) ->
     return Site(folder, mirror, copies, folder.parent / "xla_cache", seconds, hours, note)
 
 
-_drive_refused: list[str] = []  # by the user of this notebook
+_drive_refused: list[str] = []  # why the Drive was not mounted; training does not ask again
 
 
 def ask_for_drive(config: Settings) -> None:
@@ -330,7 +330,7 @@ def _backup_folder(config: Settings, place: Place, folder: Path) -> tuple[Path |
     target = parent / folder.name
     real, own = (Path(os.path.realpath(path)) for path in (target, folder))
     if folder in (target, *target.parents) or own in (real, *real.parents):
-        todo = "leave out resume: the same settings restore it" if config.resume else "use another"
+        todo = "use another" + (", or resume by the same settings" if config.resume else "")
         raise UserError(f"mirror_dir={shown(config.mirror_dir)}: is the run folder; {todo}")
     lost, disk = "is on the disk of the run; if you meant another, mount that one", own
     if place.name == "colab":

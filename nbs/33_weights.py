@@ -268,9 +268,8 @@ def weights_file(weights: str | os.PathLike[str], task: str = "detect") -> Path:
 
 
 def folder_beside(weights: Path) -> Path:
-    "The folder for what is made of weights: theirs, or the current one if it cannot be used."
-    own = not reinstall(weights) and os.access(weights.parent, os.W_OK)
-    return weights.parent if own else Path()
+    "The folder for what is made of weights; of those of the library, the current one."
+    return Path() if reinstall(weights) else weights.parent
 
 
 def reinstall(path: str | Path) -> str:

@@ -785,7 +785,7 @@ def predict_files(
 ) -> Written:
     "Predict files, and write masks, tables and overlays; files finished before are skipped."
     words = save.split(",") if isinstance(save, str) else save
-    kinds = sorted(word.strip() for word in words if word not in ("", "none"))
+    kinds = sorted(word.strip() for word in words if save not in ("", "none"))
     _expect_possible(tile, threshold, min_area, kinds)
     number = None if threshold is None else float(threshold)  # of numpy, too
     options = {"tile": int(tile), "threshold": number, "min_area": int(min_area), "tracks": tracks}

@@ -163,8 +163,6 @@ def _accelerator(checkup: _Checkup) -> _Finding:
     free = (torch.cuda.mem_get_info(device.index or 0)[0] if cuda else host) / 2**30
     if device.kind == "cpu" and checkup.config.device == "auto":
         text += " (torch finds no GPU; a trial run needs none)"
-        if where() != HERE:
-            return "warning", f"{text}; for a whole run choose an accelerator of the session"
     if 0 < free < float("inf"):  # else it is not known
         text += f"; {free:.1f} GB of memory free"
     if device.precision == "bf16" and not device.has_bf16():
@@ -173,6 +171,8 @@ def _accelerator(checkup: _Checkup) -> _Finding:
         return "warning", f"{text}; it warns: {warned} (see build below)"
     if 0 < free < 1:
         return "warning", f"{text}; free some, or use a smaller --batch-size or --micro-batch"
+    if device.kind == "cpu" and checkup.config.device == "auto" and where() != HERE:
+        return "warning", f"{text}; for a long run choose a GPU in the settings of the session"
     return "ok", text
 
 

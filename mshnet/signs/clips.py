@@ -120,7 +120,7 @@ def _number(text: str, where: str) -> float:
     with contextlib.suppress(ValueError):
         if np.isfinite(value := float(text)):
             return value
-    raise UserError(f"{where}: {text!r} is not a number (of a hidden hand write the last place)")
+    raise UserError(f"{where}: {text!r} is not a number")
 
 
 def read_tracks(path: Path) -> dict[str, np.ndarray]:  # [T,6] float32

@@ -272,6 +272,7 @@ def _read_arrays(path: Path) -> Columns:
 
 _READERS = {".bin": _read_bin, ".aedat": _read_aedat, ".npy": _read_arrays, ".npz": _read_arrays}
 SUFFIXES = tuple(_READERS)
+_RAW = (".aedat4", ".hdf5", ".h5", ".raw", ".dat", ".mat")  # of recordings that are converted
 
 
 def read_recording(
@@ -336,8 +337,7 @@ def hold_out(labels: Sequence[int], share: float, seed: int) -> np.ndarray:  # [
 def _in_classes(folder: Path, dataset: str, root: Path) -> list[_Entry]:
     "Recordings in folders named after classes."
     classes = SENSORS[dataset].classes
-    inside = [p for p in folder.glob("*/*") if p.suffix and p.name[0] != "."]
-    there = [p for p in inside if p.suffix.lower() in SUFFIXES]
+    there = [p for p in folder.glob("*/*") if p.suffix.lower() in SUFFIXES and p.name[0] != "."]
     if odd := {p.parent.name for p in there} - {*classes}:
         warnings.warn(f"{folder / min(odd)}: no class; its recordings are left out", stacklevel=2)
     files = sorted(p for p in there if p.parent.name in classes)
@@ -346,10 +346,10 @@ def _in_classes(folder: Path, dataset: str, root: Path) -> list[_Entry]:
         why = f"{counted(len(left), 'recording')} in two formats, of which one is read"
         own = kept[left[0].with_suffix("")].name
         warnings.warn(f"{folder}: {why} (not {left[0].name} but {own})", stacklevel=2)
-    other = [p for p in inside if p.parent.name in classes and p.with_suffix("") not in kept]
-    if kept and other:
-        what = f"{counted(len(other), 'file')} of another format left out, such as {other[0].name}"
-        warnings.warn(f"{folder}: {what}; convert recordings to npz", stacklevel=2)
+    raw = [p for p in folder.glob("*/*") if p.suffix.lower() in _RAW and p.parent.name in classes]
+    if other := sorted(p.name for p in raw if p.with_suffix("") not in kept):
+        what = f"{counted(len(other), 'recording')} left out, such as {other[0]}; convert to npz"
+        warnings.warn(f"{folder}: {what}, as the guide on event cameras shows", stacklevel=2)
     return [_Entry(path, classes.index(path.parent.name), root) for path in kept.values()]
 
 

@@ -183,13 +183,13 @@ class Events(Task):
     def evaluate(
         self, model: nn.Module, data: Any, device: Device, phase: str, origin: Origin
     ) -> Evaluation:
-        "The final scores with the confusion of classes; UserError for other inputs or classes."
+        "The final scores with the confusion of classes; UserError for other inputs, classes, bins."
         with torch.device("meta"):
             nets = self._network(), model
             shapes = [[getattr(net, "fixed", 0), *map(np.shape, net.parameters())] for net in nets]
         if shapes[0] != shapes[1]:
             why = "these weights were trained on another data set, with another network, dt or tau"
-            raise UserError(f"dataset={self.config.dataset}: {why}; use those of the run")
+            raise UserError(f"dataset={self.config.dataset}: {why}; use the settings of the run")
         found = super().evaluate(model, data, device, phase, origin)
         s, names = found.scores, self.config.sensor.classes
         table = np.zeros((len(names), len(names)), int)  # rows: true classes

@@ -68,7 +68,7 @@ for i, step in enumerate((1, 7, 12)):
 # | `...: holds no recordings of ... in train/<class> and test/<class>...` | a folder of a different data set, or a different layout | pass its `--dataset`, or arrange the files in this way |
 # | `dt=... is not possible: use ...` | a time without a unit, as in the published scripts | `--dt 10ms` |
 # | `dt=... is not possible: use a bin above 0 and at most time_window=...` | a bin longer than the window | a shorter `--dt`, or a longer `--time-window` |
-# | `dataset=...: these weights were trained on another data set, with another network, dt or tau; ...` | weights of a different data set, or of other bins | leave out `--dataset`, `dt` and `tau`, or use weights that fit |
+# | `dataset=...: these weights were trained on another data set, with another network, dt or tau; ...` | weights of a different data set, or of other bins | leave out `--dataset`, `--dt` and `--tau`, or use weights that fit |
 # | `dataset=... needs dataset_dir` | only N-MNIST is simulated | pass `--dataset-dir DIR` |
 # | `pool=...: the last layer has ... pixels; ...` | the grid does not fit the sensor | 4 for sensors of 128x128 pixels; 2, 4 or 8 for N-MNIST |
 # | `...: not a readable recording (...)` | a damaged file or another format | download it again, or leave it out |

@@ -38,7 +38,8 @@
 #
 # Path("inverted").mkdir(exist_ok=True)
 # for path in Path("frames").glob("*.png"):
-#     pixels = np.asarray(Image.open(path))
+#     image = Image.open(path)
+#     pixels = np.asarray(image if image.mode.startswith("I;16") else image.convert("L"))
 #     Image.fromarray(np.iinfo(pixels.dtype).max - pixels).save(Path("inverted", path.name))
 # ```
 #

@@ -47,7 +47,7 @@ plt.show()
 #
 # | you have | format | train with |
 # |---|---|---|
-# | videos | `label/train.csv` with the columns Number, Translator, Gloss (separated by `/`; the columns by commas, semicolons or tabs), and `video/train/A/train-00001.mp4`, or a folder of jpg frames for each video; the same for `dev` and `test` | `--preset quick` for a trial, `--preset paper` on a GPU; or `--network tfnet` and your own settings |
+# | videos | `label/train.csv` with the columns Number, Translator, Gloss (separated by `/`; the columns by commas, semicolons or tabs), and `video/train/A/train-00001.mp4`, or a folder of jpg frames for each video; the same for `dev` (or `val`) and `test` | `--preset quick` for a trial, `--preset paper` on a GPU; or `--network tfnet` and your own settings |
 # | hand tracks | `hands_condensed.csv` (video, frame, left-x ... nose-y; in pixels of an image scaled to a width of about 200), `train_words.csv` and `test_words.csv` (video, speaker, word, startframe, endframe) | nothing: the default network reads hand tracks |
 #
 # These are the layouts of CE-CSL (Chinese, 5,988 videos) and of RWTH-BOSTON-104 (American, 201 sentences, hand tracks). [Data sets](datasets.ipynb) has their addresses and terms, [clips](../signs/03_clips.ipynb) the details. The first command reports what a folder contains, the second writes simulated videos in the layout of CE-CSL:
@@ -66,6 +66,7 @@ plt.show()
 # | `startframe and endframe overlap, or are not within its ... frames` | times in seconds, of a different video, or of glosses that overlap | write frames, counted from the first one of the video; end each gloss before the next begins |
 # | `..., row ...: ...; look for a stray quotation mark` | a quotation mark that is not closed swallows the rows after it | remove it, or double it within quotes |
 # | `... is there twice; leave one out`, `has startframe ... of ... twice` | the table of labels has a row twice | delete one |
+# | `..., left-x: '' is not a number` | the tracker did not see this hand | repeat its last place |
 # | `an empty gloss` | a label of slashes or notes only | repair the label |
 # | `... of ... cannot be used: ...; repair them, or use --on-bad-image skip` | the line names the first three of them with their reasons, from the rows above | repair the data; with `skip` these clips are counted and left out |
 # | `network=... cannot read the ... of ...: use ...` | hand tracks and videos need different networks | pass the flag that the line names |
@@ -150,7 +151,7 @@ plt.show()
 # mshnet doctor --task signs
 # ```
 #
-# `predict` writes the glosses with their frames (`signs.csv`), and for each clip a figure of the probability of each gloss over time. `details.json` of a run has every test sentence with its alignment. The details are in these notebooks: [CTC](../signs/02_ctc.ipynb), [networks](../signs/04_networks.ipynb), [the task](../signs/05_signing.ipynb), [reading](../signs/06_reading.ipynb).
+# `predict` writes the glosses with their frames (`signs.csv`; a clip in which it reads nothing has one row without a gloss), and for each clip a figure of the probability of each gloss over time. `details.json` of a run has every test sentence with its alignment. The details are in these notebooks: [CTC](../signs/02_ctc.ipynb), [networks](../signs/04_networks.ipynb), [the task](../signs/05_signing.ipynb), [reading](../signs/06_reading.ipynb).
 #
 # ## Options of the original script
 #

@@ -27,7 +27,7 @@ find_targets("", device="cpu")
 # %% [markdown]
 # ## 3. Settings / 设置
 #
-# Edit the settings here, or pass them to papermill: `papermill {{name}}.ipynb out.ipynb -p epochs 20`. `None` and `""` mean not set: then the preset (a named set of defaults) decides or, if `resume` names a run, that run. Without a data set and a preset, the preset is `quick`.
+# Edit the settings here, or pass them to papermill: `papermill {{name}}.ipynb out.ipynb -p epochs 20`. `None` and `""` mean not set: then `resume`, if it names a run, or else the preset (a named set of defaults) decides. Without a data set and a preset, the preset is `quick`.
 #
 # The cell has the settings that are changed most often; `mshnet train --help-all` lists all. You can add others here, or pass them to papermill. Papermill then prints `Passed unknown parameter`, because it reads this cell only, but the setting works. An unknown name is an error in the next cell. Where a message names a flag, such as `--batch-size 3`, set `batch_size = 3` here.
 
@@ -50,7 +50,7 @@ precision = None  # auto, bf16, fp16 or fp32
 device = "auto"  # auto, cpu, cuda, cuda:1, mps, xla
 num_devices = None  # GPUs or chips that share a batch; None: one GPU (Kaggle: all), all chips
 weight_path = ""  # weights to begin with
-resume = ""  # an interrupted run in another folder; the same settings resume without it
+resume = ""  # folder of an interrupted run; not needed if all settings are the same
 output_dir = ""  # run folder, or "" for one named after the recipe
 mirror_dir = ""  # folder for a backup of the run; "drive": Google Drive, in Colab
 max_hours = None  # hours after which it saves and stops; None: by the session

@@ -120,7 +120,8 @@ def _find_clips(inputs: Sequence[str], side: int) -> list[Path]:
         if side == 0 or count_frames(folder) == 0:
             return False
         videos = any(file.suffix.lower() in VIDEOS for file in folder.iterdir())
-        return not videos and not any(map(count_frames, folder.glob("[!.]*/")))
+        below = max(map(count_frames, folder.glob("[!.]*/")), default=0)
+        return not videos and count_frames(folder) > below  # else a picture beside clips
 
     files = find_inputs(inputs, VIDEOS if side else (".csv",), whole=is_clip)
     found = {p for p in files if p.name != TRACKS and (p.parent / TRACKS).is_file()}

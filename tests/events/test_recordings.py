@@ -241,7 +241,7 @@ def test_folders_behind_links_are_found(tmp_path):
     (real / "Test/0/00000.aedat4").touch()  # beside its conversion
     assert len(find_recordings(real, "nmnist")["test"]) == 4
     (real / "Test/0/new.aedat4").touch()
-    with pytest.warns(UserWarning, match=r"1 file of another format left out, such as new.aedat4"):
+    with pytest.warns(UserWarning, match=r"1 recording left out, such as new.aedat4; convert"):
         find_recordings(real, "nmnist")
     (real / "Test/0/new.aedat4").unlink()
     (tmp_path / "tests/1").rename(tmp_path / "tests/one")
