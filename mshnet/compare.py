@@ -84,9 +84,9 @@ class Scored:
 
 def choice(chosen: str) -> str:
     "Whether the epoch was chosen on the test list, by the protocol's text."
-    if "TEST list" in chosen:
+    if chosen.endswith("on the TEST list itself"):
         return "on the test list"
-    honest = ", the last" in chosen or "held-out" in chosen
+    honest = ", the last" in chosen or chosen.endswith("on a held-out part of the training list")
     return "without the test list" if honest else UNKNOWN
 
 
@@ -110,10 +110,9 @@ def read_scored(folder: str | os.PathLike[str]) -> Scored:
     return Scored(one_line(place.resolve().name), place, scores, file.protocol, read_details(place))
 
 # %% ../nbs/54_compare.ipynb #_must
-MAY: tuple[str, ...] = ("data", "split", "chosen", "seed", "trained_on", "trained_on_scored_images")
-MAY += ("precision", "device", "mshnet", "torch", "class")
 _SEEN = ("bin_ms", "window_ms", "denoise_ms")  # how a network of events sees the same files
-MAY += _SEEN
+MAY: tuple[str, ...] = ("data", "split", "chosen", "seed", "trained_on", "trained_on_scored_images")
+MAY += ("precision", "device", "mshnet", "torch", "class", *_SEEN)
 MAY += ("vocabulary", "vocabulary_hash", "outside_vocabulary")  # of held-out sentences: by seed
 
 

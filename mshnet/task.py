@@ -243,13 +243,13 @@ def predictions(
         plan = [real for rows in plan if (real := [row for row in rows if row >= 0])]
     threads = workers(device, task.config.num_workers)
     batches = prefetch(lambda rows: task.batch(data, rows, None), plan, threads)
-    for batch in bar(batches, len(plan), f"score {data.name}", unit):
-        with explained(device, task.config):
+    with explained(device, task.config):
+        for batch in bar(batches, len(plan), f"score {data.name}", unit):
             found = []
             for part in parts_of(device, batch):
                 there = device.transfer_batch(part)
                 found.append((infer(device, partial(task.predict, step, there, phase)), part))
-        yield from found
+            yield from found
 
 # %% ../nbs/36_task.ipynb #count_predictions
 def count_predictions(
@@ -404,7 +404,9 @@ def origin_of(checkpoint: dict[str, Any]) -> Origin:
     "How a checkpoint's best epoch came about."
     config, data = checkpoint["config"], checkpoint["data"]
     chosen = chosen_by(config["choose"], checkpoint["best"])
-    return Origin(chosen, int(config["seed"]), data.get("training list"), task=data.get("task"))
+    content = "" if config["choose"] == "val" else data.get("train content")  # else by the seed
+    trained = " ".join(filter(None, [data.get("training list"), content])) or None
+    return Origin(chosen, int(config["seed"]), trained, task=data.get("task"))
 
 
 def count_seen(
@@ -543,10 +545,13 @@ def predict_each(
     while some := list(itertools.islice(rest, at_once)):
         size = -(-min(batch_size, len(some)) // device.world) * device.world
         one.config = task.config.model_copy(update={"batch_size": size})
-        found = dict[int, Any]()  # a plan may have another order than the samples
+        found, done = dict[int, Any](), 0  # a plan may have another order than the samples
         for prediction, batch in predictions(one, model, as_data(some), device, "full"):
             rows = enumerate(batch.row.tolist())
             found |= {row: each_tensor(prediction, itemgetter(i)) for i, row in rows if row >= 0}
+            while done in found:
+                yield some[done], found.pop(done)
+                done += 1
         yield from ((some[row], found[row]) for row in sorted(found))
 
 

@@ -122,9 +122,9 @@ class Scored:
 
 def choice(chosen: str) -> str:
     "Whether the epoch was chosen on the test list, by the protocol's text."
-    if "TEST list" in chosen:
+    if chosen.endswith("on the TEST list itself"):
         return "on the test list"
-    honest = ", the last" in chosen or "held-out" in chosen
+    honest = ", the last" in chosen or chosen.endswith("on a held-out part of the training list")
     return "without the test list" if honest else UNKNOWN
 
 
@@ -155,10 +155,9 @@ print("of another run:", choice("epoch 21, by iou on the TEST list itself"))
 
 # %%
 #| export
-MAY: tuple[str, ...] = ("data", "split", "chosen", "seed", "trained_on", "trained_on_scored_images")
-MAY += ("precision", "device", "mshnet", "torch", "class")
 _SEEN = ("bin_ms", "window_ms", "denoise_ms")  # how a network of events sees the same files
-MAY += _SEEN
+MAY: tuple[str, ...] = ("data", "split", "chosen", "seed", "trained_on", "trained_on_scored_images")
+MAY += ("precision", "device", "mshnet", "torch", "class", *_SEEN)
 MAY += ("vocabulary", "vocabulary_hash", "outside_vocabulary")  # of held-out sentences: by seed
 
 

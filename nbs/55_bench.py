@@ -227,6 +227,8 @@ def bench(
     "Measure at batch_size and four times that; write bench.json into output_dir (or runs/bench)."
     if min(repeats, images) < 1:
         raise UserError(f"repeats={repeats}, images={images}: use whole numbers of at least 1")
+    if config.task != "detect":
+        raise UserError(f"task={config.task}: bench measures detection; use other settings")
     folder = run_folder(config) if config.output_dir else run_folder(config).with_name("bench")
     config = config.model_copy(update={"log_every": 1_000_000})  # no reading between steps
     device, task = device_for(config), Detection(config)
@@ -237,6 +239,7 @@ def bench(
         what = f"weight_path={shown(config.weight_path)}: weights of task {trained.task}"
         raise UserError(f"{what}; bench measures detection: name other weights, or leave it out")
     each = [config.model_copy(update={"batch_size": n}) for n in sizes if n <= len(parts["train"])]
+    make_folder(folder)
     memory, rows = _memory_of(each if device.kind != "xla" else []), []
     fitting = [c for c, room in zip(each, memory, strict=False) if "peak" in room]
     for one in fitting if memory else each:
@@ -253,7 +256,6 @@ def bench(
         "memory": memory,
         "rows": rows,
     }
-    make_folder(folder)
     write_json(folder / "bench.json", content)
     return content
 

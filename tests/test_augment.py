@@ -67,9 +67,8 @@ def by_hand(folder, weights, mirrored=False):
     model.load_state_dict(read_checkpoint(weights)["model"])
     inter = union = found = targets = false = pixels = 0
     for name in (folder / "test.txt").read_text().split():
-        image, mask = (
-            np.array(Image.open(folder / k / f"{name}.png")) for k in ("images", "masks")
-        )
+        files = [folder / part / f"{name}.png" for part in ("images", "masks")]
+        image, mask = (np.array(Image.open(file)) for file in files)
         height, width = mask.shape
         padded = np.pad(image, [(0, -height % 16), (0, -width % 16)], mode="reflect")
         rows = torch.from_numpy(padded)[None, None].expand(1, 3, -1, -1)
@@ -215,10 +214,8 @@ def test_scored_crops_have_the_scale_of_the_scored_image(augment):
     assert drawn.square == 128
     if augment == "turns":
         drawn = drawn._replace(blur=0)
-        have, want = (
-            augmented(image, mask // 255, drawn, 128),
-            resize_square(image, mask // 255, 128),
-        )
+        have = augmented(image, mask // 255, drawn, 128)
+        want = resize_square(image, mask // 255, 128)
         for got, whole in zip(have, want, strict=True):
             turns = [np.rot90(x, k) for x in (whole, whole.T) for k in range(4)]
             assert any(np.abs(got.astype(int) - t).max() <= 1 for t in turns)
@@ -227,13 +224,10 @@ def test_scored_crops_have_the_scale_of_the_scored_image(augment):
 def test_scored_crops_of_native_scoring_are_native_crops():
     "One rule: a crop is cut from the image as it is scored."
     for size, equal in (("native", True), (256, False)):
-        scored, native = (
-            sample_params(Config(crop=crop, base_size=size), 1, 2) for crop in ("scored", "native")
-        )
+        crops = [Config(crop=crop, base_size=size) for crop in ("scored", "native")]
+        scored, native = (sample_params(config, 1, 2) for config in crops)
         assert (scored == native) == equal
     at256 = scene((256, 256), np.random.default_rng(2))  # such as those of NUDT-SIRST
-    pairs = [
-        augmented(*at256, sample_params(Config(crop=crop, preset="steady"), 0, 5), 128)
-        for crop in ("scored", "native")
-    ]
+    configs = [Config(crop=crop, preset="steady") for crop in ("scored", "native")]
+    pairs = [augmented(*at256, sample_params(config, 0, 5), 128) for config in configs]
     assert all(map(np.array_equal, *pairs))

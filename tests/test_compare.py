@@ -200,11 +200,8 @@ def test_each_mistake_has_its_line(copies, capsys):
 
 def test_a_scoring_without_records_of_targets_keeps_its_scores(copies, capsys):
     "Folders from before have their scores and their curves; the table names them."
-    old = {
-        "images": [],
-        "curves": json.loads((copies / "seed0/details.json").read_text())["curves"],
-    }
-    (copies / "seed0" / "details.json").write_text(json.dumps(old))
+    curves = json.loads((copies / "seed0/details.json").read_text())["curves"]
+    (copies / "seed0/details.json").write_text(json.dumps({"images": [], "curves": curves}))
     (copies / "seed1" / "details.json").unlink()
     status, text, _ = call(capsys, "compare", copies / "seed0", copies / "seed1")
     assert status == 0

@@ -36,10 +36,8 @@ def flags(settings):
 
 def fields(settings):
     "The settings of a task: default and constraints."
-    return {
-        name: [str(field.default), *map(str, field.metadata)]
-        for name, field in settings.model_fields.items()
-    }
+    found = settings.model_fields.items()
+    return {name: [str(field.default), *map(str, field.metadata)] for name, field in found}
 
 
 def names():

@@ -331,9 +331,7 @@ def test_a_page_of_nan_costs_that_page(tmp_path):
     film(path := tmp_path / "a.mp4", clip, "mpeg4", "yuv420p")
     path.write_bytes((whole := path.read_bytes())[:20000] + bytes(99) + whole[20099:])
     errors = [frame.error for frame in frames_of(path)]
-    assert len(errors) == 20 and 1 <= errors.count("damaged picture") == len(
-        [*filter(None, errors)]
-    )
+    assert len(errors) == 20 and set(filter(None, errors)) == {"damaged picture"}
     film(tmp_path / "a.mkv", clip, "mpeg4", "yuv420p", late=50)
     assert [frame.error for frame in frames_of(tmp_path / "a.mkv")] == [""] * 20
 

@@ -257,9 +257,8 @@ def test_what_two_processes_trained_is_scored_and_drawn_by_one(seen, capsys):
     settings = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(settings | {"num_devices": 2, "device": "xla"}))
     assert main(["test", "--weight-path", str(folder / "best.pt")]) == 0
-    assert (
-        capsys.readouterr().out.splitlines()[-1] == Folder(folder).read_json("scores.json")["line"]
-    )
+    line = Folder(folder).read_json("scores.json")["line"]
+    assert capsys.readouterr().out.splitlines()[-1] == line
     gallery(folder)
 
 

@@ -113,12 +113,8 @@ def test_waiting_threads_sleep_soon_unless_the_user_has_set_how():
     "In a fresh process, before torch is loaded; a user's own setting stays."
     line = "import os, mshnet; print(os.environ.get('GOMP_SPINCOUNT'))"
     env = {k: v for k, v in os.environ.items() if not k.startswith(("OMP_", "GOMP_"))}
-    wanted = [
-        ({}, "10000"),
-        ({"GOMP_SPINCOUNT": "5"}, "5"),
-        ({"OMP_WAIT_POLICY": "ACTIVE"}, "None"),
-    ]
-    for own, want in wanted:
+    cases = [({}, "10000"), ({"GOMP_SPINCOUNT": "5"}, "5"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "None")]
+    for own, want in cases:
         done = subprocess.run([sys.executable, "-c", line], env=env | own, capture_output=True)
         assert done.stdout.decode().strip() == want
 

@@ -162,6 +162,14 @@ def test_a_prediction_of_several_tensors_is_cut_by_sample(monkeypatch):
     cut = predict_each(make_task(toy()), None, "xy", list, open_device("cpu", "fp32"), 2)
     assert dict(cut) == {"x": (1, 1), "y": (0, 1)}
 
+    def broken(*_):
+        yield both, toys.RingBatch(*[torch.tensor([0, -1])] * 5)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("mshnet.task.predictions", broken)
+    cut = predict_each(make_task(toy()), None, "xy", list, open_device("cpu", "fp32"), 1)
+    assert next(cut)[0] == "x"  # what is interrupted later is not lost
+
 
 def test_what_is_wrong_with_a_task_is_said_as_it_is(tmp_path, monkeypatch):
     "An error of its data is no NaN loss; `better` names a score; a score may be infinite."
@@ -269,9 +277,8 @@ def test_weights_of_other_dimensions_keep_their_layout():
     assert model[0].weight.is_contiguous()
     assert model[1].weight.is_contiguous(memory_format=torch.channels_last)
     pixel = device.to_device(nn.Conv2d(3, 16, 1)).weight  # strides that its gradient will have
-    assert (
-        pixel.stride() == nn.Conv2d(3, 16, 1).to(memory_format=torch.channels_last).weight.stride()
-    )
+    plain = nn.Conv2d(3, 16, 1).to(memory_format=torch.channels_last).weight
+    assert pixel.stride() == plain.stride()
 
 
 NAKED = """

@@ -128,7 +128,7 @@ class SimulatedTanks:
 @lru_cache(maxsize=4)  # a run and its figures use the same ones
 def simulated_tanks(name: str, count: int, seed: int, size: int, **how: Any) -> SimulatedTanks:
     "Simulate a split of a data set; `how` is that of `simulate`: fine, noise, gains."
-    voltages, _ = tank.simulate(count, seed, size, **how)
+    voltages, _ = tank.simulate(count, seed, 1, **how)  # images are drawn when they are needed
     return SimulatedTanks(name, voltages, tank.sample_shapes(count, seed), size)
 
 # %% ../../nbs/eit/02_tanks.ipynb #check_voltages
@@ -145,7 +145,7 @@ def check_voltages(voltages: Tensor, where: object, stats: Stats | None = None) 
     if symmetry < _SYMMETRY:
         why = f"exchanging driven and sensed pairs changes them: correlation {symmetry:.2f}"
         how = "write those of driven pair 0 first, and of each driven pair the sensed pairs 0 to 15"
-        what = f"the 208 voltages are in another order ({why})"
+        what = f"the 208 voltages are in another order, or of plain water ({why})"
         raise UserError(f"{where}: {what}; {how} without the three that carry current")
     if ((voltages > 0).all(1) | (voltages < 0).all(1)).any():
         why = "all voltages of a tank have one sign, so they are no differences from plain water"
@@ -295,6 +295,8 @@ def open_folder(folder: Path, part: str, size: int, whole: bool = False) -> Fold
     if not files:
         others = [d.name for d in sorted(folder.glob("*")) if _files(d)]
         hint = f"there are {', '.join(others)}" if others else "dataset_dir is the folder around it"
+        real = [data for data in ("uef2017", "ktc2023") if PARTS[data] in others and data != part]
+        hint += f"; for real tanks --data {' or '.join(real)}" if real else ""
         hint += "; or use --choose last" if part == "val" else ""
         raise UserError(f"{folder}: has no folder {there.name} with npz files ({hint})")
     name = part if part in ("train", "val") else "test"
@@ -323,7 +325,8 @@ def _stats_of(folder: Path, part: str, needed: bool = True) -> Any:  # a Stats; 
     if files := tuple(_files(folder / PARTS["train"])):
         return Stats.of(FolderTanks("train", files, Stats.known("published"), 0, 1.0).voltages)
     if needed:
-        raise UserError(f"{folder}: has no mean.pth, std.pth and train; copy those of the training")
+        todo = "copy those of the training (of simulated tanks, those that --write makes)"
+        raise UserError(f"{folder}: has no mean.pth, std.pth and train; {todo}")
     return None
 
 

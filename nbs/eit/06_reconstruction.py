@@ -218,7 +218,7 @@ class Eit(Task):
         return f"{folder}: {sum(counts.values())} files written"
 
     def predict_files(self, weights: str, inputs: list[str], **how: Any) -> Written:
-        return _predict_tanks(weights, inputs, **how)
+        return _predict_tanks(weights, inputs, self.config, **how)
 
     def report(self, folder: Path) -> None:
         "Draw six tanks of the test split."
@@ -277,6 +277,7 @@ print("the noise of tank 2 is the same alone:", torch.equal(single.noise[0], bat
 def _predict_tanks(
     weights: str | Path,  # a file, a run, or empty: the pretrained ones
     inputs: Sequence[str | Path],  # npz, csv or txt files, folders of them, globs
+    usual: EitConfig,  # for weights that record no settings
     output_dir: str | Path = "",  # empty: predictions/ and the name of the weights
     device: str = "auto",
     precision: str = "auto",
@@ -286,7 +287,7 @@ def _predict_tanks(
     "Reconstruct measurements, and write figures and tanks.npz (names, mean, spread)."
     files = find_inputs(inputs, (".npz", ".csv", ".txt"))
     configure({"task": "eit", **options})  # UserError for a value that is impossible
-    task, model = trained_task(weights, EitConfig(), **options)
+    task, model = trained_task(weights, usual, **options)
     record = read_file(weights_file(weights or PRETRAINED, "eit")).get("data", {})
     known = record.get("statistics") or "published"
     read = list(read_each(files, lambda file: read_measurements(file, known)))

@@ -71,7 +71,8 @@ for row, name, images, truth in zip(axes, [1, 5], samples, batch.image, strict=T
 # |---|---|---|
 # | `... voltages; a measurement of 16 electrodes has ...` | not 208 values | measure with 16 electrodes, adjacent drive and adjacent sense, and leave out the three sensed pairs that carry current ([order](../eit/02_tanks.ipynb)) |
 # | `a voltage is NaN, above 1e10 or not a number` | a damaged file, or a broken electrode | leave out the file, or measure again; one missing voltage cannot be left out |
-# | `the 208 voltages are in another order` | reciprocity is violated: swapping drive and sense pairs must not change a voltage | sort the voltages as the message says |
+# | `the 208 voltages are in another order, or of plain water` | reciprocity is violated: swapping drive and sense pairs must not change a voltage. Noise alone, as of a tank without objects, violates it too | sort the voltages as the message says; leave tanks of plain water out |
+# | `has no mean.pth, std.pth and train` | the statistics by which voltages are normalised are not known | copy the two files of the training's data set; for weights of simulated tanks, those of `mshnet data --task eit --write NEW --tanks 8` |
 # | `all voltages of a tank have one sign` | these are the measured voltages, not their differences from plain water | subtract the voltages of plain water, measured with the same instrument |
 # | `the electrodes are counted in another order` | the voltages fit the images only if the tank is turned or mirrored | turn the images or reorder the voltages as the message says |
 # | `the sign of the voltages is reversed` | `ys` is plain water minus the measurement | change the sign of `ys` |
