@@ -165,7 +165,7 @@ def bench(
     if min(repeats, images) < 1:
         raise UserError(f"repeats={repeats}, images={images}: use whole numbers of at least 1")
     if config.task != "detect":
-        raise UserError(f"task={config.task}: bench measures detection; use other settings")
+        raise UserError(f"task={config.task}: bench measures detection; leave out task")
     folder = run_folder(config) if config.output_dir else run_folder(config).with_name("bench")
     config = config.model_copy(update={"log_every": 1_000_000})  # no reading between steps
     device, task = device_for(config), Detection(config)

@@ -270,7 +270,7 @@ def _backup_folder(config: Settings, place: Place, folder: Path) -> tuple[Path |
     target = parent / folder.name
     real, own = (Path(os.path.realpath(path)) for path in (target, folder))
     if folder in (target, *target.parents) or own in (real, *real.parents):
-        todo = "use another" + (", or resume by the same settings" if config.resume else "")
+        todo = "use another" + (", or leave out resume to restore it" if config.resume else "")
         raise UserError(f"mirror_dir={shown(config.mirror_dir)}: is the run folder; {todo}")
     lost, disk = "is on the disk of the run; if you meant another, mount that one", own
     if place.name == "colab":

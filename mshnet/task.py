@@ -337,7 +337,7 @@ class Origin:
 
     chosen: str  # such as "epoch 399, the last"
     seed: int | None = None
-    trained_on: str | None = None  # hash of the training list's names and pixels
+    trained_on: str | None = None  # hashes of the training list: its names, and what its files hold
     seen: int | None = None  # scored samples that are among the training samples
     task: str | None = None  # class of the task that trained them
 
@@ -404,8 +404,9 @@ def origin_of(checkpoint: dict[str, Any]) -> Origin:
     "How a checkpoint's best epoch came about."
     config, data = checkpoint["config"], checkpoint["data"]
     chosen = chosen_by(config["choose"], checkpoint["best"])
-    content = "" if config["choose"] == "val" else data.get("train content")  # else by the seed
-    trained = " ".join(filter(None, [data.get("training list"), content])) or None
+    held = config["choose"] != "val" and data.get("train content")  # val: held out by the seed
+    parts = [data.get("training list"), *([data.get("train data"), held] if held else [])]
+    trained = " ".join(filter(None, parts)) or None
     return Origin(chosen, int(config["seed"]), trained, task=data.get("task"))
 
 

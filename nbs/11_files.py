@@ -265,9 +265,9 @@ SUMMARY = "summary.json"  # in a folder of results
 
 
 def _holds_results(folder: Path) -> bool:
-    "Whether a folder was written by `mshnet predict`, of images, events or tanks."
-    pairs = (SUMMARY, "frames.csv"), ("recordings.csv", "evidence.npz"), ("tanks.npz", "*.png")
-    return any(all(any(folder.glob(name)) for name in pair) for pair in pairs)
+    "Whether a folder was written by `mshnet predict`, of images or of events."
+    pairs = (SUMMARY, "frames.csv"), ("recordings.csv", "evidence.npz")
+    return any(all(os.path.isfile(folder / name) for name in pair) for pair in pairs)
 
 
 def folders_below(top: Path) -> Iterator[Path]:

@@ -784,8 +784,8 @@ def predict_files(
     tracks: bool = False,  # link the detections of a clip, for tracks.csv and the overlay
 ) -> Written:
     "Predict files, and write masks, tables and overlays; files finished before are skipped."
-    words = save.split(",") if isinstance(save, str) else save
-    kinds = sorted(word.strip() for word in words if save not in ("", "none"))
+    words = sorted(word.strip() for word in (save.split(",") if isinstance(save, str) else save))
+    kinds = [] if words in ([""], ["none"]) else words
     _expect_possible(tile, threshold, min_area, kinds)
     number = None if threshold is None else float(threshold)  # of numpy, too
     options = {"tile": int(tile), "threshold": number, "min_area": int(min_area), "tracks": tracks}

@@ -16,9 +16,9 @@
 # | middle: a drone | 145, 120 | - | - | missed |
 # | right: a bird | 154, 108 | - | - | missed |
 #
-# Blue: found; orange: false alarm; yellow: missed; inset: enlarged. Three frames of 15, one for each case; in all the weights find 13 of 15 targets, with 2 false alarms ([all frames](../results/pretrained/frames.json)).
+# Blue: found; orange: false alarm; yellow: missed; inset: enlarged. Three frames of 15, one for each case; in all 15 the weights find 13 of 15 targets, with 2 false alarms ([all frames](../results/pretrained/frames.json)).
 #
-# The 15 are the labelled middle frames of every tenth of 161 clips. These clips helped to choose, not to train the weights. Source: Svanström et al., Data in Brief 2021 ([Zenodo 5500576](https://zenodo.org/records/5500576), CC0).
+# The 15 are the labelled middle frames of every tenth of 161 clips. These clips helped to choose the weights, not to train them. Source: Svanström et al., Data in Brief 2021 ([Zenodo 5500576](https://zenodo.org/records/5500576), CC0).
 #
 # ## Start here
 #
@@ -63,7 +63,7 @@
 # | 472 of 31 of the clips above, by weights trained without all 161 | 0.826 | 0.17 |
 # | the same 472, by the pretrained weights; most other clips were trained on | 0.930 | 0.07 |
 #
-# We chose weights with these clips, settings with many of these images: expect less. [Model card](../mshnet/pretrained.md): scores and known failures.
+# We chose weights with these clips, settings with many of these images: expect less. [Model card](../mshnet/pretrained.md): scores, known failures.
 #
 # ### I have a data set
 #
@@ -82,7 +82,7 @@
 #
 # A data set is a folder with `images/`, `masks/` and two lists of names (`trainval.txt` or `train.txt`, and `test.txt`), or a `.zip` of it. No data yet? `mshnet train --epochs 3` trains on synthetic scenes. `mshnet data NUAA-SIRST` (or `NUDT-SIRST`, `IRSTD-1k`) downloads to `data/` (never tried).
 #
-# [Your own images](guides/own_images.ipynb) explains masks, lists and fine-tuning, and what 40 images gain. Training resizes images to 256x256. After training from scratch, `mshnet predict` reduces frames by the same factor: on IRSTD-1k (512x512) IoU is 0.560 instead of 0.377 (0.628 at 256x256, where `mshnet test` scores). `mshnet train --base-size native` does not resize (measured for fine-tuning only).
+# [Your own images](guides/own_images.ipynb) explains masks, lists, fine-tuning, and what 40 images gain. Training resizes images to 256x256. After training from scratch, `mshnet predict` reduces frames by the same factor: on IRSTD-1k (512x512) IoU is 0.560 instead of 0.377 (0.628 at 256x256, where `mshnet test` scores). `mshnet train --base-size native` does not resize (measured for fine-tuning only).
 #
 # ```python
 # import mshnet

@@ -133,9 +133,8 @@ def test_a_folder_that_may_not_be_read_is_one_line(capsys, monkeypatch):
     "Wherever Python asks whether a file is there."
     denied = PermissionError(errno.EACCES, "Permission denied", "locked/a.png")
     monkeypatch.setitem(_RUN, "test", Mock(side_effect=denied))
-    assert "mshnet: 'locked/a.png': Permission denied; permit it" in refused(
-        capsys, "test a --output-dir b"
-    )
+    line = refused(capsys, "test a --output-dir b")
+    assert "mshnet: 'locked/a.png': Permission denied; permit it" in line
 
 
 @pytest.fixture(scope="module")

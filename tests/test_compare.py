@@ -113,7 +113,7 @@ def test_last_and_held_out_are_both_honest():
     "Neither looks at the test list, so they may be compared."
     said = ["epoch 9, the last", "epoch 3, by iou on a held-out part of the training list"]
     assert {choice(text) for text in said} == {"without the test list"}
-    assert choice("epoch 3, named by its file last.pt") == "not known"
+    assert choice("epoch 3, named by its file held-out.pt") == "not known"
     damaged = "epoch 9, the last one, as the one that was chosen is damaged"
     assert choice(damaged) == "without the test list"
 
@@ -123,7 +123,7 @@ def test_a_mean_is_of_seeds_alone(copies):
     both = copies / "seed0", copies / "seed1"
     old = "both sides squashed to base_size (image bilinear, mask nearest, Pillow)"
     change(both[1], "scores.json", resize=old)  # as earlier runs have recorded it
-    for field in ("trained_on", "torch"):
+    for field in ("trained_on", "torch", "bin_ms"):
         before = (both[1] / "scores.json").read_text()
         change(both[1], "scores.json", **{field: "other"})
         assert seed_groups(compare(both).runs) == []

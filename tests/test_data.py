@@ -22,16 +22,7 @@ from mshnet import data
 from mshnet.augment import scoring_batch, training_batch
 from mshnet.cli import main
 from mshnet.core import UserError
-from mshnet.data import (
-    load_data,
-    pixels_of,
-    read_image,
-    read_mask,
-    report,
-    scenes,
-    splits,
-    write_lists,
-)
+from mshnet.data import load_data, read_image, read_mask, report, scenes, splits, write_lists
 from mshnet.detection import Detection
 from mshnet.files import prefetch
 from mshnet.frames import frames_of
@@ -541,7 +532,7 @@ def test_temperatures_of_a_flir_camera_are_read(tmp_path, orientation):
     [frame] = frames_of(tmp_path / "a.jpg")
     np.testing.assert_array_equal(frame.pixels, image)
     in_memory = Image.open(io.BytesIO((tmp_path / "a.jpg").read_bytes()))
-    np.testing.assert_array_equal(pixels_of(in_memory), image)
+    np.testing.assert_array_equal(data.pixels_of(in_memory), image)
 
 
 @pytest.mark.parametrize("missing", ["values", "flyr"])
@@ -557,7 +548,7 @@ def test_a_flir_picture_without_temperatures_says_so(tmp_path, monkeypatch, miss
     picture = Image.open(io.BytesIO((tmp_path / "a.jpg").read_bytes()))
     picture.load()  # without a file of its own
     with pytest.raises(UserError, match=f"temperatures of FLIR {why}"):
-        pixels_of(picture)
+        data.pixels_of(picture)
 
 
 def test_a_file_is_read_as_an_image_alone(folder):

@@ -193,9 +193,7 @@ def test_pixel_curve_at_ten_thresholds(noisy):
 TRANSFORMS = SHARED / "golden" / "transforms.npz"
 
 
-@pytest.mark.skipif(
-    not TRANSFORMS.exists(), reason="needs pictures of the data set (MSHNET_SHARED)"
-)
+@pytest.mark.skipif(not TRANSFORMS.exists(), reason="needs pictures of the data (MSHNET_SHARED)")
 def test_transforms_to_the_last_pixel(sirst):
     "Validation and training transforms of the official code, for its draws."
     want = np.load(TRANSFORMS)

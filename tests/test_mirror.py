@@ -201,7 +201,7 @@ def test_a_run_is_no_mirror_of_itself(run, tmp_path, mirror):
     config = Config(mirror_dir=mirror.format(tmp_path), output_dir=f"{tmp_path}/runs/mine")
     with pytest.raises(UserError, match="is the run folder; use another"):
         site_of(config)
-    with pytest.raises(UserError, match="use another, or resume by the same settings"):
+    with pytest.raises(UserError, match="use another, or leave out resume to restore it"):
         site_of(config.model_copy(update={"resume": config.output_dir}))
     disk, before = Disk(run, tmp_path / "link" / "mine"), contents(run)
     assert "is the run folder" in disk.mirror.flush(60)

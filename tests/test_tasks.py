@@ -27,7 +27,7 @@ from mshnet.predict import predict
 from mshnet.recipe import Config
 from mshnet.run import read_checkpoint
 from mshnet.show import draw_run, samples
-from mshnet.task import Task, Values, make_task, predict_each, score_split, trained_model
+from mshnet.task import Task, Values, make_task, origin_of, predict_each, score_split, trained_model
 from mshnet.train import average, train
 
 SHORT = {"epochs": 3, "batch_size": 8, "device": "cpu", "precision": "fp32", "log_every": 1000}
@@ -169,6 +169,14 @@ def test_a_prediction_of_several_tensors_is_cut_by_sample(monkeypatch):
     monkeypatch.setattr("mshnet.task.predictions", broken)
     cut = predict_each(make_task(toy()), None, "xy", list, open_device("cpu", "fp32"), 1)
     assert next(cut)[0] == "x"  # what is interrupted later is not lost
+
+
+def test_what_weights_were_trained_on_has_the_content_of_the_files():
+    "Lists of equal names are not one; a part that the seed held out does not tell."
+    data = {"training list": "names", "train data": "labels", "train content": "pixels"}
+    for choose, want in (("last", "names labels pixels"), ("val", "names")):
+        record = {"config": {"choose": choose, "seed": 0}, "best": {"epoch": 0, "name": "iou"}}
+        assert origin_of(record | {"data": data}).trained_on == want
 
 
 def test_what_is_wrong_with_a_task_is_said_as_it_is(tmp_path, monkeypatch):

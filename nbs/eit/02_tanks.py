@@ -389,7 +389,7 @@ def open_folder(folder: Path, part: str, size: int, whole: bool = False) -> Fold
     if not files:
         others = [d.name for d in sorted(folder.glob("*")) if _files(d)]
         hint = f"there are {', '.join(others)}" if others else "dataset_dir is the folder around it"
-        real = [data for data in ("uef2017", "ktc2023") if PARTS[data] in others and data != part]
+        real = [name for name in ("uef2017", "ktc2023") if part == "test" and PARTS[name] in others]
         hint += f"; for real tanks --data {' or '.join(real)}" if real else ""
         hint += "; or use --choose last" if part == "val" else ""
         raise UserError(f"{folder}: has no folder {there.name} with npz files ({hint})")
@@ -419,7 +419,7 @@ def _stats_of(folder: Path, part: str, needed: bool = True) -> Any:  # a Stats; 
     if files := tuple(_files(folder / PARTS["train"])):
         return Stats.of(FolderTanks("train", files, Stats.known("published"), 0, 1.0).voltages)
     if needed:
-        todo = "copy those of the training (of simulated tanks, those that --write makes)"
+        todo = "copy those of the training; for simulated tanks mshnet data --write makes them"
         raise UserError(f"{folder}: has no mean.pth, std.pth and train; {todo}")
     return None
 

@@ -337,7 +337,8 @@ def hold_out(labels: Sequence[int], share: float, seed: int) -> np.ndarray:  # [
 def _in_classes(folder: Path, dataset: str, root: Path) -> list[_Entry]:
     "Recordings in folders named after classes."
     classes = SENSORS[dataset].classes
-    there = [p for p in folder.glob("*/*") if p.suffix.lower() in SUFFIXES and p.name[0] != "."]
+    inside = [p for p in folder.glob("*/*") if p.name[0] != "."]
+    there = [p for p in inside if p.suffix.lower() in SUFFIXES]
     if odd := {p.parent.name for p in there} - {*classes}:
         warnings.warn(f"{folder / min(odd)}: no class; its recordings are left out", stacklevel=2)
     files = sorted(p for p in there if p.parent.name in classes)
@@ -346,8 +347,8 @@ def _in_classes(folder: Path, dataset: str, root: Path) -> list[_Entry]:
         why = f"{counted(len(left), 'recording')} in two formats, of which one is read"
         own = kept[left[0].with_suffix("")].name
         warnings.warn(f"{folder}: {why} (not {left[0].name} but {own})", stacklevel=2)
-    raw = [p for p in folder.glob("*/*") if p.suffix.lower() in _RAW and p.parent.name in classes]
-    if other := sorted(p.name for p in raw if p.with_suffix("") not in kept):
+    raw = [p for p in inside if p.suffix.lower() in _RAW and p.parent.name in classes]
+    if kept and (other := sorted(p.name for p in raw if p.with_suffix("") not in kept)):
         what = f"{counted(len(other), 'recording')} left out, such as {other[0]}; convert to npz"
         warnings.warn(f"{folder}: {what}, as the guide on event cameras shows", stacklevel=2)
     return [_Entry(path, classes.index(path.parent.name), root) for path in kept.values()]
