@@ -164,10 +164,8 @@ def _read_arrays(path: Path) -> Columns:
         if found.ndim != 2 or found.shape[1] != 4:
             raise ValueError(f"its shape is {found.shape}, not [N,4]")
         x, y, p, t = found.T
-        micro, unit = (
-            (1000 * t.astype(float)).round(),
-            "milliseconds (columns x, y, polarity, time)",
-        )
+        micro = (1000 * t.astype(float)).round()
+        unit = "milliseconds (columns x, y, polarity, time)"
     else:
         with found as file:
             if missing := [name for name in "xytp" if name not in file]:

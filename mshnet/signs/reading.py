@@ -78,12 +78,12 @@ def _read_clips(path: Path, side: int) -> list[Clip]:
 def _find_clips(inputs: Sequence[str], side: int) -> list[Path]:
     "Videos and folders of images; for side 0 tables, found in a data set only that of its tracks."
 
-    def is_clip(folder: Path) -> bool:
-        if side == 0 or count_frames(folder) == 0:
+    def is_clip(folder: Path) -> bool:  # of more pictures than any folder in it
+        own = count_frames(folder) if side else 0
+        if own == 0:
             return False
-        videos = any(file.suffix.lower() in VIDEOS for file in folder.iterdir())
         below = max(map(count_frames, folder.glob("[!.]*/")), default=0)
-        return not videos and count_frames(folder) > below  # else a picture beside clips
+        return own > below and all(x.suffix.lower() not in VIDEOS for x in folder.iterdir())
 
     files = find_inputs(inputs, VIDEOS if side else (".csv",), whole=is_clip)
     found = {p for p in files if p.name != TRACKS and (p.parent / TRACKS).is_file()}

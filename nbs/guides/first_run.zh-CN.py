@@ -10,7 +10,7 @@
 #
 # ## 1. 安装
 #
-# 需要 Python 3.11 或更新的版本{{published: 和 git}}；`python3 --version`（Windows：`py --version`）显示你的版本。如果太旧，请安装新版本，并在下面写例如 `python3.12`。（Debian 和 Ubuntu 还需要软件包 `python3-venv`。）请在本项目的文件夹（其中有 `setup.py`）中打开终端{{published: （`git clone` 会创建这个文件夹）}}。我们安装到一个虚拟环境中，使 PyTorch 不影响你的其他项目。
+# 需要 Python 3.11 或更新的版本{{published: 和 git}}；`python3 --version`（Windows：`py --version`）显示你的版本。如果太旧，请安装新版本，并在下面写例如 `python3.12`（Windows：`py -3.12`）。（Debian 和 Ubuntu 还需要软件包 `python3-venv`。）请在本项目的文件夹（其中有 `setup.py`）中打开终端{{published: （`git clone` 会创建这个文件夹）}}。我们安装到一个虚拟环境中，使 PyTorch 不影响你的其他项目。
 #
 # **Linux 与 macOS：**
 #
