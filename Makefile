@@ -64,7 +64,7 @@ matrix:
 
 check: $(MADE)
 	$(BIN)/python tools/nbs.py check
-	$(BIN)/python -m pytest -q -p no:cacheprovider tests/test_house.py
+	$(BIN)/python -m pytest -q -p no:cacheprovider tests/test_house.py tests/test_scores.py
 
 build: $(MADE)
 	$(BIN)/python tools/nbs.py format

@@ -150,7 +150,7 @@ def find_source(config: Config, parts: Sequence[str] = ("train", "test")) -> Sou
     if not (pair := _pair_in(root)):
         known = " or ".join(f"{i}/ and {m}/" for i, m in FOLDERS)
         near = [path for path in (root.parent, *sorted(root.glob("*/"))) if _pair_in(path)]
-        hint = f"; did you mean {near[0]}?" if near else ""
+        hint = f"; did you mean {near[0]}?" if near else "; rename its folders, or link them"
         if len(_PARTS & {path.name.lower() for path in near}) > 1:
             hint = "; move its parts (train/images to images/train ...) and list their files"
         raise UserError(f"dataset_dir={root}: has no {known}{hint}")
@@ -376,7 +376,6 @@ def _read_split(
     "Read the images of a list once, and add the problems to `findings`."
     kept, good, digests = list[Pair](), list[str](), _Digests()
     used, has_target = 0, False  # bytes of pixels; whether any mask has a target
-    hashed = part == "test" or config.choose != "val"  # else its parts have hashes
     read = prefetch(partial(_check_pair, source, config.base_size), names, 4)
     for name, found in zip(names, read, strict=True):
         if isinstance(found, str):
@@ -386,8 +385,7 @@ def _read_split(
         for kind in notes:
             findings.warnings[kind].append(name)
         good.append(name)
-        if hashed:
-            digests.add(name, *pair)
+        digests.add(name, *pair)
         used += sum(pixels.nbytes for pixels in pair)
         has_target |= bool(pair[1].any())
         kept.append(pair)
@@ -399,8 +397,7 @@ def _read_split(
         findings.warnings["no target in any mask of a list, so Pd is undefined"] += [part]
     pairs = tuple(kept) if used <= max_bytes else InFiles(source, tuple(good))
     split = Split(part, tuple(good), pairs, source.root.resolve().name)
-    if hashed:
-        split.__dict__["digests"] = digests  # where `cached_property` keeps it
+    split.__dict__["digests"] = digests  # where `cached_property` keeps it
     return split
 
 # %% ../nbs/21_data.ipynb #_scale_of_masks
@@ -516,6 +513,7 @@ def write_lists(config: Config, fraction: float) -> str:
         train, test = (Path.cwd() / f"{root.name}-{path.name}" for path in (train, test))
         use = f"; use them by --train-list {quoted(train)} --test-list {quoted(test)}"
     if there := _lists_in(root, *LISTS) + [path for path in (train, test) if path.exists()]:
+        use = use if there[0] in (train, test) else ""  # the user's own lists are found
         raise UserError(f"{what}: there is a list, {there[0]}; leave out --split{use}")
     shuffled = np.random.default_rng(config.seed).permutation(names).tolist()
     first = min(max(1, round(fraction * len(names))), len(names) - 1)

@@ -109,7 +109,7 @@ def _accelerator(checkup: _Checkup) -> _Finding:
         return "error", "; ".join(filter(None, (checkup.problem, warned)))
     cuda, text = device.kind == "cuda", device.description
     host = float("inf") if device.kind == "xla" else free_memory()  # a TPU has its own
-    free = (torch.cuda.mem_get_info(device.index or 0)[0] if cuda else host) / 2**30
+    free = (torch.cuda.mem_get_info(device.name)[0] if cuda else host) / 2**30
     if device.kind == "cpu" and checkup.config.device == "auto":
         text += " (torch finds no GPU; a trial run needs none)"
     if 0 < free < float("inf"):  # else it is not known

@@ -36,8 +36,7 @@ from .metrics import Tally
 from .places import installed
 from .scenes import scene
 from .session import working
-from .show import even_steps
-from .task import Trained, trained_model
+from .task import Trained, even_steps, trained_model
 from .weights import checksum, folder_beside, weights_file
 
 # %% ../nbs/52_export.ipynb #_InferenceModel

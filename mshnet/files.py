@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['Stamp', 'SUMMARY', 'replacing', 'move', 'to_disk', 'explain_failure', 'write_atomic', 'write_json', 'claim',
            'write_table', 'write_arrays', 'make_folder', 'cannot_be_written', 'stamp', 'digest', 'ChangedMeanwhile',
-           'copy_file', 'folders_below', 'find_inputs', 'locked', 'free_memory', 'prefetch']
+           'copy_file', 'expect_folder', 'folders_below', 'find_inputs', 'locked', 'free_memory', 'prefetch']
 
 # %% ../nbs/11_files.ipynb #c-import-contextlib
 import contextlib
@@ -214,6 +214,13 @@ def _holds_results(folder: Path) -> bool:
     "Whether a folder was written by `mshnet predict`, of images or of events."
     pairs = (SUMMARY, "frames.csv"), ("recordings.csv", "evidence.npz")
     return any(all(os.path.isfile(folder / name) for name in pair) for pair in pairs)
+
+
+def expect_folder(folder: Path) -> None:
+    "UserError unless this is a folder."
+    if not folder.is_dir():
+        what = "is a file; unpack it" if folder.is_file() else "there is no such folder"
+        raise UserError(f"{folder}: {what}")
 
 
 def folders_below(top: Path) -> Iterator[Path]:

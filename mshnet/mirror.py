@@ -18,7 +18,7 @@ from zipfile import is_zipfile
 
 from .core import PlaceFields, UserError, read_record, reason
 from .files import ChangedMeanwhile, Stamp, copy_file, digest, stamp
-from .places import has_checkpoint, megabytes
+from .places import has_checkpoint, megabytes, say
 
 # %% ../nbs/15_mirror.ipynb #run_files
 _LATE = ("best.pt", "last.pt", "details.json", "scores.json", "status.json")
@@ -190,23 +190,19 @@ class Mirror:
         self.claimed = True
 
     def copy(self, name: str) -> None:
-        """Copy one file, unless it is there; before `last.pt` its log and weights.
-
-        ChangedMeanwhile if it was replaced in between, because they would not fit the new one.
-        """
+        "Copy one file, unless it is there; before `last.pt` is written, its log and weights."
         old, new = self.source / name, self.target / name
         for folder in reversed(Path(name).parents[:-1]):
             (self.target / folder).mkdir(exist_ok=True)
         now, there = stamp(old), stamp(new)
         if old.suffix == ".pt" and is_zipfile(new) and not is_zipfile(old):
             raise OSError(f"{name} is damaged in the run, so its copy is kept")
-        for part in ("log.jsonl", "best.pt") if name == "last.pt" else ():
-            if stamp(self.source / part) != self.copied.get(part):
-                self.copy(part)
+        parts = ("log.jsonl", "best.pt") if name == "last.pt" else ()
 
         def write(file: BinaryIO, piece: bytes) -> None:
-            if file.tell() == 0 and stamp(old) != now:  # later, `copy_file` has the old one open
-                raise ChangedMeanwhile(f"{name} is being written to")
+            for part in parts if file.tell() == 0 else ():  # `old` is read: they are no older
+                if stamp(self.source / part) != self.copied.get(part):
+                    self.copy(part)
             self.write(file, piece)
 
         # of the same size, from an earlier session: compare the digests
@@ -214,6 +210,9 @@ class Mirror:
         if not unknown or digest(old) != digest(new) or stamp(old) != now:
             previous = new.with_name("previous.pt") if name == "last.pt" else None
             now = copy_file(old, new, previous, write)
+            for scored in ("details.json", "scores.json") if name == "best.pt" else ():
+                (self.target / scored).unlink(missing_ok=True)  # of other weights
+                self.copied.pop(scored, None)
         self.copied[name] = now
 
     def write(self, file: BinaryIO, piece: bytes) -> None:
@@ -239,7 +238,7 @@ def bring_back(folder: Path, copies: list[Path]) -> Path | None:
     for _, copy in sorted(found, key=lambda pair: -pair[0]):
         with _skipped(copy):
             _take_files(copy, folder)
-            print(f"mirror  restored from {copy}")
+            say(f"mirror  restored from {copy}")
             return copy
     if found:
         todo = "try again later; to begin anew, name another --output-dir"

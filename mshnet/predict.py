@@ -349,8 +349,7 @@ def find_targets(
     name = shown(image) if isinstance(image, str) else "the image"
     if isinstance(image, str) and not image:
         image, name = EXAMPLE, f"{EXAMPLE.name}, an example"
-    weights_file(weights)  # UserError for another type
-    pixels, task = _pixels_in(image), settings_of_weights(os.fspath(weights)).get("task", "detect")
+    pixels, task = _pixels_in(image), settings_of_weights(weights).get("task", "detect")
     if task != "detect":  # in a notebook, which continues
         return f"find_targets: is for task detect; `mshnet predict` takes files for {task}"
     found = detect(pixels, weights, threshold, device)

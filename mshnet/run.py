@@ -116,7 +116,7 @@ def environment(device: str) -> dict[str, Any]:
 def prepare(folder: Folder, config: Settings, device: str, unfinished: bool = True) -> None:
     "Make a run folder and its records, with the device's description; UserError if that fails."
     with cannot_be_written(folder.path):
-        for left in folder.path.glob(".*.tmp"):  # of a killed process
+        for left in folder.path.rglob(".*.tmp"):  # of a killed process
             left.unlink()
         if not unfinished and folder.file("last.pt").exists():
             return  # a finished run keeps its records

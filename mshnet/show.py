@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['MONOSPACE', 'COLORS', 'Count', 'Amount', 'T', 'Sign', 'HIT', 'MISS', 'FALSE_ALARM', 'Picture', 'png', 'save_picture',
            'learning_curves', 'not_drawn', 'Record', 'TargetRecord', 'Details', 'read_scores_file', 'read_details',
-           'trade_offs', 'draw_panel', 'draw_judged', 'shortened', 'draw_legend', 'even_steps', 'View', 'view_image',
-           'gallery', 'draw_run', 'samples']
+           'trade_offs', 'draw_panel', 'draw_judged', 'shortened', 'draw_legend', 'View', 'view_image', 'gallery',
+           'draw_run', 'samples']
 
 # %% ../nbs/50_show.ipynb #c-import-io
 import io
@@ -33,7 +33,7 @@ from .files import make_folder, write_atomic
 from .metrics import MATCH, objects
 from .recipe import Config
 from .run import Folder
-from .task import make_task
+from .task import even_steps, make_task
 
 # %% ../nbs/50_show.ipynb #Picture
 @dataclass(frozen=True)
@@ -238,7 +238,7 @@ def _mark(axes: Axes, places: np.ndarray, sign: Sign) -> None:  # places: [N,2] 
 
 def draw_panel(axes: Axes, image: np.ndarray, title: str, **how: Any) -> None:
     "Draw one image without ticks."
-    axes.imshow(image, cmap="gray", **how)
+    axes.imshow(image, **{"cmap": "gray"} | how)
     axes.set_title(title, fontsize=9, pad=8, parse_math=False)  # above a sign at the edge
     axes.set_axis_off()
 
@@ -267,13 +267,8 @@ def draw_legend(figure: Figure) -> None:
     how: dict[str, Any] = {"ncols": len(signs), "facecolor": "0.05", "labelcolor": "white"}
     figure.legend(handles=handles, loc="outside lower center", **how)
 
-# %% ../nbs/50_show.ipynb #even_steps
+# %% ../nbs/50_show.ipynb #View
 _SHOWN = 5  # images of a figure
-
-
-def even_steps(length: int, count: int) -> list[int]:  # at most `count`
-    "Indices at even steps through a list, with the first and the last."
-    return np.linspace(0, length - 1, min(count, length)).round().astype(int).tolist()
 
 
 @dataclass(frozen=True)

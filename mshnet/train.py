@@ -30,13 +30,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from .core import STOPPED, TIME_OVER, Settings, UserError, counted
+from .core import TIME_OVER, Settings, UserError, counted
 from mshnet.device import (
     Device,
     best_device,
     device_for,
     explained,
     open_device,
+    own_cores,
     parts_of,
     share_cores,
     started_processes,
@@ -152,7 +153,7 @@ def train(config: Settings, task: Task | None = None) -> Run:
     rank_zero, begun = device.ranks.rank_zero, time.monotonic()
     site = rank_zero(lambda: site_of(config))
     folder = Folder(site.folder)
-    device.cache_programs(site.programs)
+    device.cache_programs(site.folder.parent / "xla_cache")
     with contextlib.ExitStack() as held:  # left at the end: lock, log, stop signals, backup
         rank_zero(lambda: held.enter_context(alone(folder.path)))
         rank_zero(lambda: bring_back(site.folder, site.copies))
@@ -314,7 +315,7 @@ def train_epoch(job: Job, state: State, epoch: int) -> float:  # the mean loss o
                     own = device.read(losses.total).item()
                     state.step, state.total = losses.step, device.ranks.all_gather(own)
                     raise Stopped(reason, job.stop.number)
-        return losses.mean()
+            return losses.mean()  # here the device may notice what failed before
     except _NotFinite as error:
         raise _not_finite(job, state, epoch, error.args[0]) from None
 
@@ -478,7 +479,7 @@ def _begin_with_weights(job: Job, state: State) -> None:
     "Begin with the weights of a file; record their training images and their two sizes."
     config, record = job.config, job.record
     file = weights_file(config.weight_path, config.task)
-    if (own := settings_of_weights(str(file)).get("task", config.task)) != config.task:
+    if (own := settings_of_weights(file).get("task", config.task)) != config.task:
         raise UserError(f"{file}: weights of task {own}, not of task {config.task}")
     content = load_weights(state.model, file)
     if state.ema is not None:
@@ -583,7 +584,7 @@ def _not_finite(job: Job, state: State, epoch: int, step: int) -> UserError:
     kept = "; the last good checkpoint is kept" if state.epoch >= 0 or state.step else ""
     more = "" if job.device.precision == "fp32" else ", or --precision fp32"
     what = f"epoch {epoch}, step {step}: the loss is NaN or infinite; images"
-    todo = f"begin a new run with a smaller --lr or --clip-grad{more}"
+    todo = f"begin a new run with a smaller --lr, or with --clip-grad 1{more}"
     return UserError(f"{what} {', '.join(names[:16])}{kept}; {todo}")
 
 # %% ../nbs/37_train.ipynb #all_gpus
@@ -606,7 +607,7 @@ class _Processes(Stop):
         read, write = os.pipe()
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
-        own = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // count)), **os.environ}
+        own = {"OMP_NUM_THREADS": str(max(1, len(own_cores()) // count)), **os.environ}
         own |= {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
         own |= {"PYTHONIOENCODING": "utf-8", "MSHNET_BEGUN": str(time.time() - session_seconds())}
         own |= {"MSHNET_STARTED_BY": str(os.getpid())} if os.name != "nt" else {}  # venv's starter
@@ -659,10 +660,10 @@ def run_in_processes(config: Settings, words: Sequence[str]) -> list[int]:
     "Statuses of the processes of a command that failed; UserError: a mistake, or one was killed."
     with _Processes(config, words) as processes:
         failed = processes.wait()
+    if mistakes := [line for line in processes.errors if not line.startswith("stopped")]:
+        raise UserError(mistakes[0])
     if processes.number:
         raise Interrupted(processes.reason, processes.number)
-    if mistakes := [line for line in processes.errors if line != STOPPED]:
-        raise UserError(mistakes[0])
     if min(failed, default=0) < 0:
         how = "killed (is memory short?)" if -9 in failed else f"ended by signal {-min(failed)}"
         todo = "run it again (what is done stays), perhaps with fewer --num-devices"
@@ -685,7 +686,8 @@ def _launch(config: Settings, task: Task | None) -> Run:
         except UserError as mistake:
             last = run.read_json("status.json")
             if last != before and str(mistake) not in last["reason"]:  # of another than the first
-                say_status(run, "failed", last["epochs_done"] - 1, f"UserError: {mistake}")
+                with contextlib.suppress(UserError), alone(run.path):  # no other run's status
+                    say_status(run, "failed", last["epochs_done"] - 1, f"UserError: {mistake}")
             raise
     last = run.read_json("status.json")
     if failed:

@@ -113,7 +113,7 @@ class TrainingFields(Fields):
     precision: Literal["auto", "bf16", "fp16", "fp32"] = "auto"
     """arithmetic of the model; auto: bf16 where the chip has it, fp16 on NVIDIA GPUs of
     generation 7 (T4, V100), else fp32"""
-    seed: Annotated[int, Field(ge=0, le=2**32 - 1)] = 0
+    seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
     "seed of initial weights, order and augmentation"
     choose: Literal["last", "val", "test"] = "last"
     """checkpoint selection: the last epoch, the best on a validation split of the training list

@@ -270,6 +270,13 @@ def _holds_results(folder: Path) -> bool:
     return any(all(os.path.isfile(folder / name) for name in pair) for pair in pairs)
 
 
+def expect_folder(folder: Path) -> None:
+    "UserError unless this is a folder."
+    if not folder.is_dir():
+        what = "is a file; unpack it" if folder.is_file() else "there is no such folder"
+        raise UserError(f"{folder}: {what}")
+
+
 def folders_below(top: Path) -> Iterator[Path]:
     "A folder and all folders below it, those behind links last, each once; nothing hidden."
     seen, waiting, links = set[str](), [top], list[Path]()

@@ -278,7 +278,6 @@ class Site(NamedTuple):
     folder: Path
     mirror: Path | None  # folder of its backup; None: its files are not copied
     copies: list[Path]  # folders that may hold a copy of it, to restore it from
-    programs: Path  # folder of programs compiled for a TPU
     seconds: float  # that the run may still take; infinite where sessions do not end
     hours: float  # the limit that ends the run, for its message
     note: str = ""  # what is wrong with the backup that is wanted
@@ -296,7 +295,7 @@ def site_of(config: Settings, place: Place | None = None, mount: bool = True) ->
     session = max(session_hours(place), config.max_hours)  # more hours are those of the session
     asked, left = 3600 * config.max_hours or math.inf, 3600 * session - session_seconds()
     seconds, hours = (asked, config.max_hours) if asked <= left else (left, session)
-    return Site(folder, mirror, copies, folder.parent / "xla_cache", seconds, hours, note)
+    return Site(folder, mirror, copies, seconds, hours, note)
 
 
 _drive_refused: list[str] = []  # why the Drive was not mounted; training does not ask again
@@ -308,7 +307,7 @@ def ask_for_drive(config: Settings) -> None:
     named = (config.dataset_dir, config.weight_path, config.output_dir, config.resume)
     folders = filter(None, (*map(Path, named), _backup_root(config, place)))
     if place.name == "colab" and any(map(on_drive, folders)) and not is_mounted():
-        print(line := mount_drive())
+        say(line := mount_drive())
         _drive_refused[:] = [] if is_mounted() else [line]
 
 

@@ -134,11 +134,13 @@ with tempfile.TemporaryDirectory() as tmp:
 def _made_once(target: Path) -> Iterator[Path | None]:
     "Yield a scratch path whose content becomes the target, or None if the target exists."
     target.parent.mkdir(parents=True, exist_ok=True)
-    scratch = target.with_name(f".{target.name}.partial")
-    with locked(target.with_name(f".{target.name}.lock")):
+    lock = target.with_name(f".{target.name}.lock")  # none where it is there: others' disks
+    with contextlib.nullcontext(True) if target.exists() else locked(lock) as locks:
         if target.exists():
             yield None
             return
+        own = "" if locks else os.getpid()  # where nothing locks, two may make it at once
+        scratch = target.with_name(f".{target.name}.partial{own}")
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir()
         try:

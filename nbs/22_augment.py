@@ -135,7 +135,7 @@ def sample_params(config: Config, epoch: int, index: int) -> AugmentParams:
     sensor = int(rng.integers(1, 2**31))
     resized, scale = config.crop == "resize", (1.0, 1.0)
     if config.augment != "turns" and (robust or not resized):
-        low, high, stretch = WIDE_JITTER if robust else JITTER
+        low, high, stretch = (0.5, 1.6, 1.3) if robust else (0.7, 1.5, 1.2)  # scale, aspect
         size = 1.0 if resized else (low * high) ** 0.5 * (high / low) ** (size / 2)
         aspect = stretch ** (shape / 2)
         scale = size * aspect, size / aspect
@@ -151,9 +151,6 @@ def sample_params(config: Config, epoch: int, index: int) -> AugmentParams:
         square=side if scored else 0,
     )
 
-
-JITTER = 0.7, 1.5, 1.2  # additional scale: least, most; largest ratio of height to width
-WIDE_JITTER = 0.5, 1.6, 1.3  # the same of robust augmentation
 
 # %%
 params: AugmentParams = sample_params(Config(clutter_share=0), epoch=3, index=1)

@@ -24,6 +24,7 @@ import os
 import platform
 import random
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -101,7 +102,6 @@ class Device:
     split: Callable[..., Any] = staticmethod(Tensor.split)  # a tensor of a batch, into parts
 
     def __init__(self, precision: str = "auto", index: int | None = None) -> None:
-        self.index = index  # which of several GPUs
         self.name = self.kind if index is None else f"{self.kind}:{index}"  # as torch writes it
         self.ranks = OneProcess()  # or those of torchrun
         self.reads = 0
@@ -139,7 +139,7 @@ class Device:
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
         "The precision of the forward pass."
         half = self.dtype != torch.float32
-        return torch.autocast(self.kind, self.dtype if half else torch.bfloat16, enabled=half)
+        return torch.autocast(self.kind, self.dtype if half else None, enabled=half)
 
     def to_device(self, model: nn.Module) -> nn.Module:
         "Put a model on the device, its images' weights in the device's memory layout."
@@ -306,7 +306,7 @@ def infer(device: Device, forward: Callable[[], T]) -> T:  # on the host
 
 def workers(device: Device, asked: int) -> int:
     "Threads that make batches: -1 means none on a CPU, whose cores all compute, else up to 8."
-    usual = 0 if device.kind == "cpu" else max(1, min(8, (os.cpu_count() or 1) - 1))
+    usual = 0 if device.kind == "cpu" else max(1, min(8, len(own_cores()) - 1))
     return asked if asked >= 0 else usual
 
 
@@ -336,24 +336,25 @@ class Cuda(Device):
 
     def chip(self) -> str:
         "Name and memory of the GPU."
-        facts = torch.cuda.get_device_properties(self.index or 0)
+        facts = torch.cuda.get_device_properties(self.name)
         return f"{facts.name}, {facts.total_memory / 2**30:.0f} GB"
 
     def has_bf16(self) -> bool:
         "Whether the GPU has bfloat16 of its own (from compute capability 8.0)."
-        with torch.cuda.device(self.index or 0):
+        with torch.cuda.device(self.name):
             return torch.cuda.is_bf16_supported(including_emulation=False)
 
     def fastest(self) -> str:
         "bf16, else fp16 on the GPUs that have units for it (compute capability 7), else fp32."
-        capability = torch.cuda.get_device_capability(self.index or 0)
+        capability = torch.cuda.get_device_capability(self.name)
         return "bf16" if self.has_bf16() else "fp16" if capability >= (7, 0) else "fp32"
 
     def set_precision(self, precision: str) -> None:
         "Compute in bf16, fp16 or exact fp32."
         super().set_precision(precision)
         if precision == "fp32":
-            torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+            with warnings.catch_warnings(action="ignore"):  # torch 2.9 has newer names for these
+                torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
 
     def copy(self, value: Tensor) -> Tensor:
         "Copy from pinned memory, without waiting for it; a tensor on a GPU needs none."
@@ -510,6 +511,7 @@ def device_for(config: Settings) -> Device:
         if torch.get_num_threads() == _CHOSEN["threads"]:  # not those that a busy machine left
             torch.set_num_threads(USUAL_THREADS)
     device = open_device(config.device, config.precision, config.num_devices)
+    device.set_precision(device.ranks.rank_zero(lambda: device.precision))  # GPUs may differ
     if device.kind == "cpu":
         _hold_memory()
     _check_batch(device, config.batch_size)
@@ -532,7 +534,7 @@ except UserError as error:
 
 # %%
 #| export
-NO_MEMORY = ("out of memory", "can't allocate memory", "RESOURCE_EXHAUSTED", "ALLOC_FAILED")
+NO_MEMORY = ("out of memory", "CPUAllocator", "buffer size", "RESOURCE_EXHAUSTED", "ALLOC_FAILED")
 
 
 def is_out_of_memory(error: Exception) -> bool:

@@ -113,7 +113,8 @@ def why_no_xla(
     there = where(environ).tpu
     if not xla_version:
         todo = "install torch==2.9.0 torch_xla[tpu]==2.9.0 in an environment of their own"
-        return f"torch_xla is not installed; images for TPUs bring it ({there}); elsewhere {todo}"
+        image = "this image should bring it" if chips else f"images for TPUs bring it ({there})"
+        return f"torch_xla is not installed; {image}; elsewhere {todo}, or use --device cpu"
     if own[0] != own[1]:
         why = f"torch {torch_version} and torch_xla {xla_version} do not belong together"
         todo = "delete this runtime and start a fresh one"

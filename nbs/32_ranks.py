@@ -86,7 +86,7 @@ class Ranks(OneProcess):
         if self.rank:  # the first process prints the same
             sys.stdout = open(os.devnull, "w", encoding="utf-8", errors="replace")  # noqa: SIM115
         if self.gpu:
-            torch.cuda.set_device(device.index or 0)
+            torch.cuda.set_device(device.name)
         if not dist.is_initialized():
             if missing := {"MASTER_ADDR", "MASTER_PORT"} - os.environ.keys():  # of a scheduler
                 todo = "start by torchrun, or unset RANK"
@@ -101,7 +101,8 @@ class Ranks(OneProcess):
         "Release the process group, so that its threads end before Python does."
         self.wrapped = nn.Module()
         gc.collect()
-        dist.destroy_process_group()
+        if dist.is_initialized():  # a script may have ended it
+            dist.destroy_process_group()
 
     def convert(self, model: nn.Module) -> nn.Module:
         "The model with batch norm over all processes."

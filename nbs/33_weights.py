@@ -41,7 +41,7 @@ import torch
 from torch import Tensor, nn
 
 from mshnet.core import OF_ITS_MACHINE, UserError, is_record, of_earlier_release, settings_of, shown
-from mshnet.files import explain_failure, stamp
+from mshnet.files import explain_failure
 
 # %% [markdown]
 # ## A file from several GPUs
@@ -86,7 +86,6 @@ print("remedy for mine.pt:", reinstall("mine.pt") or "none")
 _SUFFIXES = (".pt", ".pth", ".ckpt", ".safetensors")
 _TRACKED = "num_batches_tracked"  # a counter of batch norm, which changes no result
 _COUNTERS = ("total_ops", "total_params", "n_averaged")  # of thop, and of weight averaging
-_OPENED: dict[Any, Any] = {}  # one file that was asked for its settings and will be read next
 
 
 def read_file(path: str | Path) -> Any:  # what it holds, tensors on the CPU
@@ -98,8 +97,6 @@ def read_file(path: str | Path) -> Any:  # what it holds, tensors on the CPU
     try:
         if os.path.isdir(path):
             raise IsADirectoryError
-        if (opened := _OPENED.pop(stamp(Path(path)), None)) is not None:
-            return opened
         content = _load_any(path)
         own = content if isinstance(content, dict) and "model" in content else {}
         written, form = own.pop("checksum", None), own.get("format")
@@ -118,6 +115,8 @@ def read_file(path: str | Path) -> Any:  # what it holds, tensors on the CPU
         name = min(found, default="FILE.pt (a run has one after its first epoch)")
         todo = f"name a file of weights, such as {name}"
         raise UserError(f"{path}: is a folder without best.pt; {todo}") from None
+    except MemoryError:
+        raise UserError(f"{path}: too large for the free memory") from None
     except Exception as error:  # torch raises many kinds for bytes that make no sense
         if "GLOBAL" in str(error):  # the name of a function or class that is not on the list
             todo = f"write its weights alone: model = torch.load({str(path)!r}, weights_only=False)"
@@ -220,9 +219,12 @@ def fit_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
         more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
         raise UserError(f"weights of another model: {'; '.join(lines)}{more}")
     try:
+        real = [weights[k] for k, v in own.items() if v.is_floating_point()]
+        if not all(v.is_floating_point() for v in real):
+            raise RuntimeError
         with torch.no_grad():
             ready = {k: torch.empty_like(v, device="cpu").copy_(weights[k]) for k, v in own.items()}
-    except RuntimeError:  # sparse, quantized, or without values
+    except RuntimeError:  # sparse, quantized, whole numbers, or without values
         raise UserError("weights that are not plain numbers") from None
     model.load_state_dict(ready)
 
@@ -346,11 +348,14 @@ def checksum(content: Any) -> str:
 
 # %%
 #| export
-def settings_of_weights(weights: str) -> dict[str, Any]:  # without those of folder and machine
-    "The settings of a run folder, or of a file in it or copied from it; {} if none can be read."
-    if weights == PRETRAINED:  # not a folder of this name
-        return {}
+def settings_of_weights(weights: str | os.PathLike[str]) -> dict[str, Any]:
+    """The settings of a run folder, or of a file in it or copied from it; {} if none can be read.
+
+    Without those of folder and machine. UserError for weights of another type.
+    """
     file, found = weights_file(weights), dict[str, Any]()
+    if os.fspath(weights) == PRETRAINED:  # not a folder of this name
+        return {}
     with contextlib.suppress(UserError):  # of another program's config.json
         found = settings_of(weights)
     found = found if is_record(found) else {}
@@ -361,10 +366,7 @@ def settings_of_weights(weights: str) -> dict[str, Any]:  # without those of fol
 def recorded(file: str | Path) -> dict[str, Any]:
     "The settings in a file of weights, without those of folder and machine; {}: it has none."
     with contextlib.suppress(UserError):  # its next reader says what is wrong
-        state, content = stamp(Path(file)), read_file(file)  # so ordered, as it may be replaced
-        _OPENED.clear()
-        _OPENED[state] = content
-        if has_record(content):
+        if has_record(content := read_file(file)):
             known = of_earlier_release(content["config"])
             return {k: v for k, v in known.items() if k not in OF_ITS_MACHINE}
     return {}

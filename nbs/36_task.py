@@ -222,8 +222,9 @@ class Task(ABC):
         "Hashes that a resumed run must repeat: of each split, and of all training names."
         names = [name for k in ("train", "val") if k in parts for name in parts[k].names]
         same = {f"{k} data": v.hash for k, v in parts.items()} | {"training list": digits(names)}
-        held = {k: getattr(v, "content", "") for k, v in parts.items()}
-        return same | {f"{k} content": content for k, content in held.items() if content}
+        return same | {
+            f"{k} content": c for k, v in parts.items() if (c := getattr(v, "content", ""))
+        }
 
     def protocol(self, data: Any, scores: Any) -> dict[str, Any]:
         "The facts that must agree before two scores of this task may be compared."
@@ -282,6 +283,11 @@ def digits(names: Sequence[str]) -> str:
     "Twelve digits of a hash of names, in any order, by which a resumed run knows its data."
     text = "\n".join(sorted(names)).encode(errors="surrogateescape")
     return hashlib.sha256(text).hexdigest()[:12]
+
+
+def even_steps(length: int, count: int) -> list[int]:  # at most `count`
+    "Indices at even steps through a list, with the first and the last."
+    return np.linspace(0, length - 1, min(count, length)).round().astype(int).tolist()
 
 
 def content_of(files: Sequence[Path]) -> str:
@@ -489,6 +495,7 @@ class Evaluation:
     def save(self, folder: Path) -> None:
         "Write scores.json and details.json."
         scores = {"line": str(self), "scores": self.scores.as_dict(), "protocol": self.protocol}
+        (folder / "scores.json").unlink(missing_ok=True)  # never scores beside other details
         write_json(folder / "details.json", {**self.details, "settings": self.settings})
         write_json(folder / "scores.json", scores)
 
@@ -616,6 +623,9 @@ def trained_model(path: str | os.PathLike[str], config: Settings | None = None) 
         raise UserError(f"{path}: {error}") from None
     except (AttributeError, KeyError, TypeError, ValueError, RuntimeError):
         raise UserError(f"{path}: its record of training is damaged; use another file") from None
+    if config and made.task != config.task:
+        what = f"{path}: weights of task {made.task}, not of task {config.task}"
+        raise UserError(f"{what}; name others, or use --task {made.task}")
     if own := _own_class(made.task, origin.task):
         warnings.warn(f"{path}: trained by class {own}, not by {TASKS[made.task][1]}", stacklevel=2)
     model = _fitted(made, content, path)
@@ -636,10 +646,8 @@ def trained_task(
 ) -> tuple[Any, Any]:
     "The task that weights were trained for, and their model; UserError for another task."
     trained = trained_model(weights or PRETRAINED, usual)
-    if trained.task != usual.task:
-        raise UserError(f"{weights}: weights of task {trained.task}, not of task {usual.task}")
-    config = settings_from(trained.record["config"]) if trained.record else usual
-    return make_task(config.model_copy(update=changed)), trained.model
+    known = trained.record["config"] if trained.record else usual.model_dump()
+    return make_task(settings_from({**known, **changed})), trained.model
 
 
 # %% [markdown]

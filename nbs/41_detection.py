@@ -262,16 +262,21 @@ class Detection(Task):
         ]
         return make_optimizer(c.optimizer, groups, c.weight_decay)
 
+    def _reduction(self, parts: dict[str, Split]) -> float:
+        "By how much the median training image is reduced; below 1 it is enlarged."
+        pairs, side = parts["train"].pairs, self.config.base_size
+        if side == "native" or self.config.crop == "native":  # images keep their size
+            return 1.0
+        areas = sorted(pairs[i][1].size for i in range(0, len(pairs), len(pairs) // 9 + 1))
+        return float(areas[len(areas) // 2] ** 0.5 / side)
+
     def identity(self, parts: dict[str, Split]) -> dict[str, str]:
         "What a resumed run must share: the images and masks of each split, under their names."
         trained = [parts[name] for name in ("train", "val") if name in parts]
         same = {f"{name} data": split.hash for name, split in parts.items()}
         same["training list"] = hash_of_all(trained)  # the same with every seed
-        pairs, side = parts["train"].pairs, self.config.base_size
-        if side != "native" and self.config.crop != "native":  # the images are resized
-            areas = sorted(pairs[i][1].size for i in range(0, len(pairs), len(pairs) // 9 + 1))
-            if (reduction := round(areas[len(areas) // 2] ** 0.5 / side)) > 1:
-                same["reduction"] = str(reduction)
+        if (reduction := round(self._reduction(parts))) > 1:
+            same["reduction"] = str(reduction)
         return same | {"training images": " ".join(sorted(image_digests(trained)))}
 
     def protocol(self, data: Split, scores: Scores) -> dict[str, Any]:
@@ -310,10 +315,12 @@ class Detection(Task):
         return f"the prediction {what}{remedy}"
 
     def about(self, parts: dict[str, Split], device: Device) -> dict[str, str]:
-        "The line on the data; it calls scenes synthetic, and names crops that are too large."
+        "The line on the data: synthetic scenes, crops or sizes that are too large."
         c, kind = self.config, "" if self.config.dataset_dir else "synthetic "
         black = c.crop == "scored" and c.base_size != "native" and c.crop_size > c.base_size
         more = f"; crops of {c.crop_size} pixels are black beyond {c.base_size}" if black else ""
+        if self._reduction(parts) < 0.7:  # half the area
+            more += f"; enlarged to {c.base_size}, as predict does not: use a smaller --base-size"
         return {"data": kind + super().about(parts, device)["data"] + more}
 
     def describe_data(self) -> tuple[str, bool]:

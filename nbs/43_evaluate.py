@@ -32,7 +32,8 @@ from mshnet.cpu import use_cpu_passes, use_plain_passes
 from mshnet.detection import fused_for, normalise
 from mshnet.device import infer, open_device, share_cores
 from mshnet.files import digest
-from mshnet.places import site_of
+from mshnet.places import run_folder
+from mshnet.recipe import Config
 from mshnet.task import Evaluation, Origin, Trained, count_seen, make_task, trained_model
 from mshnet.weights import PRETRAINED, settings_of_weights, weights_file
 
@@ -85,18 +86,15 @@ def evaluate(
     if isinstance(weights, Settings):
         config = type(weights)(**weights.model_dump() | settings)
     else:
-        weights_file(weights)  # UserError for another type
-        name = os.fspath(weights)
-        config = configure({"weight_path": name, **settings}, trained=settings_of_weights(name))
+        known = settings_of_weights(weights)
+        config = configure({"weight_path": os.fspath(weights), **settings}, trained=known)
     path = config.weight_path or PRETRAINED
     trained = trained_model(path, config)
-    if (own := trained.task) != config.task:
-        raise UserError(f"task={config.task}: these weights are of task {own}; use --task {own}")
     device = open_device(config.device, config.precision, config.num_devices)
     if config.num_devices > 1 and device.world == 1:
         text = "num_devices is for training; to score in several processes, start them by torchrun"
         warnings.warn(text, stacklevel=2)
-    device.cache_programs(site_of(config, mount=False).programs)
+    device.cache_programs(run_folder(config).parent / "xla_cache")
     fits = -(-config.batch_size // device.world) * device.world
     task = make_task(config.model_copy(update={"batch_size": fits, "weight_path": path}))
     test = task.splits(["test"])["test"]
@@ -141,10 +139,7 @@ class Detector:
             phase, *use = getattr(weights, "use", ("full", 0.5, ()))
             trained = Trained(model, phase, Origin("a model in memory"), "detect", {}, *use)
         else:
-            trained = trained_model(weights)
-            if (task := trained.task) != "detect":
-                name = os.fspath(weights)
-                raise UserError(f"{name}: weights of task {task} cannot detect targets")
+            trained = trained_model(weights, Config())
         self.deep, self.threshold = trained.phase == "full", trained.threshold
         self.multiscale = trained.multiscale  # see `mshnet.predict.predict_frame`
         placed = fused_for(self.device, self.device.to_device(trained.model).eval())
@@ -186,7 +181,7 @@ def logits_of(model: nn.Module, images: Tensor, deep: bool) -> Tensor:  # [B,1,H
 
 
 # %% [markdown]
-# One scene and its probabilities. Both targets are found, a little too small. The bright single pixels and the edges of the clouds stay dark:
+# One scene and its probabilities. The target on dark sky is found, a little too small; the one at the edge of a cloud is missed. The bright single pixels stay dark:
 
 # %%
 detector = Detector(mshnet.load("pretrained"), "cpu", "fp32")

@@ -39,7 +39,7 @@ from mshnet.files import make_folder, write_atomic
 from mshnet.metrics import MATCH, objects
 from mshnet.recipe import Config
 from mshnet.run import Folder
-from mshnet.task import make_task
+from mshnet.task import even_steps, make_task
 
 # %% [markdown]
 # ## Before training
@@ -315,7 +315,7 @@ def _mark(axes: Axes, places: np.ndarray, sign: Sign) -> None:  # places: [N,2] 
 
 def draw_panel(axes: Axes, image: np.ndarray, title: str, **how: Any) -> None:
     "Draw one image without ticks."
-    axes.imshow(image, cmap="gray", **how)
+    axes.imshow(image, **{"cmap": "gray"} | how)
     axes.set_title(title, fontsize=9, pad=8, parse_math=False)  # above a sign at the edge
     axes.set_axis_off()
 
@@ -353,11 +353,6 @@ def draw_legend(figure: Figure) -> None:
 # %%
 #| export
 _SHOWN = 5  # images of a figure
-
-
-def even_steps(length: int, count: int) -> list[int]:  # at most `count`
-    "Indices at even steps through a list, with the first and the last."
-    return np.linspace(0, length - 1, min(count, length)).round().astype(int).tolist()
 
 
 @dataclass(frozen=True)

@@ -221,7 +221,7 @@ def explore(
     if threshold is None or isinstance(threshold, str) or not 0 <= threshold <= 1:
         raise UserError(f"{threshold=}: a probability; use a number from 0 to 1")
     path = Path(weights).expanduser()
-    file, config = weights_file(path), settings_from(settings_of_weights(str(path)))
+    file, config = weights_file(path), settings_from(settings_of_weights(path))
     if line := not_drawn("explore", config):
         return line
     config = config.model_copy(update={"on_bad_image": "skip"})  # show what can be shown

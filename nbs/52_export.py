@@ -44,8 +44,7 @@ from mshnet.metrics import Tally
 from mshnet.places import installed
 from mshnet.scenes import scene
 from mshnet.session import working
-from mshnet.show import even_steps
-from mshnet.task import Trained, trained_model
+from mshnet.task import Trained, even_steps, trained_model
 from mshnet.weights import checksum, folder_beside, weights_file
 
 # %% [markdown]

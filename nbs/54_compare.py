@@ -109,7 +109,7 @@ class Scored:
             held = self.details.settings.get("weights")
             if os.path.isfile(weights) and held != digest(weights):
                 return {}  # other weights lie there now, or a training began with them
-        if not (known := settings_of_weights(str(weights))):
+        if not (known := settings_of_weights(weights)):
             return {}
         config = settings_from(known)
         return {**config.recipe(), "weight_path": config.weight_path}

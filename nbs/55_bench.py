@@ -22,17 +22,16 @@ from typing import Any
 import psutil
 import torch
 
-from mshnet.core import UserError, shown
+from mshnet.core import UserError
 from mshnet.data import Split
 from mshnet.detection import Detection, normalise
 from mshnet.device import Device, device_for, share_cores
 from mshnet.files import make_folder, write_json
 from mshnet.places import run_folder
 from mshnet.recipe import Config
-from mshnet.run import State, environment
+from mshnet.run import environment
 from mshnet.session import working
-from mshnet.show import even_steps
-from mshnet.task import Trained, score_split, trained_model
+from mshnet.task import Trained, even_steps, score_split, trained_model
 from mshnet.train import Job, check_data, fresh_state, train_epoch
 from mshnet.weights import PRETRAINED
 
@@ -93,11 +92,6 @@ def some(split: Split, images: int, batch: int = 1) -> Split:
     return split.part("some", even_steps(len(split), count))
 
 
-def train_on(task: Detection, state: State, data: Split, device: Device, epoch: int) -> float:
-    "Train on some images for an epoch; the mean loss."
-    return train_epoch(Job(task, {"train": data}, device), state, epoch)
-
-
 def measure(
     config: Config,
     parts: dict[str, Split],
@@ -110,6 +104,7 @@ def measure(
     task, first = Detection(config), config.warm_epoch + 1
     data, test = (some(parts[name], images, config.batch_size) for name in ("train", "test"))
     state, model = fresh_state(task, device), device.to_device(trained.model)
+    job = Job(task, {"train": data}, device)
     share_cores(device, every=-math.inf)  # now, and not within what is timed
     device.last_check = math.inf
 
@@ -118,7 +113,7 @@ def measure(
             normalise(batch.image)
 
     ways: dict[str, Callable[[int], Any]] = {
-        "train": lambda turn: train_on(task, state, data, device, first + turn),
+        "train": lambda turn: train_epoch(job, state, first + turn),
         "data alone": read,
         "score": lambda turn: score_split(task, model, test, device, trained.phase),
     }
@@ -136,8 +131,8 @@ cpu, task = device_for(config), Detection(config)
 order = list[str]()
 take_turns({name: lambda turn, name=name: order.append(name) for name in "AB"}, 3, cpu)
 print(*order)
-parts, state = task.splits(), fresh_state(task, cpu)
-train_on(task, state, some(parts["train"], 4, batch=2), cpu, epoch=0)
+parts = task.splits()
+print(some(parts["train"], 4, batch=2).names)
 rows = measure(config, parts, trained_model(PRETRAINED), cpu, repeats=1, images=2)
 {row["what"]: row["images"] for row in rows}
 
@@ -171,7 +166,8 @@ def train_two_steps(config: Config) -> int:  # bytes
     "Train two steps; the peak memory of this process."
     device, task = device_for(config), Detection(config)
     data = some(task.splits()["train"], 2 * config.batch_size, config.batch_size)
-    train_on(task, fresh_state(task, device), data, device, config.warm_epoch + 1)
+    job = Job(task, {"train": data}, device)
+    train_epoch(job, fresh_state(task, device), config.warm_epoch + 1)
     return _peak(device)
 
 
@@ -189,7 +185,8 @@ def measure_memory(config: Config) -> dict[str, Any]:  # batch, and peak (bytes)
     program = [sys.executable, "-c", _CHILD]
     done = subprocess.run(program, input=settings, capture_output=True, text=True)
     if done.returncode:
-        error = f"ended with status {done.returncode}, perhaps for want of memory"
+        what = f"batch_size={config.batch_size}: ended with status {done.returncode}"
+        error = f"{what}, perhaps for want of memory; use a smaller one"
         if done.returncode > 0 and (lines := done.stderr.strip().splitlines()):
             error = lines[-1]
         return {"batch": config.batch_size, "error": error}
@@ -215,7 +212,7 @@ def _memory_of(sizes: list[Config]) -> list[dict[str, Any]]:
         with working(f"memory, batch {config.batch_size}"):
             memory.append(measure_memory(config))
     if sizes and not any("peak" in room for room in memory):
-        raise UserError(f"batch_size={sizes[0].batch_size}: {memory[0]['error']}")
+        raise UserError(memory[0]["error"])
     return memory
 
 
@@ -235,9 +232,6 @@ def bench(
     parts, sizes = task.splits(), (config.batch_size, 4 * config.batch_size)
     check_data(Job(task, parts, device))
     trained = trained_model(config.weight_path or PRETRAINED, config)
-    if trained.task != "detect":
-        what = f"weight_path={shown(config.weight_path)}: weights of task {trained.task}"
-        raise UserError(f"{what}; bench measures detection: name other weights, or leave it out")
     each = [config.model_copy(update={"batch_size": n}) for n in sizes if n <= len(parts["train"])]
     make_folder(folder)
     memory, rows = _memory_of(each if device.kind != "xla" else []), []

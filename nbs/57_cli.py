@@ -426,15 +426,7 @@ print(*parse(["train", "--data-path=sirst"])[:2])
 # %% [markdown]
 # ### What the commands do
 #
-# Each command calls the function of its name; `bench`, `export` and `compare` do no more. Without weights, `test` and `predict` use those of the library, and print that. What else is special, and each status besides 0 and 2:
-#
-# | command | beyond its function | status |
-# |---|---|---|
-# | `train` | draws the figures of the run | 75 if the time is over first: `mshnet train && mshnet export` does not continue with half a run |
-# | `test` | takes the settings of the training (sizes, data) from the checkpoint as defaults; prints the protocol, without which a score cannot be compared | |
-# | `predict` | asks the task of the weights to read the files | 1 if a file was skipped |
-# | `data` | writes lists or simulated data if asked; an image that cannot be used is an error | |
-# | `doctor` | | 1 or 2 by the worst line |
+# Each command calls the function of its name. Without weights, `test` and `predict` use those of the library, and print that. The status is 0, or 2 for a mistake. `train` ends with 75 if the time is over first, so `mshnet train && mshnet export` does not continue with half a run. `predict` ends with 1 if a file was skipped, `data` if an image cannot be used, and `doctor` with 1 or 2 by its worst line.
 
 # %%
 #| export

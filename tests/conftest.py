@@ -51,6 +51,12 @@ TINY |= {"device": "cpu", "precision": "fp32", "epochs": 3, "warm_epoch": 0}
 TINY |= {"schedule": "constant"}  # then more epochs are the same run
 
 
+def tree(folder):
+    "Files of a folder: path and content."
+    found = [p for p in sorted(folder.rglob("*")) if p.is_file()]
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in found}
+
+
 def same(one, other):
     "Whether two state dicts are equal to the last bit."
     from torch import equal

@@ -10,7 +10,6 @@ import contextlib
 import faulthandler
 import io
 import json
-import os
 import pickle
 import re
 import struct
@@ -30,6 +29,7 @@ from typing import Any, NamedTuple
 import hypothesis
 import numpy as np
 import torch
+from conftest import Evil
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from PIL import Image
@@ -352,21 +352,14 @@ def saved(value: Any, zipped: bool = True) -> bytes:
     return buffer.getvalue()
 
 
-class Evil:
-    "Makes a folder when it is unpickled."
-
-    def __reduce__(self) -> Any:
-        return os.mkdir, ("code ran",)
-
-
 def whole_checkpoints() -> list[bytes]:
     "Files of every form in which weights are stored, and some that only look like it."
     with tempfile.TemporaryDirectory() as folder:
         write_checkpoint(content(), Path(folder) / "last.pt")
         own = (Path(folder) / "last.pt").read_bytes()
     published = {"net": small().state_dict(), "iou": np.float64(0.67), "epoch": 7}
-    evil = [saved({"net": Evil()}, zipped) for zipped in (True, False)]
-    plain = [pickle.dumps(value) for value in (Evil(), {"a": 1}, np.float64(1))]
+    evil = [saved({"net": Evil("code ran")}, zipped) for zipped in (True, False)]
+    plain = [pickle.dumps(value) for value in (Evil("code ran"), {"a": 1}, np.float64(1))]
     return [own, saved(published), saved(content(), False), saved(published, False), *evil, *plain]
 
 

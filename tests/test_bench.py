@@ -71,8 +71,8 @@ def test_an_error_of_a_fresh_process_is_its_text(tmp_path, monkeypatch, capsys):
     rooms = iter([{"batch": 2, "peak": 1}, {"batch": 8, "error": "does not fit"}])
     monkeypatch.setattr(bench, "measure_memory", lambda config: next(rooms))
     assert run(f"{TINY} --repeats 1 --images 2 --batch-size 2 --output-dir {tmp_path}") == 0
-    monkeypatch.setattr(bench, "measure_memory", lambda config: {"error": "does not fit"})
+    monkeypatch.setattr(bench, "measure_memory", lambda config: {"error": "batch_size=2: too much"})
     line = refused(capsys, f"bench {TINY} --batch-size 2 --output-dir {tmp_path}")
-    assert line == "mshnet: batch_size=2: does not fit"
+    assert line == "mshnet: batch_size=2: too much"
     content = json.loads((tmp_path / "bench.json").read_text())
     assert {row["batch"] for row in content["rows"]} == {2} and "does not fit" in table(content)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from conftest import TOP, call, make_dataset, refused
 from PIL import Image
+from scipy import ndimage
 
 from mshnet.analyse import signal_to_clutter, target_records
 from mshnet.compare import by_size, choice, compare, read_scored, seed_groups
@@ -223,22 +224,13 @@ def test_scores_in_a_folder_of_their_own_know_their_weights(runs, tmp_path):
     assert read_scored(tmp_path).recipe == {}  # those with which a training began
 
 
-def drawn(rng, size=48):
-    "A mask and a prediction of random rectangles."
-    both = np.zeros((2, size, size), bool)
-    for k, _ in product(range(2), range(5)):
-        row, col = rng.integers(0, size - 8, 2)
-        high, wide = rng.integers(1, 8, 2)
-        both[k, row : row + high, col : col + wide] = True
-    return both
-
-
 @pytest.mark.parametrize("rule", ["exact", "reference"])
 def test_records_add_up_to_the_scores(rule):
     "Covered pixels to the intersection, and found targets to those of Pd."
     rng = np.random.default_rng(0)
     for _ in range(60):
-        mask, pred = drawn(rng)
+        corners = rng.random((2, 48, 48)) < 0.003  # each grows to a rectangle
+        mask, pred = ndimage.binary_dilation(corners, np.ones((1, *rng.integers(1, 8, 2))))
         seen = target_records(pred * 50.0, pred * 0.9, pred, mask, objects(mask), rule)
         assert sum(t["covered"] for t in seen) == np.count_nonzero(mask & pred)
         assert sum(t["matched"] for t in seen) == find(objects(mask), objects(pred), rule).matched

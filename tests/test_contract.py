@@ -83,11 +83,6 @@ def test_the_contract_is_what_it_was():
     assert json.loads(done.stdout) == kept
 
 
-def test_the_package_has_its_error():
-    "Whoever calls the library catches it."
-    assert mshnet.UserError is UserError
-
-
 def test_a_finished_run_has_these_files(tmp_path):
     "People copy runs, and tools read them."
     assert files(tmp_path / "run") == json.loads(FILE.read_text(encoding="utf-8"))["files"]

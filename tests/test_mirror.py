@@ -279,6 +279,27 @@ def test_a_whole_checkpoint_is_there_wherever_it_stops(run, disk, monkeypatch, s
     assert disk.copy_once() and checkpoints(disk.target) == "54"
 
 
+def test_epochs_that_are_shorter_than_a_copy_reach_the_backup(run, disk):
+    "The weights are as new as last.pt or newer, and no scores of other weights lie beside them."
+    disk.mirror.flush(60)
+    epochs = iter(range(4, 99))
+
+    def train(file, piece):
+        if "best.pt" in file.name:
+            epoch = next(epochs)
+            (run / "scores.json").unlink(missing_ok=True)
+            for name in ("best.pt", "last.pt"):
+                write(run, name, f"{name} of epoch {epoch}")
+        return piece
+
+    write(run, "best.pt", "newer weights")
+    disk.faults.append(train)
+    assert disk.copy_once() and disk.copy_once()
+    found = contents(disk.target)
+    assert found["last.pt"] == "last.pt of epoch 5" and found["best.pt"] == "best.pt of epoch 5"
+    assert "scores.json" not in found and disk.missing() == ["best.pt", "last.pt"]
+
+
 @pytest.mark.parametrize("name", ["last.pt", "figures/curves.png"])
 def test_a_file_that_changes_meanwhile_is_copied_whole(run, disk, name):
     "As it was, then as it is: half of each version is neither."

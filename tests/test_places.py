@@ -20,7 +20,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from conftest import data_folder, full, make_dataset, put_drive, refused
+from conftest import data_folder, full, make_dataset, put_drive, refused, tree
 from PIL import Image
 
 from mshnet import fetch, places
@@ -55,12 +55,6 @@ def write(path, files):
             header.size = len(content)
             box.addfile(header, io.BytesIO(content))
     return path
-
-
-def tree(folder):
-    "Files of a folder: path and content."
-    found = [p for p in sorted(folder.rglob("*")) if p.is_file()]
-    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in found}
 
 
 def refusal(work, *args, **kwargs):
@@ -321,14 +315,17 @@ def test_an_interrupted_unpacking_is_done_again(here, tmp_path, monkeypatch):
     assert left(here.local) == [kept[0].name[1 : -len(".partial")]]
 
 
-def test_processes_that_come_together_unpack_once(here, tmp_path, capsys):
+def test_processes_that_come_together_unpack_once(here, tmp_path, monkeypatch, capsys):
     "One per GPU, at the same moment: the others wait."
     archive = write(tmp_path / "set.zip", {f"{i}.txt": "x" * 1000 for i in range(200)})
     with ThreadPoolExecutor(4) as pool:
         found = set(pool.map(lambda _: unpack(archive, here.local), range(4)))
     assert len(found) == 1
     assert capsys.readouterr().out.count("unpacking") == 1
-    assert len(tree(found.pop())) == 200
+    [folder] = found
+    assert len(tree(folder)) == 200
+    monkeypatch.setattr("mshnet.fetch.locked", full)  # another user's disk, or one to read only
+    assert unpack(archive, here.local) == folder
 
 
 def test_a_drive_that_does_not_answer_is_not_mounted(monkeypatch):

@@ -216,12 +216,12 @@ def test_predict_gives_the_probabilities_of_files_arrays_and_tensors(picture):
     several = [str(picture), image, torch.from_numpy(image.copy()), Image.open(picture)]
     for found in mshnet.predict("pretrained", several, device="cpu"):
         assert np.array_equal(found, want)
-    small = image[:37, :50]
-    batch = torch.from_numpy(small.copy()).expand(2, 3, -1, -1)
+    two = [image[:37, :50], image[37:74, 50:100]]
+    batch = torch.from_numpy(np.stack(two))[:, None].expand(-1, 3, -1, -1)
     for weights in ("pretrained", mshnet.load("pretrained")):
         of_batch = mshnet.predict(weights, batch, device="cpu")
         assert of_batch.shape == (2, 1, 37, 50)
-        assert np.array_equal(of_batch[0, 0], mshnet.predict(weights, small, device="cpu"))
+        assert np.array_equal(of_batch[:, 0], mshnet.predict(weights, two, device="cpu"))
     for wrong, said in (({"a": 1}, "dict is"), (batch.float(), "float32"), (3.5, "not an image")):
         with pytest.raises(UserError, match=said):
             mshnet.predict("pretrained", wrong, device="cpu")
@@ -427,6 +427,7 @@ def test_the_few_names_are_offered_by_tab():
     assert 8 <= len(mshnet.__doc__.splitlines()) <= 12
     for name in names.split():
         assert callable(getattr(mshnet, name))
+    assert mshnet.UserError is UserError
 
 
 ORDERS = [
@@ -461,19 +462,13 @@ def test_a_module_and_its_function_of_one_name_do_not_clash():
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("command", ["test", "predict"])
-def test_a_moved_file_is_read_once(command, picture, tmp_path, monkeypatch):
-    "For its settings and its weights together; and again when it was replaced."
+def test_a_moved_file_has_its_own_settings(tmp_path):
+    "Not those of another run beside it; and what replaced it is read."
     small = {"scenes": 12, "base_size": 32, "crop_size": 32, "batch_size": 4, "device": "cpu"}
     run = train(Config(**small, epochs=1, output_dir=str(tmp_path / "run"))).folder
     moved = shutil.move(run / "best.pt", tmp_path / "moved.pt")
-    read, real = [], mshnet.weights._load_any
-    monkeypatch.setattr(mshnet.weights, "_load_any", lambda path: read.append(path) or real(path))
-    words = [command, "--weight-path", str(moved), "--device", "cpu"]
-    words += [str(picture), "--output-dir", str(tmp_path / "out")] * (command == "predict")
-    assert main(words) == 0 and len(read) == 1
     other = Config(seed=1).model_dump_json()  # of another run
     (tmp_path / "config.json").write_text(other)
-    assert mshnet.weights.settings_of_weights(str(moved))["scenes"] == 12
+    assert mshnet.weights.settings_of_weights(moved)["scenes"] == 12
     torch.save({"net": {"other": torch.ones(1)}}, moved)
     assert mshnet.weights.read_file(moved)["net"]["other"] == 1

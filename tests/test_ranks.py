@@ -150,6 +150,9 @@ def test_a_signal_reaches_all_processes_and_nothing_is_lost(tmp_path):
     started = Python("-m", "mshnet", *words, f"--output-dir={tmp_path / 'run'}")
     folder = Folder(tmp_path / "run")
     until_it_trains(folder.path, started)
+    again = run("-m", "mshnet", *words, f"--output-dir={folder.path}")
+    assert "another process works in this folder" in again.stderr
+    assert folder.read_json("status.json")["state"] == "running"  # that of the first
     started.send_signal(signal.SIGTERM)
     said, errors = started.communicate(timeout=900)
     assert (started.returncode, "Traceback" in said + errors) == (143, False), said + errors

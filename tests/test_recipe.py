@@ -63,24 +63,6 @@ def test_the_rate_is_warm_up_times_cosine():
     assert [log.rate(step, 10) for step in (0, 49)] == [0.01, 0.01]
 
 
-@pytest.mark.parametrize("name", ["adamw", "adam", "adagrad"])
-def test_each_optimizer_is_torchs(tmp_path, name):
-    "One step of a run is one step of that class with these settings, to the last bit."
-    kinds = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam, "adagrad": torch.optim.Adagrad}
-    settings = {"optimizer": name, "lr": 0.003, "weight_decay": 0.1, "clip_grad": 0.0}
-    config = small(tmp_path / "run", epochs=1, batch_size=8, ema=0.0, warmup_steps=0, **settings)
-    run, task = train(config), Detection(config)
-    model, split = task.model().to(memory_format=torch.channels_last), task.splits()["train"]
-    optimizer = kinds[name](model.parameters(), lr=0.003, weight_decay=0.1)
-    [rows] = task.plan(split, 0)
-    batch = task.batch(split, rows, 0)
-    image = batch.image.contiguous(memory_format=torch.channels_last)
-    masks, logits = model.train()(normalise(image))
-    mshnet_loss(masks, logits, batch.mask, "soft_iou+bce").mean().backward()
-    optimizer.step()
-    assert same(model.state_dict(), read_checkpoint(run.folder / "last.pt")["model"])
-
-
 def test_the_loss_is_the_mean_of_five_outputs():
     "Each against the truth at its own size; the default is soft IoU plus cross-entropy."
     gen = torch.Generator().manual_seed(0)
@@ -391,6 +373,17 @@ def test_settings_of_the_start_warn_with_given_weights_and_other_networks(monkey
         configure({"network": "thin", "join_rate": 0.1})
     task = Detection(Config(scenes=8, base_size=64))
     assert "crops of 128 pixels are black beyond 64" in task.about(task.splits(), None)["data"]
+
+
+def test_images_that_training_enlarges_are_named(tmp_path):
+    "Prediction does not enlarge them, so the targets would have another size."
+    folder = str(make_dataset(tmp_path / "data"))
+    for side, said in (
+        (256, "enlarged to 256, as predict does not: use a smaller --base-size"),
+        (32, ""),
+    ):
+        task = Detection(Config(dataset_dir=folder, base_size=side, crop_size=32))
+        assert task.about(task.splits(), None)["data"].partition("; ")[2] == said
 
 
 def test_an_automatic_warm_up_does_not_change_with_the_length_of_a_constant_run():

@@ -6,7 +6,7 @@ from statistics import mean
 
 import pytest
 from conftest import TOP
-from scores import groups, page
+from scores import all_runs, groups, page
 
 
 def put(folder, seed, iou, epochs=3, done=3):
@@ -51,6 +51,8 @@ def test_other_tasks_have_their_own_scores(tmp_path):
 def test_the_page_is_that_of_the_runs():
     "`make build` was called after the last run was added."
     assert (TOP / "results" / "SCORES.md").read_text(encoding="utf-8") == page(TOP / "results")
+    how = {(c["choose"], c.get("rule", "exact")) for *_, c in all_runs(TOP / "results")}
+    assert how == {("last", "exact")}  # as the page says
 
 
 @pytest.mark.parametrize("name", ["README.md", "README.zh-CN.md"])

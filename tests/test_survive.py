@@ -314,23 +314,16 @@ def test_two_runs_in_one_folder(tmp_path, capsys):
     assert len(train(config).history) == done + 1
 
 
-class Clock:
-    "A clock that can be put forward, for the run alone."
-
-    def __init__(self):
-        self.ahead = 0.0
-
-    def __getattr__(self, name):
-        return getattr(time, name)
-
-    def monotonic(self):
-        "Seconds."
-        return time.monotonic() + self.ahead
+def clock_ahead():
+    "The time module with a monotonic clock that can be put `ahead` by seconds."
+    clock = Mock(wraps=time, ahead=0.0)
+    clock.monotonic = lambda: time.monotonic() + clock.ahead
+    return clock
 
 
 def test_a_session_ends_before_its_time_with_all_in_place(tmp_path, monkeypatch, capsys, whole):
     "Scores, mirror, the line that goes on; and that line goes on to the same end."
-    clock, mirror = Clock(), tmp_path / "drive"
+    clock, mirror = clock_ahead(), tmp_path / "drive"
     monkeypatch.setattr(run_module, "time", clock)
     config = tiny(tmp_path / "run", max_hours=10, mirror_dir=str(mirror))
     run = run_it(config, at=6, then=lambda: setattr(clock, "ahead", 36_000.0))
@@ -372,7 +365,7 @@ def test_hours_of_a_run_count_from_its_beginning(tmp_path, monkeypatch):
     "Not from that of a notebook that has been open for days; those of a place do."
     monkeypatch.setattr("mshnet.places.session_seconds", lambda: 400_000.0)
     assert run_it(tiny(tmp_path / "run", max_hours=10)).finished
-    begin, clock = beginning, Clock()
+    begin, clock = beginning, clock_ahead()
     later = lambda job: setattr(clock, "ahead", 36_000.0) or begin(job)  # noqa: E731
     line = r"session's 10 hours are over$"
     with monkeypatch.context() as slow, pytest.raises(Stopped, match=line):
@@ -944,23 +937,6 @@ def test_a_mirror_with_errors_changes_nothing_in_the_run(tmp_path, monkeypatch, 
     said = capsys.readouterr().out.splitlines()[-1]
     assert "0 of 9 files" in said and "No space left" in said
     assert f"they are in {run.folder}" in said
-
-
-def test_a_task_keeps_the_rates_of_its_groups(tmp_path):
-    "They were all overwritten by that of the settings; also in a run that goes on."
-
-    class Groups(Small):
-        def optimizer(self, model):
-            first, *others = model.parameters()
-            groups = [{"params": [first], "lr": 0.001}, {"params": others}]
-            return torch.optim.Adagrad(groups, lr=self.config.lr)
-
-    config = tiny(tmp_path / "run", batch_size=16, scenes=16, lr=0.05, warmup_steps=0)
-    for epochs in (2, 3):
-        longer = config.model_copy(update={"epochs": epochs})
-        run = train(longer, Groups(longer))
-        groups = read_checkpoint(run.folder / "last.pt")["optimizer"]["param_groups"]
-        assert [g["lr"] for g in groups] == pytest.approx([0.001, 0.05])
 
 
 def test_a_report_that_nobody_reads_on_is_no_traceback(tmp_path):

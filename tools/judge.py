@@ -148,6 +148,8 @@ def main(words: list[str]) -> None:
         what = f"unknown sensor {', '.join(sorted(unknown))}; " if len(words) > 3 else ""
         sys.exit(f"{what}judge.py DATA WEIGHTS OUTPUT.json [{' '.join(SENSORS)}]")
     data, detector, results = Path(words[0]), Detector(words[1]), {}
+    if Path(words[2]).exists():
+        sys.exit(f"{words[2]}: exists; name another file")
     for sensor in words[3:] or SENSORS:
         frames = boxed(data / sensor) if sensor == "drone-ir" else masked(data, sensor)
         results[sensor] = judge(detector, frames, sensor)

@@ -86,7 +86,7 @@ def run(row: str) -> dict[str, str]:
     counts = {kind: re.findall(rf"(\d+) {kind}", said)[-1:] for kind in ("passed", "skipped")}
     if not counts["passed"]:  # pytest itself has failed
         sys.exit(f"{row}: {said[-2000:]}")
-    failed = sorted(set(re.findall(r"^(?:FAILED|ERROR) (\S+)", said, re.M)))
+    failed = sorted(set(re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", said, re.M)))
     line = {"row": row, "python": output(python, "--version").split()[1]}
     line |= {name: found.get(name, "") for name in SHOWN}
     line |= {kind: "".join(number) or "0" for kind, number in counts.items()}

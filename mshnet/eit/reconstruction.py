@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core import UserError, as_user_error, configure, counted, resolve
+from ..core import UserError, as_user_error, counted, resolve
 from ..device import open_device
 from .diffusion import STEPS, amounts, draw_noise, mix, published_decay, sample
 from .eit_config import EitConfig
@@ -202,12 +202,13 @@ class Eit(Task):
 # %% ../../nbs/eit/06_reconstruction.ipynb #_fit_guesses
 def _fit_guesses(data: Any, config: EitConfig) -> Tensor:  # [hints, size * size, 256]
     "Matrices from the map of the voltages to images, by ridge regression."
-    count, turns = min(len(data), 8192), 1 + (config.augment == "turns")
+    some = torch.arange(0, len(data), -(-len(data) // 8192))  # of all kinds, in any order
+    count, turns = len(some), 1 + (config.augment == "turns")
     square, product = torch.zeros(256, 256).double(), torch.zeros(256, config.size**2).double()
     for turn in range(turns):
         ways = np.random.default_rng([config.seed, turn]).integers(WAYS, size=count) * (turns - 1)
-        for rows in torch.arange(count).split(512):
-            pairs = [data.pair(i, int(ways[i])) for i in rows.tolist()]
+        for part in torch.stack([some, torch.from_numpy(ways)], 1).split(512):
+            pairs = [data.pair(i, way) for i, way in part.tolist()]
             voltages, images = (torch.stack(x) for x in zip(*pairs, strict=True))
             x = tank_map(data.stats.normalise(voltages)).flatten(1).double()
             square, product = square + x.T @ x, product + x.T @ images.flatten(1).double()
@@ -229,7 +230,6 @@ def _predict_tanks(
 ) -> Written:
     "Reconstruct measurements, and write figures and tanks.npz (names, mean, spread)."
     files = find_inputs(inputs, (".npz", ".csv", ".txt"))
-    configure({"task": "eit", **options})  # UserError for a value that is impossible
     task, model = trained_task(weights, usual, **options)
     record = read_file(weights_file(weights or PRETRAINED, "eit")).get("data", {})
     known = record.get("statistics") or "published"

@@ -23,7 +23,7 @@ from torch.nn import functional as F
 
 from ..core import UserError, counted, read_text, reason
 from . import tank
-from ..files import claim, make_folder, write_arrays
+from ..files import claim, expect_folder, make_folder, write_arrays
 from ..session import bar
 from ..task import Task, content_of, digits
 from ..weights import read_file
@@ -85,11 +85,6 @@ class Stats:
     def normalise(self, voltages: Tensor) -> Tensor:  # [..., 208]
         "Voltages of mean 0 and deviation 1."
         return (voltages - self.mean.to(voltages)) / self.std.to(voltages)
-
-    def save(self, folder: Path) -> None:
-        "Write mean.pth and std.pth."
-        for name, value in (("mean", self.mean), ("std", self.std)):
-            torch.save(value.view(1, 16, 13).float(), folder / f"{name}.pth")
 
 # %% ../../nbs/eit/02_tanks.ipynb #SimulatedTanks
 @dataclass(frozen=True)
@@ -287,9 +282,7 @@ def _files(folder: Path) -> list[Path]:
 
 def open_folder(folder: Path, part: str, size: int, whole: bool = False) -> FolderTanks:
     "Open a split (a key of PARTS) of a data set; UserError if it is missing or inconsistent."
-    if not folder.is_dir():
-        why = "this is a file; unpack it" if folder.exists() else "there is no such folder"
-        raise UserError(f"{folder}: {why}")
+    expect_folder(folder)
     there = folder / PARTS[part]
     files = tuple(_files(there))
     if not files:
@@ -372,7 +365,9 @@ def write_tanks(folder: Path, counts: dict[str, int], seed: int = 0, **how: floa
         made = tank.simulate(count, _SEEDS.get(part, seed), 128, fine, first=first, **how)
         for row, (ys, xs) in enumerate(zip(*made, strict=True), first):
             write_arrays(folder / PARTS[part] / f"{row:06d}.npz", ys=ys[:, None], xs=xs)
-    Stats.known("simulated").save(folder)  # those of a few tanks would be far off
+    known = Stats.known("simulated")  # those of a few tanks would be far off
+    for name in ("mean", "std"):
+        torch.save(getattr(known, name).view(1, 16, 13).float(), folder / f"{name}.pth")
 
 # %% ../../nbs/eit/02_tanks.ipynb #_Measurements
 @dataclass(frozen=True)

@@ -106,9 +106,10 @@ def draw_answers(run: Path, config: EventsConfig) -> None:
         name = data.names[row].replace("/", "-")  # the file alone may be one of two of this name
         save(draw_raster(frames, seen, config.bin_ms), folder / f"{name}-raster.png")
         early = frames[len(frames) // 3 :][:5].sum(0)  # while something moves
-        left.imshow(early[-1] - early[:-1].sum(0), cmap="RdBu_r", vmin=-5, vmax=5)
         title = f"{Path(data.names[row]).stem}, five bins".encode(errors="replace").decode()
-        left.set_title(title, size=9, parse_math=False)
-        left.axis("off")
+        how = {"cmap": "RdBu_r", "vmin": -5, "vmax": 5}
+        resolve("mshnet.show:draw_panel")(
+            left, (early[-1] - early[:-1].sum(0)).numpy(), title, **how
+        )
         draw_evidence(seen.evidence[0], names, config.bin_ms, names[data.labels[row]], right)
     save(sheet, folder / "gallery.png")

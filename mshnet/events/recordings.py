@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..core import UserError, counted, reason, resolve
-from ..files import cannot_be_written, make_folder, replacing, stamp
+from ..files import cannot_be_written, expect_folder, make_folder, replacing, stamp
 
 # %% ../../nbs/events/00_recordings.ipynb #Sensor
 class Sensor(NamedTuple):
@@ -273,9 +273,7 @@ def _find_things(root: Path, dataset: str) -> dict[str, list[_Entry]]:
 
 def find_recordings(folder: Path, dataset: str) -> dict[str, list[_Entry]]:  # by split
     "The recordings of a data set, perhaps in a folder of tonic's name; UserError if none."
-    if not folder.is_dir():
-        what = "is a file; unpack it" if folder.is_file() else "there is no such folder"
-        raise UserError(f"{folder}: {what}")
+    expect_folder(folder)
     own = {"dvsgesture": _find_gestures, "cifar10dvs": _find_things}.get(dataset, _find_folders)
     tonic = {"nmnist": "NMNIST", "dvsgesture": "DVSGesture", "cifar10dvs": "CIFAR10DVS"}
     name = tonic.get(dataset, dataset)

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from ..core import UserError, configure, read_record, resolve
+from ..core import UserError, read_record, resolve
 from ..device import open_device
 from ..files import find_inputs, write_table
 from .clips import TRACKS, VIDEOS, Clip, Clips, count_frames, read_tracks, read_video
@@ -101,7 +101,6 @@ def read_files(
     **options: Any,  # decoder, beam_width, bigram_weight
 ) -> Written:
     "Read glosses from files; write signs.csv, and a figure of each clip."
-    configure({"task": "signs", **options})  # UserError for a value that is impossible
     changed = {**options, "num_workers": num_workers, "buckets": 0}
     task, model = trained_task(weights, SignsConfig(), **changed)
     side = 0 if task.config.network == "tracks" else task.config.frame_size

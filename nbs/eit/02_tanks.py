@@ -50,7 +50,7 @@ from torch.nn import functional as F
 
 from mshnet.core import UserError, counted, read_text, reason
 from mshnet.eit import tank
-from mshnet.files import claim, make_folder, write_arrays
+from mshnet.files import claim, expect_folder, make_folder, write_arrays
 from mshnet.session import bar
 from mshnet.task import Task, content_of, digits
 from mshnet.weights import read_file
@@ -60,7 +60,7 @@ from mshnet.weights import read_file
 #
 # Inclusions change the voltage of a pair beside the driven one four times as much as that of the pair opposite. A network learns best from inputs of similar magnitude, so each value is normalised by its mean and standard deviation over the training set. Turning a tank must not change this normalisation. So values of the same distance between the driven and the sensed pair share one mean and one deviation. Over many tanks they are equal by symmetry; over a finite set they are not, so we average them. The cell below turns a hundred tanks by seven electrodes: only with shared statistics the mean square of their normalised voltages remains 1.
 #
-# Tanks simulated in memory are normalised by the statistics of the simulator. Files are normalised by `mean.pth` and `std.pth` of their folder, which we do not average, else by its training files. Real tanks without `mean.pth` are normalised by the published statistics; any other folder without either is refused. A run on files records their statistics, and `mshnet predict` uses them for any other measurement. After a training on simulated tanks it uses the published ones. So a network that was trained on simulated tanks can read recorded ones, and no true image of a recorded tank is needed.
+# Tanks simulated in memory are normalised by the statistics of the simulator. Files are normalised by `mean.pth` and `std.pth` of their folder, which we do not average, else by its training files. Real tanks without `mean.pth` are normalised by the published statistics; any other folder without either is refused. A run on files records their statistics, averaged by distance, and `mshnet predict` uses them for any other measurement. After a training on simulated tanks it uses the published ones. So a network that was trained on simulated tanks can read recorded ones, and no true image of a recorded tank is needed.
 
 # %%
 #| export
@@ -120,11 +120,6 @@ class Stats:
     def normalise(self, voltages: Tensor) -> Tensor:  # [..., 208]
         "Voltages of mean 0 and deviation 1."
         return (voltages - self.mean.to(voltages)) / self.std.to(voltages)
-
-    def save(self, folder: Path) -> None:
-        "Write mean.pth and std.pth."
-        for name, value in (("mean", self.mean), ("std", self.std)):
-            torch.save(value.view(1, 16, 13).float(), folder / f"{name}.pth")
 
 
 # %%
@@ -381,9 +376,7 @@ def _files(folder: Path) -> list[Path]:
 
 def open_folder(folder: Path, part: str, size: int, whole: bool = False) -> FolderTanks:
     "Open a split (a key of PARTS) of a data set; UserError if it is missing or inconsistent."
-    if not folder.is_dir():
-        why = "this is a file; unpack it" if folder.exists() else "there is no such folder"
-        raise UserError(f"{folder}: {why}")
+    expect_folder(folder)
     there = folder / PARTS[part]
     files = tuple(_files(there))
     if not files:
@@ -466,7 +459,9 @@ def write_tanks(folder: Path, counts: dict[str, int], seed: int = 0, **how: floa
         made = tank.simulate(count, _SEEDS.get(part, seed), 128, fine, first=first, **how)
         for row, (ys, xs) in enumerate(zip(*made, strict=True), first):
             write_arrays(folder / PARTS[part] / f"{row:06d}.npz", ys=ys[:, None], xs=xs)
-    Stats.known("simulated").save(folder)  # those of a few tanks would be far off
+    known = Stats.known("simulated")  # those of a few tanks would be far off
+    for name in ("mean", "std"):
+        torch.save(getattr(known, name).view(1, 16, 13).float(), folder / f"{name}.pth")
 
 
 # %%

@@ -139,10 +139,11 @@ class SpikingFrontend(nn.Module):
 
     def forward(self, x: Tensor) -> list[tuple[Tensor, Tensor]]:
         "Spikes and membranes [T,B,C,h,w] of each layer."
+        layout = torch.contiguous_format if x.device.type == "mps" else torch.channels_last
         found = []
         for i in (1, 2, 3):
             conv, feedback = (getattr(self, f"{name}{i}") for name in ("conv", "recurrent"))
-            frames = conv(x.flatten(0, 1).contiguous(memory_format=torch.channels_last))
+            frames = conv(x.flatten(0, 1).contiguous(memory_format=layout))
             if i < 3:
                 frames = F.max_pool2d(frames, (2, 2) if frames.shape[-1] > 1 else (2, 1))
             current = frames.unflatten(0, x.shape[:2])

@@ -215,7 +215,7 @@ class Events(Task):
         return "\n".join(lines), True
 
     def predict_files(self, weights: str, inputs: list[str], **how: Any) -> Written:
-        return _predict_recordings(weights, inputs, **how)
+        return _predict_recordings(weights, inputs, self.config, **how)
 
     def report(self, folder: Path) -> None:
         resolve("mshnet.events.pictures:draw_answers")(folder, self.config)
@@ -355,6 +355,7 @@ def _answer(curve: Tensor, config: EventsConfig) -> dict[str, Any]:  # [T,classe
 def _predict_recordings(
     weights: str | Path,  # a file, or a run
     inputs: Sequence[str | Path],  # recordings, folders of them, globs
+    usual: EventsConfig,  # for weights that record no settings
     output_dir: str | Path = "",  # empty: predictions/ and the name of the weights
     device: str = "auto",
     precision: str = "auto",
@@ -363,7 +364,7 @@ def _predict_recordings(
     "Recognise recordings, and write recordings.csv and evidence.npz."
     deep = [f"{p}/**" if p and Path(p).expanduser().is_dir() else p for p in inputs]
     files = find_inputs(deep, SUFFIXES)
-    task, model = trained_task(weights, EventsConfig())
+    task, model = trained_task(weights, usual)
 
     def read(file: Path) -> tuple[dict[str, Any], np.ndarray]:
         recording = read_recording(file, task.config.sensor.shape)

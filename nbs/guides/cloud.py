@@ -77,7 +77,7 @@
 #
 # The Colab notebooks and the Kaggle TPU notebook use batches of 16 and a learning rate of 0.002; a run of 200 epochs with these was not measured. For the recipe of our results, or to fine-tune, set `preset = "steady"` (on eight chips also `batch_size = 8`).
 #
-# For a real run on your data use 200 epochs, the default with a data set. A run may take several sessions (section 5). Choose the number of epochs now: a different number starts a new run. We have not measured the time. `!mshnet bench NAME` in a cell (add `--preset a100` on a Colab GPU, `--preset tpu` on a TPU) prints `ms/image`: take the first rows `train` and `score`, for one GPU (on a TPU not tried). Then
+# For a real run on your data use 200 epochs, the default with a data set. A run may take several sessions (section 5). Choose the number of epochs now: a different number starts a new run. We have not measured the time. `!mshnet bench NAME` in a cell (add `--preset a100` on a Colab GPU, `--preset tpu` on a TPU) prints `ms/image`: take the first rows `train` and `score`, for one GPU (on a TPU not tried; run it above the cell "The machine", which takes the TPU). Then
 #
 # ```
 # hours = 200 * (training images * ms of train + test images * ms of score) / 3_600_000

@@ -44,7 +44,7 @@ for seed in range(3):
     print(f"frame {seed}: {len(boxes)} detections, boxes (top, left, bottom, right) {boxes}")
 
 # %% [markdown]
-# Frames of more than 8 bits must become 8 bits first: `detect` stretches each frame by [`grey_range`](../23_frames.ipynb). Do the same in your program, or better: subtract a fixed offset and scale by a fixed factor that suits your camera.
+# Frames of more than 8 bits must become 8 bits first: `detect` stretches each frame by [`grey_range`](../23_frames.ipynb). Do the same in your program; one range for all frames of a camera was not measured.
 #
 # ## Video
 #

@@ -93,7 +93,7 @@ find_targets()
 # mshnet doctor
 # ```
 #
-# Each line begins with `ok`, `warning` or `error`; the last two name their remedy. Correct an `error` before you train; a `warning` can wait. The exit status is 0 if all is ok, 1 after a warning, 2 after an error.
+# Each line begins with `ok`, `warning` or `error`; an error names its remedy, and [troubleshooting](trouble.ipynb) explains the warnings. Correct an `error` before you train; a `warning` can wait. The exit status is 0 if all is ok, 1 after a warning, 2 after an error.
 #
 # ## 4. Train on synthetic scenes
 #

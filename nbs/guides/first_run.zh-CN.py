@@ -93,7 +93,7 @@ find_targets()
 # mshnet doctor
 # ```
 #
-# 每一行以 `ok`、`warning` 或 `error` 开头；后两者写出解决办法。训练之前请先改正 `error`；`warning` 可以等。全部正常时退出状态为 0，有警告时为 1，有错误时为 2。
+# 每一行以 `ok`、`warning` 或 `error` 开头；错误都写出解决办法，警告见[故障排除](trouble.zh-CN.ipynb)。训练之前请先改正 `error`；`warning` 可以等。全部正常时退出状态为 0，有警告时为 1，有错误时为 2。
 #
 # ## 4. 用合成场景训练
 #

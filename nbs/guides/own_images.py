@@ -33,7 +33,7 @@ for column, (image, mask) in zip(panels.T, pairs[1:4], strict=True):
         panel.set_axis_off()
 
 # %% [markdown]
-# Draw masks with any program that writes such a PNG, such as GIMP, or with a label tool that exports masks, such as CVAT. Coloured masks and masks of 0 and 1 are read, too. Other tools may need a conversion, or new names.
+# Draw masks with any program that writes such a PNG, such as GIMP, or with a label tool that exports masks, such as CVAT. Coloured masks and masks of 0 and 1 are read, too. Other tools may need a conversion, or new names: a mask is `a.png`, not `a_mask.png`.
 #
 # | question | answer |
 # |---|---|
@@ -58,7 +58,7 @@ for column, (image, mask) in zip(panels.T, pairs[1:4], strict=True):
 #
 # folder = Path("data/mine/images")
 # folder.mkdir(parents=True, exist_ok=True)
-# for video in sorted(Path("videos").glob("*.mp4")):
+# for video in sorted(Path("videos").glob("[!.]*.*")):
 #     for frame in frames_of(video):  # pip install av
 #         if frame.error:
 #             print(video, frame.error)
@@ -76,13 +76,15 @@ for column, (image, mask) in zip(panels.T, pairs[1:4], strict=True):
 #
 # Half of the images are for training; the seed decides which.
 #
+# **Split into folders already?** Move `train/images` to `images/train`, `train/masks` to `masks/train`, and the test images and masks likewise. In `data/mine/images`, `ls train/* > ../train.txt` and `ls test/* > ../test.txt` then write the lists.
+#
 # **Frames of videos? Do not use this command.** It splits by image, so test images would almost be copies of training images: the scores would be too high. Put all frames of a video into one list. With two videos or more, these lines put the second, fourth, ... into the test list:
 #
 # ```python
 # from pathlib import Path
 #
 # clips = {}
-# for path in sorted(Path("data/mine/images").glob("*.png")):
+# for path in sorted(Path("data/mine/masks").glob("[!.]*.*")):  # frames without a mask stay out
 #     clips.setdefault(path.stem.rsplit("_", 1)[0], []).append(path.stem)
 # for name, part in (("train", list(clips)[::2]), ("test", list(clips)[1::2])):
 #     lines = [frame for clip in part for frame in clips[clip]]

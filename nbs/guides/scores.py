@@ -56,7 +56,7 @@ print(score(found - 0.5, truth, rule="reference"))
 # - **The epoch is chosen on the test list.** The best of 400 test scores is higher than that of a typical epoch. Here the default is the last epoch. `--choose test` chooses on the test list, too, and the protocol then reports "the TEST list itself".
 # - **One seed.** After 60 epochs, three seeds of the paper's recipe had IoU [0.001](../../results/nuaa-sirst-paper-60/seed0), [0.475](../../results/nuaa-sirst-paper-60/seed1) and [0.399](../../results/nuaa-sirst-paper-60/seed2). The first one had collapsed: it marks nearly every pixel.
 # - **Other lists.** The authors of NUAA-SIRST list 341 and 86 images, and most papers use 213 and 214. Both come with `mshnet`: the second is the default, the first is `--train-list nuaa-sirst-authors427-trainval --test-list nuaa-sirst-authors427-test`. The protocol has a hash of the names and pixels of the list.
-# - **A different size.** Resizing changes masks: at 256x256 a target of 2 pixels may become 1 pixel, or 6. Some papers evaluate images at their original size, as `mshnet test --base-size native` does. It pads each image to multiples of 16 pixels, and does not score the padding. To find out which size a published Pd belongs to, multiply it by the number of targets: for the right size, the product is a whole number, up to the rounding of Pd. IRSTD-1k's test list has 294 targets at 256x256 and 297 at the original size.
+# - **A different size.** Resizing changes masks: at 256x256 a target of 2 pixels may become 1 pixel, or 6. Some papers evaluate images at their original size, as `mshnet test --base-size native` does. It pads each image to multiples of 16 pixels, and does not score the padding. Train with `--base-size native` for it: weights that were trained at 256x256 have an IoU of 0.377 at the original size of IRSTD-1k, and 0.628 at theirs ([results](results.ipynb)). To find out which size a published Pd belongs to, multiply it by the number of targets: for the right size, the product is a whole number, up to the rounding of Pd. IRSTD-1k's test list has 294 targets at 256x256 and 297 at the original size.
 # - **Averaged predictions.** `--mirrored true` scores the mean of the predictions of an image and its three mirror images, at four times the cost. The protocol records it.
 # - **Other definitions.** nIoU may be a mean over images or over targets; Fa may be per million pixels or per image.
 # - **The threshold.** A lower threshold mostly raises Pd and Fa. `trade_offs("runs/NAME")` of `mshnet.show` plots the curve of a run.
@@ -64,16 +64,9 @@ print(score(found - 0.5, truth, rule="reference"))
 # ## What a score records
 
 # %%
-import json
-import tempfile
+from mshnet import evaluate
 
-from mshnet.core import configure
-from mshnet.train import train
-
-tiny = {"scenes": 12, "base_size": 32, "crop_size": 32, "epochs": 1, "warm_epoch": -1}
-with tempfile.TemporaryDirectory() as folder:
-    run = train(configure({**tiny, "device": "cpu", "output_dir": f"{folder}/run"}))
-    protocol = json.loads((run.folder / "scores.json").read_text())["protocol"]
+protocol = evaluate("pretrained", device="cpu", scenes=12, base_size=32).protocol
 protocol
 
 # %% [markdown]

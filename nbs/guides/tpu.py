@@ -23,10 +23,10 @@
 #
 # | message | cause | what to do |
 # |---|---|---|
-# | `torch_xla is not installed; ...` | this is not a TPU image of Colab or Kaggle | choose a TPU session; elsewhere install the versions that the line names |
+# | `torch_xla is not installed; ...` | this is not a TPU image of Colab or Kaggle | choose a TPU session; in one whose image lacks it, use `device = "cpu"` or a GPU; elsewhere install the versions that the line names |
 # | `this machine has no TPU` | the session has a different accelerator | Colab: Runtime, Change runtime type, v5e-1 TPU. Kaggle: Session options, Accelerator, TPU v5e-8 |
 # | `torch ... and torch_xla ... do not belong together` | another torch was installed over the one of the image | delete the runtime, start a fresh one, and never `pip install torch`, `torch_xla`, `numpy` or `IPython` there |
-# | `the TPU runtime does not start: ...` | one program at a time can use a TPU | stop the other notebook, or restart its kernel |
+# | `the TPU runtime does not start: ...` | one program at a time can use a TPU | in a `!` command beside this notebook add `--device cpu`; else stop the other notebook, or restart its kernel |
 # | `PJRT_DEVICE=... is another kind of runtime` | another guide told you to set this variable | remove it |
 # | `this process has trained on another device before` | torch_xla must be loaded before the first backward pass | restart the kernel, begin with the TPU |
 #
@@ -63,10 +63,6 @@ print("a chip has:", ", ".join(f"{name} {gb} GB" for name, gb in TPU_CHIPS.value
 
 # %% [markdown]
 # If memory runs out, halve `batch_size`, or use a smaller `crop_size`: memory grows with its square. A real TPU may need less or more; we could not measure it. XLA may recompute some activations instead of keeping them. But a TPU stores tensors in tiles of 8 by 128 numbers, so it may pad layers with only 16 channels.
-#
-# ## Loading is slow
-#
-# CPU threads prepare the batches (`--num-workers`). A crop of 128x128 takes about a millisecond. Whether a TPU has to wait for its batches was not measured. Do not train from single files on Drive: copy the data set to the session's disk first.
 #
 # ## Saving fails
 #

@@ -23,10 +23,10 @@
 #
 # | 提示 | 原因 | 怎么办 |
 # |---|---|---|
-# | `torch_xla is not installed; ...` | 这不是 Colab 或 Kaggle 的 TPU 镜像 | 选择 TPU 会话；在别处安装提示中写出的版本 |
+# | `torch_xla is not installed; ...` | 这不是 Colab 或 Kaggle 的 TPU 镜像 | 选择 TPU 会话；若镜像中没有它，用 `device = "cpu"` 或 GPU；在别处安装提示中写出的版本 |
 # | `this machine has no TPU` | 会话用的是别的加速器 | Colab：Runtime，Change runtime type，v5e-1 TPU。Kaggle：Session options，Accelerator，TPU v5e-8 |
 # | `torch ... and torch_xla ... do not belong together` | 在镜像自带的 torch 之上又装了别的 | 删除运行时，新开一个，并且不要在那里用 `pip install` 安装 torch、`torch_xla`、`numpy` 或 `IPython` |
-# | `the TPU runtime does not start: ...` | 同一时间只有一个程序能使用 TPU | 停止另一个 notebook，或重启它的内核 |
+# | `the TPU runtime does not start: ...` | 同一时间只有一个程序能使用 TPU | 本 notebook 旁的 `!` 命令请加 `--device cpu`；否则停止另一个 notebook，或重启它的内核 |
 # | `PJRT_DEVICE=... is another kind of runtime` | 别的教程要求设置了这个变量 | 删除它 |
 # | `this process has trained on another device before` | torch_xla 必须在第一次反向传播之前加载 | 重启内核，先用 TPU |
 #
@@ -63,10 +63,6 @@ print("a chip has:", ", ".join(f"{name} {gb} GB" for name, gb in TPU_CHIPS.value
 
 # %% [markdown]
 # 如果内存不够，把 `batch_size` 减半，或取较小的 `crop_size`：内存随它的平方增长。真实的 TPU 可能需要得更少或更多；我们未能测量。XLA 可能重新计算一些激活值，而不保留它们。但 TPU 按 8 乘 128 个数的块存放张量，所以可能会填充只有 16 个通道的层。
-#
-# ## 数据加载慢
-#
-# 批次由 CPU 的线程准备（`--num-workers`）。128x128 的裁剪约需一毫秒。TPU 是否要等待批次，没有测量过。不要用 Drive 上的零散文件训练：先把数据集复制到会话的磁盘。
 #
 # ## 保存失败
 #

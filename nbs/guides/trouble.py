@@ -6,7 +6,7 @@
 # [中文](trouble.zh-CN.ipynb)
 
 # %% [markdown]
-# Start with the doctor. It checks the machine, the disk, the data and the settings, and each line that is not `ok` contains the remedy:
+# Start with the doctor. It checks the machine, the disk, the data and the settings, and each error contains its remedy; the table below has the warnings, too:
 #
 # ```bash
 # mshnet doctor data/NUAA-SIRST
@@ -64,6 +64,8 @@ status
 # | `mask with the numbers of objects, in which all above 0 is target: ...`, `coloured mask, in which every colour but black is target: ...` | nothing to do, if your masks are made this way |
 # | `width and height of its image swapped: turn it by 90 degrees ...` | the image has an orientation tag, which we obey. Turn the mask too, or remove the tag |
 # | `image and mask of different orientation tags (do their marks agree?): ...` | they are turned in different ways. If the marks lie beside the targets, remove the tags |
+# | `16-bit image, stretched to 8 bits by its own range: ...` | nothing to do: `mshnet predict` stretches each frame in the same way ([frames](../23_frames.ipynb)) |
+# | `file of several pages, of which the first is read: ...` | save each page as an image of its own, with its mask |
 # | `most of a frame gets few of the 256 grey levels; ...` | cut off telemetry rows, bad lines and borders, if the frame has some. If it has none, a small part of the scene is much brighter or darker: nothing to do |
 # | `image of more than ... pixels at its own size (use --base-size 256): ...` | use `--base-size 256`, or crop these images |
 # | `no target in any mask of a list, so Pd is undefined: ...` | look at the masks: are they black, or do they belong to other images? |

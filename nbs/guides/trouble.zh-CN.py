@@ -6,7 +6,7 @@
 # [English](trouble.ipynb)
 
 # %% [markdown]
-# 先运行 doctor。它检查机器、磁盘、数据和设置，凡不是 `ok` 的行都写有解决办法：
+# 先运行 doctor。它检查机器、磁盘、数据和设置，每个错误都写有解决办法；警告见下面的表：
 #
 # ```bash
 # mshnet doctor data/NUAA-SIRST
@@ -64,6 +64,8 @@ status
 # | `mask with the numbers of objects, in which all above 0 is target: ...`, `coloured mask, in which every colour but black is target: ...` | 如果你的掩膜就是这样制作的，什么都不用做 |
 # | `width and height of its image swapped: turn it by 90 degrees ...` | 图像带有方向标记，我们会按它旋转图像。请把掩膜也旋转，或删除该标记 |
 # | `image and mask of different orientation tags (do their marks agree?): ...` | 图像和掩膜的旋转不同。如果图中标记偏离目标，请删除方向标记 |
+# | `16-bit image, stretched to 8 bits by its own range: ...` | 什么都不用做：`mshnet predict` 用同样的方式拉伸每一帧（[帧](../23_frames.ipynb)） |
+# | `file of several pages, of which the first is read: ...` | 把每一页存成单独的图像，并各有掩膜 |
 # | `most of a frame gets few of the 256 grey levels; ...` | 如果帧中有遥测行、坏行或空边框，请裁掉。如果没有，只是场景的一小部分亮得多或暗得多，什么都不用做 |
 # | `image of more than ... pixels at its own size (use --base-size 256): ...` | 用 `--base-size 256`，或裁剪这些图像 |
 # | `no target in any mask of a list, so Pd is undefined: ...` | 请看掩膜：是全黑的，还是属于别的图像？ |

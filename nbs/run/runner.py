@@ -39,7 +39,7 @@ test_list = ""  # file of the test names, "" for the data set's own
 scenes = None  # synthetic training scenes, where there is no data set
 epochs = None  # passes over the training images
 batch_size = None  # images per step
-base_size = None  # side to which images are resized for evaluation
+base_size = None  # side to which images are resized for evaluation, or "native"
 crop_size = None  # side of the training crops
 lr = None  # learning rate
 schedule = None  # of the learning rate: cosine or constant
@@ -49,7 +49,7 @@ choose = None  # epoch whose weights are kept: last, or the best of val or test
 precision = None  # auto, bf16, fp16 or fp32
 device = "auto"  # auto, cpu, cuda, cuda:1, mps, xla
 num_devices = None  # GPUs or chips that share a batch; None: one GPU (Kaggle: all), all chips
-weight_path = ""  # weights to begin with
+weight_path = ""  # weights to begin with: a run, a file or "pretrained"
 resume = ""  # folder of an interrupted run; not needed if all settings are the same
 output_dir = ""  # run folder, or "" for one named after the recipe
 mirror_dir = ""  # folder for a backup of the run; "drive": Google Drive, in Colab
@@ -98,6 +98,8 @@ samples(config, run_folder(config))
 # Training prints one line per epoch. To see the curves meanwhile, run `from mshnet.show import learning_curves` and `learning_curves("FOLDER")` in another notebook on the same machine (not in Colab or Kaggle, where each notebook has a separate machine). If the session ends, run the notebook again to resume. On a new machine this needs a backup (on Kaggle, the last output attached as input). The stop button ends the step in progress, stores everything and prints how to resume. A finished run is only shown.
 
 # %% [markdown] tags=["only:tpu_setup", "only:kaggle_tpu"]
+# **Never run on a real TPU**, only on XLA's CPU runtime. From the cell "The machine" on this notebook holds the TPU: add `--device cpu` to a command such as `!mshnet predict`.
+#
 # **The first step of each phase is slow on a TPU**, because it is compiled, and a line reports it (how long was not measured). A run compiles training and evaluation; the preset `paper` compiles training twice. All chips share each batch; the result does not depend on their number.
 
 # %% [markdown] tags=["only:kaggle_gpu"]
@@ -148,7 +150,7 @@ gallery(run.folder, config)
 # Browse the images, worst first, and move the threshold (without widgets: a figure of the worst):
 
 # %%
-explore(run.folder)
+explore(run.folder, dataset_dir=config.dataset_dir)
 
 # %% [markdown]
 # ## 9. Your own image, with the new weights / 用新权重找目标

@@ -53,7 +53,7 @@ import numpy as np
 from PIL import Image
 
 from mshnet.core import UserError, counted, read_text, reason, resolve
-from mshnet.files import claim, make_folder, write_table
+from mshnet.files import claim, expect_folder, make_folder, write_table
 from mshnet.signs.ctc import least_frames
 from mshnet.signs.glosses import normalise, split_glosses
 from mshnet.task import Task, content_of, digits
@@ -181,8 +181,10 @@ def read_tracks(path: Path) -> dict[str, np.ndarray]:  # [T,6] float32
             what = f"has {len(rows)} of the {wanted:g} frames of {video}"
             raise UserError(f"{path}: {what}; write one row for each frame")
     tracks = {k: np.array([v[at] for at in sorted(v)], np.float32) for k, v in found.items()}
-    if all(np.abs(x).max() <= 2 for x in tracks.values()):
-        why = "no coordinate is above 2: multiply x by 200, and y by 200 * height / width"
+    most = max((float(np.abs(x).max()) for x in tracks.values()), default=0.0)
+    if not 2 < most <= 600:  # of a frame about 200 pixels wide
+        small = "no coordinate is above 2: multiply x by 200, and y by 200 * height / width"
+        why = small if most <= 2 else f"coordinates reach {most:g}: multiply all by 200 / width"
         raise UserError(f"{path}: {why if found else 'has no frames'}")
     return tracks
 
@@ -253,9 +255,7 @@ def _filmed(folder: Path, name: str) -> list[Clip]:
 
 def kind_of(folder: Path) -> str:  # "tracks" or "video"
     "What a data set holds; UserError for another folder."
-    if not folder.is_dir():
-        what = "is a file; unpack it" if folder.is_file() else "there is no such folder"
-        raise UserError(f"{folder}: {what}")
+    expect_folder(folder)
     if (folder / TRACKS).is_file():
         return "tracks"
     if any(_find(folder, name, *_LABELS).is_file() for name in ("train", "test")):
@@ -381,7 +381,7 @@ def simulated_clips(
 
 # %%
 #| export
-VIDEOS = (".mp4", ".avi", ".mov", ".mkv", ".webm")
+VIDEOS: tuple[str, ...] = resolve("mshnet.frames:VIDEOS")
 _IMAGES = (".jpg", ".jpeg", ".png")
 
 

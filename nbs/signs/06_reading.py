@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from mshnet.core import UserError, configure, read_record, resolve
+from mshnet.core import UserError, read_record, resolve
 from mshnet.device import open_device
 from mshnet.files import find_inputs, write_table
 from mshnet.signs.clips import TRACKS, VIDEOS, Clip, Clips, count_frames, read_tracks, read_video
@@ -94,7 +94,7 @@ def draw_clip(
 # %%
 import matplotlib.pyplot as plt
 
-task = Signs(configure({"task": "signs"}))
+task = Signs(SignsConfig())
 task.vocabulary = Vocabulary(("JOHN", "SEE"))
 print(draw_clip(plt.subplots(figsize=(8, 2))[1], np.log(probs), FRAMES * 18, task, "example"))
 
@@ -139,7 +139,6 @@ def read_files(
     **options: Any,  # decoder, beam_width, bigram_weight
 ) -> Written:
     "Read glosses from files; write signs.csv, and a figure of each clip."
-    configure({"task": "signs", **options})  # UserError for a value that is impossible
     changed = {**options, "num_workers": num_workers, "buckets": 0}
     task, model = trained_task(weights, SignsConfig(), **changed)
     side = 0 if task.config.network == "tracks" else task.config.frame_size

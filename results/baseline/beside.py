@@ -51,13 +51,14 @@ from PIL import Image
 
 from mshnet.analyse import evaluate_split
 from mshnet.augment import sample_params
-from mshnet.bench import fresh_state, measure_memory, some, take_turns, train_on
+from mshnet.bench import fresh_state, measure_memory, some, take_turns
 from mshnet.detection import Detection
 from mshnet.device import MMAP_FROM, MMAP_MAX, TRIM, _hold_memory, device_for
 from mshnet.files import write_json
 from mshnet.recipe import Config
 from mshnet.run import environment
 from mshnet.task import Origin, predictions, score_split, trained_model
+from mshnet.train import Job, train_epoch
 from mshnet.weights import PRETRAINED
 
 FACTOR = 8  # times the rounding of the plain script
@@ -140,7 +141,7 @@ def plain_step(state, batch, size, device, dtype=torch.float32, layout=WRITTEN, 
 def library_step(task, state, data, device, epoch):
     "The same of the library."
     before = weights_of(state.model)
-    loss = train_on(task, state, data, device, epoch)
+    loss = train_epoch(Job(task, {"train": data}, device), state, epoch)
     return loss, weights_of(state.model) - before
 
 
@@ -232,8 +233,9 @@ def time_both(config, parts, options, folder):
         with usual_torch(True):
             plain.score(scorer, files, size, device.name, deep)
 
+    job = Job(task, {"train": data}, device)
     training = {
-        "library": lambda turn: train_on(task, state, data, device, first + turn),
+        "library": lambda turn: train_epoch(job, state, first + turn),
         "plain": plain_train,
     }
     scoring = {

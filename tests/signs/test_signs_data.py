@@ -132,6 +132,7 @@ def test_wrong_folders(tmp_path, videos):
         (f"frame,{HEAD}\n" + 2 * "7,1,2,3,4,5,6\n", "has frame 7 of hands_condensed twice"),
         (f"{HEAD}\n1,2,3,4,5,x\n", "'x' is not a number"),
         (f"{HEAD}\n.1,-1,.3,.4,.5,.6\n", "no coordinate is above 2: multiply x by 200"),
+        (f"{HEAD}\n1,1280,3,4,5,6\n", "coordinates reach 1280: multiply all by 200 / width"),
     ):
         (tmp_path / "hands_condensed.csv").write_text(text)
         with pytest.raises(UserError, match=words):

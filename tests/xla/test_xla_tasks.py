@@ -1,18 +1,10 @@
 "Tasks other than detection, on 1 and on 8 virtual devices, beside plain PyTorch."
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import tasks
-
-from mshnet.places import installed
-
-if installed("torch_xla") is None:
-    pytest.skip("needs torch_xla: make test-xla", allow_module_level=True)
+from test_xla import python
 
 EIT = {"tanks": 32, "size": 16, "patch": 2, "scales": 1, "width": 16, "heads": 2, "hints": 1}
 EIT |= {"eval_every": 1, "samples": 2, "sampling_steps": 2, "batch_size": 16}
@@ -45,10 +37,8 @@ def test_tasks_train_like_plain_pytorch(tmp_path, count):
     one of scoring, one that makes the model. Signs is CTC, BiLSTM and spectrum, with a rate that
     changes in every step and averaged weights; all clips have one length.
     """
-    env = {**os.environ, "PJRT_DEVICE": "CPU", "CPU_NUM_DEVICES": str(count)}
-    script, words = Path(tasks.__file__), json.dumps(WANTED[count])
-    line = [sys.executable, script, tmp_path, "xla", words]
-    done = subprocess.run(list(map(str, line)), env=env, capture_output=True, text=True)
+    words = json.dumps(WANTED[count])
+    done = python(tasks.__file__, tmp_path, "xla", words, CPU_NUM_DEVICES=str(count))
     assert done.returncode == 0, done.stderr[-4000:]
     found = json.loads((tmp_path / "seen.json").read_text())
     plain = tasks.trained(tmp_path, "cpu", [(n, s | {"micro_batch": 0}) for n, s in WANTED[count]])
