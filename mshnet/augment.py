@@ -76,10 +76,10 @@ def _placement(
     crop_size: int,
 ) -> tuple[int, int, int, int]:  # height and width after the resize; row and column of the crop
     "The resize and the crop of this image by its parameters."
-    resize = params.long_side / max(mask.shape) if params.long_side else 1.0
+    long, most = (params.long_side, max(mask.shape)) if params.long_side else (1, 1)
     unscaled = (params.square,) * 2 if params.square else mask.shape
-    scales = [resize * scale for scale in params.scale]
-    sides = [max(int(n * scale + 0.5), 1) for n, scale in zip(unscaled, scales, strict=True)]
+    pairs = zip(unscaled, params.scale, strict=True)  # not n * (long / most), which may round
+    sides = [max(int(n * long * scale / most + 0.5), 1) for n, scale in pairs]
     spare = [max(side - crop_size, 0) for side in sides]
     starts = [int(at * (n + 1)) for at, n in zip((params.top, params.left), spare, strict=True)]
     if params.target >= 0 and mask.any():

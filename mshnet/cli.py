@@ -251,7 +251,9 @@ def _add_settings(
             hint = _text_of(name, settings, command) if explained else argparse.SUPPRESS
             group.add_argument(_flag(name), help=hint, **options)
             for alias in (alias for alias, target in ALIASES.items() if target == name):
-                group.add_argument(_flag(alias), help=argparse.SUPPRESS, **options)
+                group.add_argument(
+                    _flag(alias), help=argparse.SUPPRESS, **options | {"dest": alias}
+                )
     if settings.presets and "preset" in (names if full else common):
         parser.epilog = _presets(settings)
 
@@ -306,7 +308,7 @@ def parse(argv: Sequence[str]) -> tuple[str, dict[str, Any], str, dict[str, Any]
     if "inputs" in written:  # there may be flags between them
         written["inputs"] += [word for word in rest if not word.startswith("-")]
         rest = [word for word in rest if word.startswith("-")]
-    named = re.compile(r"folder|weights|config|resume|.*_(dir|path)")
+    named = re.compile(r"folder|weights|config|resume|output|write|save|.*_(dir|path|list)")
     empty = [k for k, v in written.items() if v == "" and named.fullmatch(k)]
     if empty and not rest:  # else it is the value of an unknown flag
         word = {"folder": "DIR", "weights": "RUN"}.get(empty[0], _flag(empty[0]))

@@ -131,11 +131,7 @@ class PlaceFields(Fields):
 
 # %% ../nbs/10_core.ipynb #Settings
 class Settings(PlaceFields, OptimizerFields, TrainingFields):
-    """The settings of every task; a task's own class adds its recipe and its presets.
-
-    A setting that is not passed comes from `preset`, else from the defaults. Raises UserError,
-    one line for all wrong settings together.
-    """
+    "The settings of every task; a task's own class adds its recipe. UserError if one is wrong."
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     presets: ClassVar[dict[str, dict[str, Any]]] = {}  # named differences from the defaults
@@ -165,9 +161,11 @@ class Settings(PlaceFields, OptimizerFields, TrainingFields):
                 why = RETIRED.get(name, "is retired")
                 raise UserError(f"{name}={shown(written[name])} is not possible: {name} {why}")
         written = {name: value for name, value in written.items() if name not in cls.gone}
-        if preset in (*cls.retired,) and not written.keys() >= OptimizerFields.model_fields.keys():
+        whole = written.keys() >= OptimizerFields.model_fields.keys()  # then it is a name alone
+        if preset in (*cls.retired,) and not whole:
             raise UserError(f"preset={preset} is retired: use {cls.retired[preset]}")
-        if preset not in ("", *cls.presets, *cls.retired):  # of any type, from a file
+        strange = not isinstance(preset, str) or not whole  # of any type, from a file
+        if preset not in ("", *cls.presets, *cls.retired) and strange:
             hint, known = did_you_mean(preset, [*cls.presets]), ", ".join(cls.presets) or "none"
             raise UserError(f"preset={shown(preset)} is not known{hint} (there are {known})")
         return {**cls.presets.get(preset, {}), **written, "preset": preset}
@@ -335,7 +333,7 @@ OF_ITS_MACHINE = set(PlaceFields.model_fields) - {"preset", "dataset_dir", "weig
 
 def read_settings(file: str) -> dict[str, Any]:
     "The settings in a JSON file, none for an empty path; UserError if it holds no object."
-    values = read_json(file) if file else {}
+    values = read_json(os.path.expanduser(file)) if file else {}
     if not isinstance(values, dict):
         raise UserError(f'{file}: use an object such as {{"epochs": 3}}')
     return of_earlier_release(values)
@@ -348,12 +346,14 @@ def settings_of(path: Any) -> dict[str, Any]:  # a run folder or checkpoint; oth
     file, last = (os.path.join(folder, name) for name in ("config.json", "last.pt"))
     named = folder or os.path.isfile(start)  # not a word such as pretrained, and no file here
     found = read_settings(file) if named and os.path.isfile(file) else {}  # False for any bad name
-    if named and not found and start in (folder, last):
+    if named and not found and (start == folder or os.path.basename(start) == "last.pt"):
         found = resolve("mshnet.weights:recorded")(last)
     return {k: v for k, v in found.items() if k not in OF_ITS_MACHINE}
 
 
-_ALWAYS_RECORDED = {"seed", "choose", "lr", "eval_every", "val_fraction", "clip_grad"}
+_ALWAYS_RECORDED = set(
+    ["seed", "choose", "lr", "eval_every", "val_fraction", "clip_grad", "weight_decay"]
+)
 
 
 def is_record(values: Mapping[str, Any]) -> bool:
@@ -367,7 +367,7 @@ def of_earlier_release(values: dict[str, Any]) -> dict[str, Any]:
     if not is_record(values):
         return values
     kind = settings_class(values.get("task", "detect"))
-    dropped = RETIRED.keys() - kind.gone.keys()  # the task judges the values of those in `gone`
+    dropped = RETIRED.keys() - kind.gone.keys() - kind.model_fields.keys()  # the task judges these
     known = {n: v for n, v in values.items() if n not in dropped and (n, v) != ("cache", "device")}
     return {**kind.unrecorded(known), **known}
 

@@ -85,7 +85,8 @@ def _made_once(target: Path) -> Iterator[Path | None]:
         scratch.mkdir()
         try:
             yield scratch
-            move(scratch, target)
+            if not target.exists():  # else another has made it meanwhile
+                move(scratch, target)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
 

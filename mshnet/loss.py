@@ -84,8 +84,8 @@ def soft_iou_loss(logits: Tensor, mask: Tensor) -> Tensor:  # [B,1,H,W], 0 or 1 
     """1 - (overlap + 1) / (union + 1) of each image, in float32.
 
     Adding 1 gives an image without a target a loss that falls with the predicted area.
-    Source: the loss of ACM (Dai et al., WACV 2021), DNANet and others. Raises ValueError if the
-    shapes differ.
+    Source: the loss of ACM (Dai et al., WACV 2021), and the official code of MSHNet; DNANet sums
+    over the batch. Raises ValueError if the shapes differ.
     """
     _expect_equal_shapes("soft_iou_loss", logits, mask)
     inter, pred, truth = _sums(torch.sigmoid(logits.float()), mask.float())

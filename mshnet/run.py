@@ -116,8 +116,9 @@ def environment(device: str) -> dict[str, Any]:
 def prepare(folder: Folder, config: Settings, device: str, unfinished: bool = True) -> None:
     "Make a run folder and its records, with the device's description; UserError if that fails."
     with cannot_be_written(folder.path):
-        for left in folder.path.rglob(".*.tmp"):  # of a killed process
-            left.unlink()
+        tops = (folder.path, folder.file("figures"))
+        for left in (file for top in tops for file in top.glob(".*.tmp")):  # of a killed process
+            left.unlink(missing_ok=True)
         if not unfinished and folder.file("last.pt").exists():
             return  # a finished run keeps its records
         folder.file("figures").mkdir(parents=True, exist_ok=True)
@@ -291,7 +292,7 @@ def _differences(old: dict[str, Any], new: Settings) -> list[str]:
     retired = [
         f"{n} {shown(old[n])}, a setting of before that cannot be continued"
         for n, usual in RETIRED_RECIPE.items()
-        if old.get(n, usual) != usual
+        if n not in new.defaults() and old.get(n, usual) != usual
     ]
     old = new.defaults() | of_earlier_release(old)  # a missing setting had its default
     may_differ = ["precision", "train_list", "test_list"]  # the hashes of lists are compared

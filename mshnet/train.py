@@ -584,7 +584,8 @@ def _not_finite(job: Job, state: State, epoch: int, step: int) -> UserError:
     kept = "; the last good checkpoint is kept" if state.epoch >= 0 or state.step else ""
     more = "" if job.device.precision == "fp32" else ", or --precision fp32"
     what = f"epoch {epoch}, step {step}: the loss is NaN or infinite; images"
-    todo = f"begin a new run with a smaller --lr, or with --clip-grad 1{more}"
+    more += "" if job.config.clip_grad else ", or --clip-grad 1"
+    todo = f"begin a new run with a smaller --lr{more}"
     return UserError(f"{what} {', '.join(names[:16])}{kept}; {todo}")
 
 # %% ../nbs/37_train.ipynb #all_gpus

@@ -216,7 +216,7 @@ class UNet(nn.Module):
 #
 # MSHNet puts a 1x1 head on each scale of the decoder. It upsamples the logits of the four heads to full size, and one 3x3 convolution fuses them.
 #
-# Why four, for a target this small? Only the finest head can place it. But its gradient reaches the deep layers through all blocks between. The head at stride 8 is next to them: when training with soft IoU begins, it usually sends the deepest block a gradient several times as large as the finest head does. So the coarse heads train the deep layers to see that a target is *somewhere here*.
+# Why four, for a target this small? Only the finest head can place it. But its gradient reaches the deep layers through all blocks between. The head at stride 8 is next to them. So the coarse heads train the deep layers to see that a target is *somewhere here*.
 #
 # The paper trains in two phases. In the **warm-up** (`deep=False`) it trains and scores the full-size head only. Then (`deep=True`) it trains all four heads and the fused prediction.
 

@@ -329,7 +329,7 @@ def _named(text: str) -> list[Path]:
         return [path]
     if not glob.has_magic(text):
         raise UserError(f"{shown(text)}: there is no such file or folder")
-    top = next(folder for folder in path.parents if os.path.isdir(folder))
+    top = next((each for each in path.parents if os.path.isdir(each)), Path(path.anchor))
     if found := _inside(top, path.relative_to(top).as_posix()):
         return found
     raise UserError(f"{shown(text)}: nothing fits this pattern")

@@ -488,6 +488,7 @@ def open_device(
         share_cores(device)
     if several:
         device.ranks, device.world = resolve("mshnet.ranks:Ranks")(device), several
+        device.set_precision(device.ranks.rank_zero(lambda: device.precision))  # GPUs may differ
     return device
 
 
@@ -511,7 +512,6 @@ def device_for(config: Settings) -> Device:
         if torch.get_num_threads() == _CHOSEN["threads"]:  # not those that a busy machine left
             torch.set_num_threads(USUAL_THREADS)
     device = open_device(config.device, config.precision, config.num_devices)
-    device.set_precision(device.ranks.rank_zero(lambda: device.precision))  # GPUs may differ
     if device.kind == "cpu":
         _hold_memory()
     _check_batch(device, config.batch_size)

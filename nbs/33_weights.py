@@ -41,6 +41,7 @@ import torch
 from torch import Tensor, nn
 
 from mshnet.core import OF_ITS_MACHINE, UserError, is_record, of_earlier_release, settings_of, shown
+from mshnet.device import is_out_of_memory
 from mshnet.files import explain_failure
 
 # %% [markdown]
@@ -115,9 +116,9 @@ def read_file(path: str | Path) -> Any:  # what it holds, tensors on the CPU
         name = min(found, default="FILE.pt (a run has one after its first epoch)")
         todo = f"name a file of weights, such as {name}"
         raise UserError(f"{path}: is a folder without best.pt; {todo}") from None
-    except MemoryError:
-        raise UserError(f"{path}: too large for the free memory") from None
     except Exception as error:  # torch raises many kinds for bytes that make no sense
+        if is_out_of_memory(error):
+            raise UserError(f"{path}: too large for the free memory") from None
         if "GLOBAL" in str(error):  # the name of a function or class that is not on the list
             todo = f"write its weights alone: model = torch.load({str(path)!r}, weights_only=False)"
             what = f"{path}: refused, it would run code when loaded; if you trust it, {todo}"
@@ -219,8 +220,7 @@ def fit_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
         more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
         raise UserError(f"weights of another model: {'; '.join(lines)}{more}")
     try:
-        real = [weights[k] for k, v in own.items() if v.is_floating_point()]
-        if not all(v.is_floating_point() for v in real):
+        if not all(weights[k].is_floating_point() for k, v in own.items() if v.is_floating_point()):
             raise RuntimeError
         with torch.no_grad():
             ready = {k: torch.empty_like(v, device="cpu").copy_(weights[k]) for k, v in own.items()}

@@ -495,7 +495,6 @@ class Evaluation:
     def save(self, folder: Path) -> None:
         "Write scores.json and details.json."
         scores = {"line": str(self), "scores": self.scores.as_dict(), "protocol": self.protocol}
-        (folder / "scores.json").unlink(missing_ok=True)  # never scores beside other details
         write_json(folder / "details.json", {**self.details, "settings": self.settings})
         write_json(folder / "scores.json", scores)
 
@@ -600,7 +599,7 @@ def scales_of(content: Mapping[str, Any]) -> tuple[float, ...]:
 
 
 def trained_model(path: str | os.PathLike[str], config: Settings | None = None) -> Trained:
-    "A model with weights of a run or a file (`config`: if it records none); else UserError."
+    "A model with weights of a run or a file; UserError if they are not of the task of `config`."
     path = weights_file(path, config.task if config else "detect")
     content = read_file(path)
     if not has_record(content):
@@ -625,7 +624,7 @@ def trained_model(path: str | os.PathLike[str], config: Settings | None = None) 
         raise UserError(f"{path}: its record of training is damaged; use another file") from None
     if config and made.task != config.task:
         what = f"{path}: weights of task {made.task}, not of task {config.task}"
-        raise UserError(f"{what}; name others, or use --task {made.task}")
+        raise UserError(f"{what}; name others, or use task {made.task}")
     if own := _own_class(made.task, origin.task):
         warnings.warn(f"{path}: trained by class {own}, not by {TASKS[made.task][1]}", stacklevel=2)
     model = _fitted(made, content, path)
@@ -646,8 +645,8 @@ def trained_task(
 ) -> tuple[Any, Any]:
     "The task that weights were trained for, and their model; UserError for another task."
     trained = trained_model(weights or PRETRAINED, usual)
-    known = trained.record["config"] if trained.record else usual.model_dump()
-    return make_task(settings_from({**known, **changed})), trained.model
+    config = settings_from(trained.record["config"]) if trained.record else usual
+    return make_task(type(config)(**config.model_dump() | changed)), trained.model
 
 
 # %% [markdown]

@@ -95,7 +95,7 @@ def normalise(image: Tensor) -> Tensor:  # [B,3,S,S] uint8 -> [B,3,S,S] float32
 # %% [markdown]
 # ### The network
 #
-# To train, score, export and draw a network of yours, set `NETWORKS["mine"] = MyNetwork` and pass `network="mine"`. The engine calls it as `model(image, deep=True) -> (masks, logits)`: the logits are scored, and the masks are trained as additional outputs.
+# To train, score, export and draw a network of yours, set `NETWORKS["mine"] = MyNetwork` and pass `network="mine"`. The engine calls it as `model(image, deep=True) -> (masks, logits)`: the logits are scored, and the masks, at strides 1, 2, 4, ..., are trained as additional outputs.
 
 # %%
 #| export
@@ -226,7 +226,8 @@ class Detection(Task):
     def loss(self, model: Any, batch: Batch, phase: str) -> Tensor:
         "The batch's mean loss."
         masks, logits = model(normalise(batch.image), deep=phase == "full")
-        return mshnet_loss(masks, logits, batch.mask, self.config.loss).mean()
+        heads = masks if phase == "warm-up" else masks or [logits]  # none means the warm-up
+        return mshnet_loss(heads, logits, batch.mask, self.config.loss).mean()
 
     def predict(self, model: Any, batch: Batch, phase: str) -> Tensor:  # [B,1,S,S] float32
         "The logits that are scored: of the image, or of the mean over it and its mirror images."
@@ -253,7 +254,7 @@ class Detection(Task):
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         "The optimizer; parts that join after a warm-up have a learning rate of their own."
         c, late = self.config, ("output_1", "output_2", "output_3", "final")
-        if c.join_rate == 1:
+        if c.join_rate == 1 or not isinstance(model, MSHNet):
             return super().optimizer(model)
         named = [(name.startswith(late), weight) for name, weight in model.named_parameters()]
         groups = [

@@ -60,7 +60,7 @@ print(table(json.loads(Path("../results/bench-cpu/bench.json").read_text())))
 #
 # An accelerator queues its operations and works through them later. A clock that is read after the last call measures how fast we can queue. We synchronize before both readings.
 #
-# The order is reversed in every second turn. The first turn of each is not counted, because it reads files and wakes threads. After the code, the order in which A and B take four turns; then, the number of images of a small measurement.
+# The order is reversed in every second turn. The first turn of each is not counted, because it reads files and wakes threads. After the code, the order in which A and B take four turns; then four images of a list, and the number of images of a small measurement.
 
 # %%
 #| export

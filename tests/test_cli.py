@@ -17,9 +17,11 @@ from mshnet import session
 from mshnet.cli import _RUN, main, parse
 from mshnet.core import (
     TASKS,
+    Settings,
     UserError,
     configure,
     from_notebook,
+    is_record,
     run_name,
     settings_class,
     settings_from,
@@ -57,6 +59,8 @@ FAST = "--base-size 32 --crop-size 32 --epochs 1 --warm-epoch -1 --batch-size 2 
         ("train --config nothing.json", "not a readable JSON file"),
         ("train --config=", "--config is empty, as a variable that is not set"),
         ("train --dataset-dir=", "--dataset-dir is empty, as a variable that is not set"),
+        ("test --test-list=", "--test-list is empty, as a variable that is not set"),
+        ("train --data-path a --dataset-dir b", "dataset_dir"),
         ("train --mirror-dir=", "--mirror-dir is empty, as a variable that is not set"),
         ("--task eit train", "--task: the command comes first: mshnet COMMAND --task"),
     ],
@@ -415,3 +419,19 @@ def test_help_shows_a_dozen_flags_and_help_all_the_others(capsys, task):
 def test_a_record_with_retired_values_is_read(old):
     "Weights of such a run are used; the network does not depend on these values."
     assert settings_from(settings_class(old["task"])().model_dump() | old).task == old["task"]
+
+
+class Mine(Settings):
+    "Settings of a task of one's own, one with a name that the library once used."
+
+    task: str = "mine"
+    flip: bool = False
+
+
+def test_a_record_keeps_what_a_class_of_ones_own_or_a_later_release_has(monkeypatch):
+    "A retired name is a setting there; a preset that is not known here is a name alone."
+    monkeypatch.setitem(TASKS, "mine", (f"{__name__}:Mine", ""))
+    assert settings_from(Mine(flip=True).model_dump()).flip
+    assert settings_from(Config(lr=0.5).model_dump() | {"preset": "later"}).lr == 0.5
+    few = dict.fromkeys(("seed", "eval_every", "clip_grad", "val_fraction", "lr"), 1)
+    assert not is_record(few | {"choose": "val"})  # a user's few settings, not those of a run

@@ -375,6 +375,14 @@ def test_settings_of_the_start_warn_with_given_weights_and_other_networks(monkey
     assert "crops of 128 pixels are black beyond 64" in task.about(task.splits(), None)["data"]
 
 
+def test_sides_are_rounded_as_the_official_transform_rounds_them():
+    "300 x 138 / 400 is 103.5 and becomes 104; the rounded ratio would lose the half."
+    mask = np.zeros((300, 400), np.uint8)
+    for long in range(128, 513):
+        want = (int(300 * long / 400 + 0.5), long)
+        assert _placement(mask, AugmentParams(False, long, 0.0, 0.0, 0.0), 256)[:2] == want
+
+
 def test_images_that_training_enlarges_are_named(tmp_path):
     "Prediction does not enlarge them, so the targets would have another size."
     folder = str(make_dataset(tmp_path / "data"))

@@ -21,7 +21,7 @@ from mshnet.core import TASKS, UserError, configure, from_notebook, run_name, se
 from mshnet.detection import NETWORKS, Detection, normalise
 from mshnet.device import infer, open_device
 from mshnet.evaluate import evaluate
-from mshnet.loss import mshnet_loss
+from mshnet.loss import mshnet_loss, sls_loss
 from mshnet.model import MSHNet
 from mshnet.predict import predict
 from mshnet.recipe import Config
@@ -274,7 +274,7 @@ def test_moved_weights_are_scored_as_they_were_trained(ring, tmp_path, capsys):
     (tmp_path / "best.pt").write_bytes((ring.folder / "best.pt").read_bytes())
     path = str(tmp_path / "best.pt")
     with pytest.raises(
-        UserError, match="task ring, not of task detect; name others, or use --task"
+        UserError, match="task ring, not of task detect; name others, or use task ring"
     ):
         evaluate(Config(weight_path=path, device="cpu"))
     assert evaluate(toy(weight_path=path)).protocol["samples"] == 10
@@ -365,12 +365,18 @@ class Thin(nn.Module):
 
 
 def test_a_network_may_have_its_prediction_alone(tmp_path, monkeypatch):
-    "In the paper's warm-up too, which trains the first of the other outputs."
+    "In the paper's warm-up too; after it, the loss is that of the settings, not the warm-up's."
     monkeypatch.setitem(NETWORKS, "thin", Thin)
     monkeypatch.setattr(Thin, "extra", 0)
     sizes = {"scenes": 8, "base_size": 32, "crop_size": 32, "epochs": 1, "warm_epoch": 0}
     config = Config(**sizes, network="thin", device="cpu", output_dir=str(tmp_path / "run"))
     assert train(config).scores
+    task = Detection(config.model_copy(update={"loss": "sls"}))
+    model, batch = task.model(), task.batch(task.splits()["train"], [0, 1], None)
+    logits = model(normalise(batch.image))[1]
+    for phase, whole in (("warm-up", False), ("full", True)):
+        want = sls_loss(logits, batch.mask, scale=whole, location=whole).mean()
+        assert task.loss(model, batch, phase) == want
 
 
 def test_a_network_of_ones_own_is_used_like_mshnet(tmp_path, monkeypatch, capsys):

@@ -162,7 +162,7 @@ def greys_and_colours(image: Image.Image) -> Image.Image:
 
 
 def alike(old: list[Any], new: list[Any]) -> bool:
-    "Whether outputs differ by rounding only: decimals by a thousandth, figures by a grey level."
+    "Whether outputs differ by rounding only: decimals by a thousandth, figures by a shade."
     return len(old) == len(new) and all(map(same, old, new))
 
 

@@ -7,7 +7,6 @@ of one NAME differ in their seed alone, so a mean over them means something.
 """
 
 import json
-import math
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,12 +22,11 @@ HEAD = """<!-- made by tools/scores.py: edit that -->
 
 # Scores
 
-For whoever checks a number of README or of the guides. Test scores of every folder NAME/seedN,
-none left out (`cross-camera`: held-out training images): the last epoch, exact matching, threshold
-0.5. Fa counts pixels of false alarms per million. A seed has collapsed if its IoU is below 0.05: it
-predicts nothing, or everything. In the first table Pd and Fa are means of the seeds that have not;
-IoU is of all. "Last third" is the mean test IoU of the last third of the epochs, where each of
-these epochs was scored.
+For whoever checks a number of README or of the guides. Test scores of every folder NAME/seedN
+whose run has ended (`cross-camera`: held-out training images): the last epoch, exact matching,
+threshold 0.5. Fa counts pixels of false alarms per million. A seed has collapsed if its IoU is
+below 0.05: it predicts nothing, or everything. In the first table Pd and Fa are means of the seeds
+that have not; IoU is of all.
 """
 
 
@@ -43,18 +41,15 @@ def cells(scores: dict[str, Any]) -> list[str]:
 
 
 def read_run(folder: Path, config: dict[str, Any]) -> dict[str, Any] | None:  # None: it stopped
-    "The last epoch's scores of a run, and its mean IoU over the last third of its epochs."
+    "The last epoch's scores of a run."
     log = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
     last = max(entry["epoch"] for entry in log)
     if last + 1 < config["epochs"] and not config.get("patience"):
         return None
-    count = math.ceil((last + 1) / 3)
     scores = {e["epoch"]: e["scores"] for e in log if "scores" in e and e["split"] == "test"}
-    late = [found["iou"] for epoch, found in scores.items() if epoch > last - count]
     if (folder / "scores.json").exists():
         scores[last] = json.loads((folder / "scores.json").read_text())["scores"]
-    late_mean = mean(late) if len(late) == count else None
-    return {"epochs": last + 1, "seed": config["seed"], "late": late_mean, **scores[last]}
+    return {"epochs": last + 1, "seed": config["seed"], **scores[last]}
 
 
 def all_runs(results: Path) -> Iterator[tuple[str, Path, dict[str, Any]]]:
@@ -112,9 +107,8 @@ def page(results: Path) -> str:
     found = groups(results)
     parts = [HEAD, markdown_table(SUMMARY, [summary(*group) for group in found.items()])]
     for name, runs in found.items():
-        late = ["" if run["late"] is None else f"{run['late']:.3f}" for run in runs]
-        rows = [[str(r["seed"]), *cells(r), last] for r, last in zip(runs, late, strict=True)]
-        parts += [f"## {name}", markdown_table(["seed", *HEADINGS, "last third"], rows)]
+        rows = [[str(run["seed"]), *cells(run)] for run in runs]
+        parts += [f"## {name}", markdown_table(["seed", *HEADINGS], rows)]
     return "\n\n".join(part.strip() for part in [*parts, *others(results)]) + "\n"
 
 

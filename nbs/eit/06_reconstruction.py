@@ -49,6 +49,7 @@ from mshnet.task import (
     Task,
     Values,
     Written,
+    even_steps,
     new_png,
     predict_each,
     predictions_folder,
@@ -247,7 +248,7 @@ class Eit(Task):
 #| export
 def _fit_guesses(data: Any, config: EitConfig) -> Tensor:  # [hints, size * size, 256]
     "Matrices from the map of the voltages to images, by ridge regression."
-    some = torch.arange(0, len(data), -(-len(data) // 8192))  # of all kinds, in any order
+    some = torch.tensor(even_steps(len(data), 8192))
     count, turns = len(some), 1 + (config.augment == "turns")
     square, product = torch.zeros(256, 256).double(), torch.zeros(256, config.size**2).double()
     for turn in range(turns):

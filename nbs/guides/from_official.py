@@ -46,18 +46,19 @@
 # | selected epoch | the best on the **test** list | the last one | a score that was chosen on the test list looks better than it is. `--choose test` does this, and the score records it |
 # | matching for Pd and Fa | the first free prediction in label order | best pairs (`--rule exact`) | the order of labels must not matter. `--rule reference` does the same as the script |
 # | Fa | a false alarm with the same area as some hit is not counted | all are counted | see [how the scores are defined](scores.ipynb) |
+# | Pd in `metric.log` | divided by the targets of all epochs so far | divided by those of the list | with `--mode test` both are the same |
 # | arithmetic | float32 | bfloat16 if the device supports it, float16 on a T4 or V100 | faster; `--precision fp32` gives float32 |
 # | run folder | named by date, with weights | named after the settings, with all that is needed to resume | the same command resumes the run |
 #
 # The evaluated images are the same: both sides are resized to 256.
 #
-# To keep the official network and loss but reduce the collapses, change three things: the fused output starts as the full-size head, the coarse heads and the fusing layer train at a tenth of the learning rate, and the heads start with a bias of -4:
+# To keep the official network and loss and try to avoid a collapse, change three things: the fused output starts as the full-size head, the coarse heads and the fusing layer train at a tenth of the learning rate, and the heads start with a bias of -4:
 #
 # ```bash
 # mshnet train data/NUAA-SIRST --preset paper --fusion-start full_size --join-rate 0.1 --head-bias -4
 # ```
 #
-# On NUAA-SIRST none of three seeds had collapsed after 30 epochs, though one marked whole images as target for a while. The default recipe is better ([results](results.ipynb)).
+# On NUAA-SIRST none of three seeds had collapsed after 30 epochs, though one marked up to 5% of all pixels for a while. The default recipe is better ([results](results.ipynb)).
 #
 # ## Published weights
 #

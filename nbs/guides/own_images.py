@@ -63,7 +63,7 @@ for column, (image, mask) in zip(panels.T, pairs[1:4], strict=True):
 #         if frame.error:
 #             print(video, frame.error)
 #         elif frame.number % 30 == 0:
-#             Image.fromarray(frame.pixels).save(folder / f"{video.stem}_{frame.number:05d}.png")
+#             Image.fromarray(frame.pixels).save(folder / f"{video.name}_{frame.number:05d}.png")
 # ```
 #
 # ## 3. Make the lists

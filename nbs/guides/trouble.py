@@ -88,7 +88,7 @@ status
 #
 # | what you see | what to do |
 # |---|---|
-# | `the prediction ..., which the SLS loss may not leave; begin a new run with --preset steady` | the prediction has collapsed. The page on the [loss](../01_loss.ipynb) explains why. With the preset `paper`, `--fusion-start full_size --join-rate 0.1 --head-bias -4` makes a collapse rarer ([results](results.ipynb)) |
+# | `the prediction ..., which the SLS loss may not leave; begin a new run with --preset steady` | the prediction has collapsed. The page on the [loss](../01_loss.ipynb) explains why. With the preset `paper`, none of three seeds had collapsed with `--fusion-start full_size --join-rate 0.1 --head-bias -4` ([results](results.ipynb)) |
 # | `the prediction ...: try a smaller --lr, and look at the masks with ...` | with this recipe the cause is usually in the data: are the masks empty, inverted, or of other images? |
 # | `epoch ..., step ...: the loss is NaN or infinite; ...` | begin a new run with a smaller `--lr` or `--precision fp32`; if you changed `--clip-grad`, set it back to 1. Good weights were not overwritten |
 # | `the run ends within the warm-up, so the fused head is never trained` | the warm-up is longer than the run: `--warm-epoch 0`, or -1 for none (the default) |

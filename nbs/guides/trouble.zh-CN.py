@@ -88,7 +88,7 @@ status
 #
 # | 现象 | 怎么办 |
 # |---|---|
-# | `the prediction ..., which the SLS loss may not leave; begin a new run with --preset steady` | 预测已经坍塌。[损失](../01_loss.ipynb)一页解释原因。使用预设 `paper` 时，`--fusion-start full_size --join-rate 0.1 --head-bias -4` 使坍塌更少见（[结果](results.ipynb)） |
+# | `the prediction ..., which the SLS loss may not leave; begin a new run with --preset steady` | 预测已经坍塌。[损失](../01_loss.ipynb)一页解释原因。使用预设 `paper` 和 `--fusion-start full_size --join-rate 0.1 --head-bias -4` 时，三个种子都没有坍塌（[结果](results.ipynb)） |
 # | `the prediction ...: try a smaller --lr, and look at the masks with ...` | 使用这种训练方案时，原因通常在数据：掩膜是空的、反转的，还是属于别的图像？ |
 # | `epoch ..., step ...: the loss is NaN or infinite; ...` | 开始新的训练：更小的 `--lr` 或 `--precision fp32`；如果改过 `--clip-grad`，改回 1。好的权重没有被覆盖 |
 # | `the run ends within the warm-up, so the fused head is never trained` | 预热比训练还长：`--warm-epoch 0`，或 -1 表示没有预热（默认） |

@@ -52,3 +52,5 @@ if not list(importlib.metadata.distributions(name="mshnet")):
         )
     importlib.invalidate_caches()
     print(f"installed mshnet from {_source[-1]}")
+else:
+    print(f"mshnet {importlib.metadata.version('mshnet')} is installed already")

@@ -182,7 +182,7 @@ def read_tracks(path: Path) -> dict[str, np.ndarray]:  # [T,6] float32
             raise UserError(f"{path}: {what}; write one row for each frame")
     tracks = {k: np.array([v[at] for at in sorted(v)], np.float32) for k, v in found.items()}
     most = max((float(np.abs(x).max()) for x in tracks.values()), default=0.0)
-    if not 2 < most <= 600:  # of a frame about 200 pixels wide
+    if not 2 < most <= 400:  # of a frame about 200 pixels wide
         small = "no coordinate is above 2: multiply x by 200, and y by 200 * height / width"
         why = small if most <= 2 else f"coordinates reach {most:g}: multiply all by 200 / width"
         raise UserError(f"{path}: {why if found else 'has no frames'}")
