@@ -276,7 +276,7 @@ def _names_in(text: str) -> Counter[str]:
 
 
 def _read_lists(source: Source, findings: Findings) -> dict[str, list[str]]:
-    "The names of each split, in the order of its list; UserError if they cannot be one."
+    "The names of each split in list order; UserError if empty or if splits overlap."
     lists: dict[str, list[str]] = {}
     for part, file in source.lists.items():
         names = _names_in(read_text(file, "list of names"))
@@ -402,7 +402,7 @@ def _read_split(
 
 # %% ../nbs/21_data.ipynb #_scale_of_masks
 def _scale_of_masks(source: Source) -> float:
-    "What is target in the masks of images, by all of them or by some hundred, evenly chosen."
+    "The largest value that is not target, by all masks or an even sample of them."
 
     def values(path: Path) -> tuple[np.ndarray, bool]:
         with contextlib.suppress(Exception):  # it is reported when its image is read
@@ -414,7 +414,7 @@ def _scale_of_masks(source: Source) -> float:
 
 
 def _read_source(config: Config, source: Source, findings: Findings) -> dict[str, Split]:
-    "Read the splits of a data set, as far as they fit into memory."
+    "Read all splits of a data set; those that fit stay in memory."
     lists = _read_lists(source, findings)
     source = replace(source, scale=_scale_of_masks(source))
     count = int(os.environ.get("LOCAL_WORLD_SIZE") or os.environ.get("WORLD_SIZE") or 1)
@@ -493,7 +493,7 @@ def write_lists(config: Config, fraction: float) -> str:
     """Write train.txt, a fraction of the images, and test.txt; UserError if there is a list.
 
     The images of `config.dataset_dir` are shuffled by `config.seed`. Returns one line.
-    Into the data set; where that is read-only, into this folder, as NAME-train.txt and so on.
+    If the data set is read-only, writes NAME-train.txt and so on into the current folder.
     """
     what = f"split={fraction:g}"
     if not 0 < fraction < 1:
@@ -727,7 +727,7 @@ _NOTES = {  # by what `_mask_scale` returns
 
 
 def mask_values(path: Path) -> tuple[np.ndarray, bool]:  # [H,W] uint8, float64 of a deep file
-    "The values of a mask, of colours the largest, and whether it has some; raises as `read_image`."
+    "The values of a mask (largest channel), and whether it is coloured; raises as `read_image`."
     with opened(path) as file:
         if file.mode.startswith(DEEP):  # which convert would clip at 255
             deep = _deep_values(file)

@@ -118,7 +118,7 @@ class Mirror:
             self.closed.wait(self.pause * min(5, 2**failures))
 
     def copy_now(self) -> None:
-        "Three rounds at most, without a rest."
+        "Three rounds at most."
         for _ in range(3):
             if self.closed.is_set() or (self.copy_once() and not self.missing()):
                 return

@@ -326,8 +326,8 @@ def detect(
 ) -> list[dict[str, Any]]:  # of each: centroid [row, col], box, area, peak and mean probability
     """Find small targets in one image of any size.
 
-    An array holds 8 or 16 bits, floats from 0 to 1 (as of `image / 255`), or other numbers, such as
-    temperatures, which are stretched as 16 bits are, also `frame / 65535`. Whole numbers from 0 to
+    An array holds 8 or 16 bits, floats from 0 to 1 (as `image / 255`), or other numbers, such as
+    temperatures or `frame / 65535`, which are stretched as 16 bits are. Whole numbers from 0 to
     255 are 8 bits, except in int16 and uint16: give temperatures with their fractions. The box is
     top, left, bottom, right; the last two are one past the last pixel. Raises UserError for a value
     that is not an image, and for a threshold outside 0 to 1.
@@ -475,7 +475,7 @@ class _Results:
         self._clean(kept)
 
     def _names_if_done(self, file: Path, drawn: list[set[str]]) -> set[str]:
-        "The names of a file's frames; none unless it was predicted whole, as it is, and is drawn."
+        "Frame names of a file whose record is complete, current and drawn; else none."
         names, line = set[str](), dict[str, Any](last=False)
         for line in _read_record(self.records[file]):
             names |= set() if line["error"] else {line["name"]}

@@ -424,7 +424,7 @@ def count_seen(
     which: str,  # what its samples are for
     remedy: str = "",
 ) -> int | None:
-    "How many samples the weights were trained on, None if not known; warns of any."
+    "How many of `data` the weights were trained on (None: unknown); warns of any."
     if seen := task.seen(data, recorded):
         what = f"{seen} of the {len(data)} {which} images are among the training images of these"
         text = f"{what} weights; the score does not hold for new images{remedy}"

@@ -321,7 +321,7 @@ def train_epoch(job: Job, state: State, epoch: int) -> float:  # the mean loss o
 
 
 def _begin_epoch(job: Job, state: State, epoch: int) -> Compute:
-    "Prepare an epoch, or the rest of one; the loss of a batch, as a step computes it."
+    "Prepare an epoch, or the rest of one; return the loss as a function of a batch."
     device, phase = job.device, job.task.phase(epoch)
     share_cores(device)
     if device.message:

@@ -38,8 +38,8 @@ _COUNTERS = ("total_ops", "total_params", "n_averaged")  # of thop, and of weigh
 def read_file(path: str | Path) -> Any:  # what it holds, tensors on the CPU
     """Read a torch file without running code; UserError if it is damaged, or would run code.
 
-    A pickle names functions to call. torch's `weights_only` refuses all but a list of them, to
-    which numpy's scalars and arrays are added because published files hold them (the best IoU).
+    torch's `weights_only` allows listed functions only, to which numpy's scalars and arrays are
+    added because published files hold them (the best IoU).
     """
     try:
         if os.path.isdir(path):

@@ -166,8 +166,8 @@ def megabytes(size: float) -> str:
 # | `max_hours` | a run stops |
 # |---|---|
 # | not set | half an hour before the service's limit, counted from the start of this process |
-# | below that limit | after so many hours of this command, or half an hour before the service's limit if that is earlier |
-# | above that limit | after so many hours of this process: it replaces the limit |
+# | less than that | after so many hours of this command, or as if not set, if that is earlier |
+# | more than that | after so many hours of this process |
 #
 # A restarted kernel counts from zero although its session does not: set `max_hours` to the remaining hours minus 0.5.
 
@@ -222,7 +222,7 @@ def session_seconds() -> float:
 #
 # If the connection to the Drive hangs, even the check whether it is mounted blocks, in a system call that Python cannot interrupt. Therefore a daemon thread makes the check, and we wait a limited time. A Drive that does not respond counts as not mounted.
 #
-# Mounting opens a window that asks for permission. The user may close it, or a company's account may forbid it. `google.colab.drive.mount` raises several kinds of exceptions for that. While the window is open the function waits; the notebook's stop button ends the wait. The result is always one line, and training continues without the Drive. (We had no Colab. The tests use a mock object that behaves as its public source does.)
+# Mounting opens a window that asks for permission. If the user closes it, or a company's account forbids it, `google.colab.drive.mount` raises one of several exceptions. The notebook's stop button ends the wait. The result is one line, and training continues if only the backup is on the Drive. (We had no Colab. The tests use a mock object that behaves as its public source does.)
 
 # %%
 #| export
@@ -268,7 +268,7 @@ def mount_drive(place: Place | None = None, timeout: float = 120.0) -> str:
 # %% [markdown]
 # ### The folders of a run
 #
-# Colab deletes its disk with the session. With `mirror_dir` a run is copied to a second folder, its backup ([backup](15_mirror.ipynb)). If the Drive is not mounted, we copy nothing and report that, because a folder made in its place would lie on the disk that is deleted. In Colab a notebook starts in `/content`, where the Drive is mounted, so `drive/MyDrive/copies` lies on the Drive. On Kaggle a copy may also lie in an earlier output that is attached as input. The example below the code has a run with a backup on a USB stick, and one in Colab whose user closed the window of the Drive.
+# With `mirror_dir` a run is copied to a second folder, its backup ([backup](15_mirror.ipynb)). If the Drive is not mounted, we copy nothing and report that, because a folder made in its place would lie on the disk that is deleted. In Colab a notebook starts in `/content`, where the Drive is mounted, so `drive/MyDrive/copies` lies on the Drive. On Kaggle a copy may also lie in an earlier output that is attached as input. The example below the code has a run with a backup on a USB stick, and one in Colab whose user closed the window of the Drive.
 
 # %%
 #| export
@@ -383,6 +383,6 @@ def forget_stale_tpu() -> None:
 # ## Questions
 #
 # 1. On Kaggle with a TPU, a run has `max_hours=20`. What happens after 9 hours, and what would happen without `max_hours`?
-#    <details><summary>Answer</summary>Kaggle ends the session while the run trains, and the epochs since the last checkpoint are lost: <code>max_hours</code> overrules the hours of the service. Without it the run saves and stops after 8.5 hours, and the same command resumes it.</details>
+#    <details><summary>Answer</summary>Kaggle ends the session while the run trains, and may drop its files: <code>max_hours</code> overrules the hours of the service. Without it the run saves and stops after 8.5 hours, and the same command resumes it.</details>
 # 2. In Colab you set `mirror_dir=drive` and close the window that asks for permission. Where is the run when the session is over?
 #    <details><summary>Answer</summary>It is gone, unless you downloaded it in time. It trained in <code>/content/runs</code> without a backup, and a line reported that. A folder made in place of the Drive would have been deleted, too.</details>

@@ -45,7 +45,7 @@ from mshnet.places import Place, heartbeat, is_mounted, megabytes, mount_drive, 
 # %% [markdown]
 # ## The lists that come with the library
 #
-# Three data sets can be named without a path, and their lists come with the library (`mshnet/lists`). The default lists are those that most papers use, as in the toolbox XinyiYing/BasicIRSTD (95650c3). The authors of NUAA-SIRST published two different splits, of 427 and of 320 images; their names contain `-authors427` and `-authors320`. Of these three splits of NUAA-SIRST each training list shares images with the test lists of the other two, so score weights only on the test list of their own split. For each training list we print its number of images, and how many of them are in which test list:
+# Three data sets can be named without a path, and their lists come with the library (`mshnet/lists`). The default lists are those that most papers use, as in the toolbox XinyiYing/BasicIRSTD (95650c3). The authors of NUAA-SIRST published two different splits, of 427 and of 320 images; their names contain `-authors427` and `-authors320`. The training list of each of the three splits shares images with the test lists of the other two, so score weights only on the test list of their own split. We print the length of each training list, and how many of its images are in which test list:
 
 # %%
 lists = {name: set(file.read_text().split()) for name, file in shipped_lists().items()}
@@ -126,7 +126,7 @@ with tempfile.TemporaryDirectory() as tmp:
 
 
 # %% [markdown]
-# Names in a `.zip` may be in any encoding. A flag marks UTF-8. Without it, macOS writes UTF-8 all the same, Chinese Windows writes GBK (we decode its common part, GB 2312), and other systems write code page 437. Without the flag we decode a name as UTF-8 if its bytes allow that, else as GB 2312, else as code page 437. Other encodings, such as Big5, may look like one of them, so we print one guessed name for you to check. An accented letter is two code points on macOS and one in most lists. We store one.
+# Names in a `.zip` may be in any encoding. A flag marks UTF-8. Without it we decode a name as UTF-8 (macOS) if its bytes allow that, else as GB 2312 (the common part of Chinese Windows' GBK), else as code page 437 (other systems). Other encodings, such as Big5, may look like one of them, so we print one guessed name to check. An accented letter is two code points on macOS and one in most lists. We store one.
 
 # %%
 #| export
@@ -209,7 +209,7 @@ def _is_junk(name: str) -> bool:
 #
 # We download archives of public repositories at a fixed commit, as GitHub packs them. (Pages of Google Drive and Baidu move, and ask for an account.) An archive may hold much more than one data set, in folders that its owner chose. We read it while it arrives, keep nothing but the images and masks of the data set, and stop after the last one.
 #
-# A file is recognised by its pixels. `tools/pixels.py` made the digests from the sets that our results were computed with. A file belongs to the data set if its name and its pixels do, whatever its folder. The format, lossless compression and repeated grey channels make no difference. Of a mask we compare only which pixels are zero. So a changed or damaged image cannot slip in: it is missing at the end, and the error names it. What one address lacks, the next may have. Nothing appears under the data set's name before it is complete.
+# A file belongs to the data set if its name and its pixels do, whatever its folder (`tools/pixels.py` made the digests from the sets of our results). The format, lossless compression and repeated grey channels make no difference. Of a mask we compare only which pixels are zero. So a changed or damaged image cannot slip in: it is missing at the end, and the error names it. What one address lacks, the next may have. Nothing appears under the data set's name before it is complete.
 #
 # **None of the addresses was tried.** Commits and file names are those in an index of public repositories; the tests use a local server.
 

@@ -3,7 +3,7 @@
 #
 # > A backup of a run on a second disk, copied while it trains, and restored where the first disk is gone.
 #
-# Colab deletes its disk with the session, and a run of ten hours with it. Copying the checkpoint to Google Drive inside the loop is the usual remedy, and a Drive that hangs then stops the training. Here a thread copies the run while it trains, to a second folder, its **backup** (`mirror` in settings and messages): on Google Drive (`mirror_dir=drive`), a network disk or a USB stick. A new session restores the run from there.
+# Colab deletes its disk with the session, and a run of ten hours with it. Copying the checkpoint to Google Drive inside the loop is the usual remedy, and a Drive that hangs then stops the training. Here a thread copies the run while it trains, to a second folder, its **backup** (`mirror` in settings and messages): on Google Drive (`mirror_dir=drive`), a network disk or a USB stick.
 #
 # ```
 # /content/runs/NAME  --copied in the background, verified-->  MyDrive/mshnet/NAME
@@ -105,7 +105,7 @@ def _is_another(run: Path, copy: Path) -> bool:
 #
 # After each write of the run the thread copies the changed files and rests for a minute; after failures it rests longer, up to five minutes. As a daemon it blocks neither the training nor the end of the process if a disk hangs. It raises no error, but reports when a problem begins and when it is over. An error with one file does not stop the others, because a disk may be too full for a checkpoint but not for the log.
 #
-# At the end `flush` copies the rest without pauses, waits a limited time, and returns a line that reports where every file is, because the user may have to copy some files before the session is deleted.
+# At the end `flush` copies the rest, waits a limited time, and returns a line that reports where every file is: the user may have to copy some before the session is deleted.
 #
 # Three rounds of copying; the disk of the backup is gone in the second, and back in the third:
 
@@ -186,7 +186,7 @@ class Mirror:
             self.closed.wait(self.pause * min(5, 2**failures))
 
     def copy_now(self) -> None:
-        "Three rounds at most, without a rest."
+        "Three rounds at most."
         for _ in range(3):
             if self.closed.is_set() or (self.copy_once() and not self.missing()):
                 return
@@ -293,7 +293,7 @@ class Mirror:
 # %% [markdown]
 # ### Resume in a new session
 #
-# A new session has an empty disk. Therefore `bring_back` restores the run before training looks for it: from the backup, or on Kaggle from an earlier output that is attached as input; of several copies it takes the one with the most epochs. The checkpoint `last.pt` is copied after all other files, so an interrupted copy has none and is made again. Only the spare one, `previous.pt`, comes later: the run resumes from it if `last.pt` cannot be read. A run on this disk whose `status.json` is more than one epoch behind a copy is an error, because training would repeat epochs. A copy without a checkpoint is ignored, and so is one of another run than the one whose files lie on this disk. A copy that cannot be read is skipped with a warning, and no new file of it stays; if no other is left, training does not begin.
+# A new session has an empty disk. Therefore `bring_back` restores the run before training looks for it: from the backup, or on Kaggle from an earlier output that is attached as input; of several copies it takes the one with the most epochs. All files but the spare checkpoint `previous.pt` are copied before `last.pt`, so an interrupted copy has no checkpoint and is made again. A run on this disk whose `status.json` is more than one epoch behind a copy is an error, because training would repeat epochs. A copy without a checkpoint, or of another run than the files on this disk, is ignored. A copy that cannot be read is skipped with a warning, and no new file of it stays; if no other is left, training does not begin.
 
 # %%
 #| export

@@ -77,7 +77,7 @@ for (above, below), name, (image, mask) in zip(columns, train.names, train.pairs
 # %% [markdown]
 # ## A faulty folder
 #
-# Now we break five of the six pairs: an image that breaks off, a mask that is missing, one that is inverted, an image in 16 bits, and a mask of half the size. `mshnet data DIR` prints this report:
+# Now we break five of the six pairs: a truncated image, a missing mask, an inverted one, an image in 16 bits, and a mask of half the size. `mshnet data DIR` prints this report:
 
 # %%
 (images / "0.png").write_bytes((images / "0.png").read_bytes()[:999])
@@ -88,11 +88,11 @@ Image.open(masks / "4.png").resize((64, 64)).save(masks / "4.png")
 print(report(config)[0])
 
 # %% [markdown]
-# All problems are found in one pass, because whoever prepares a data set wants to repair them together. Training stops at an error and prints each warning once, with the number of its images. The report also names test images that stand in the training list under a different name. `--on-bad-image skip` leaves unreadable pairs out. A saved score records the number of images and a hash of their pixels, so the difference stays visible.
+# All problems are found in one pass, so that you can repair them together. Training stops at an error and prints each warning once, with the number of its images. The report also names test images that stand in the training list under a different name. `--on-bad-image skip` leaves unreadable pairs out. A saved score records the number of images and a hash of their pixels, so the difference stays visible.
 #
 # ## What is a target?
 #
-# A mask contains labels. Published masks contain 0 and 255, or 0 and 1. Label tools write the numbers of objects, or colours. An image without a target may contain a few stray pixels of 1. One mask by itself is ambiguous, so all masks that have an image decide together (from 1,000 on, an even sample of them). If a mask of 16 bits has a value above 255, its values are divided by 257 first.
+# Published masks contain 0 and 255, or 0 and 1. Label tools write the numbers of objects, or colours. A mask without a target may contain a few stray pixels of 1. One mask by itself is ambiguous, so all masks that have an image decide together (from 1,000 on, an even sample of them). If a mask of 16 bits has a value above 255, its values are divided by 257 first.
 #
 # | masks of the data set | target |
 # |---|---|
@@ -125,7 +125,7 @@ for choose in ("last", "val"):
 #
 # A split contains one list of pairs in order. Its 8-bit pixels are read once and stay in memory if they fit. A larger data set stays in its files, and each pair is read when a batch needs it. Both look like one sequence of pairs.
 #
-# The hash of a split covers names and pixels. Equal hashes mean comparable runs. Equal names do not, because lists are edited. (`hash_of_all` covers all splits, whichever images the seed holds out.) Each image also has a digest. The same images in a different order have a different hash, and the same digests:
+# The hash of a split covers names and pixels. Equal hashes mean comparable runs; equal names do not. Each image also has a digest. The same images in a different order have a different hash, and the same digests:
 
 # %%
 turned = train.part("train", [2, 1, 0])
@@ -224,7 +224,7 @@ def scenes(name: str, count: int, size: int) -> Split:
 #
 # The layouts in use differ in the names of folders and lists. A data set is recognised by the content of its folder. If that is ambiguous, the error names the setting that decides. An output folder inside a data set is rejected, because `mshnet predict` also writes a folder `masks/` and could overwrite the ground truth.
 #
-# We look for lists in this order: the list that the user names, the usual names in the folder, the lists that come with the library for published data sets. A mask has the name of its image; in the first release of SIRST it ends in `_pixels0`. Suffixes may differ; of two files of one name the first in `SUFFIXES` is read. Hidden files do not count. A Mac may write an accented letter as two signs; the file is found all the same. Below are the lists of our folder. Then we find an image by the name `3` alone, and read its kind (`I;16` is Pillow's name for 16 bits) and its number of pages:
+# We look for lists in this order: the list that the user names, the usual names in the folder, the lists that come with the library for published data sets. A mask has the name of its image; in the first release of SIRST it ends in `_pixels0`. Suffixes may differ; of two files of one name the first in `SUFFIXES` is read. Hidden files do not count. Accented letters may be one character or, as on a Mac, two. Below are the lists of our folder. Then we find an image by the name `3` alone, and read its kind (`I;16` is Pillow's name for 16 bits) and its number of pages:
 
 # %%
 source: data.Source = data.find_source(config)
@@ -394,7 +394,7 @@ def _names_in(text: str) -> Counter[str]:
 
 
 def _read_lists(source: Source, findings: Findings) -> dict[str, list[str]]:
-    "The names of each split, in the order of its list; UserError if they cannot be one."
+    "The names of each split in list order; UserError if empty or if splits overlap."
     lists: dict[str, list[str]] = {}
     for part, file in source.lists.items():
         names = _names_in(read_text(file, "list of names"))
@@ -413,7 +413,7 @@ def _read_lists(source: Source, findings: Findings) -> dict[str, list[str]]:
 # %% [markdown]
 # ### Reading and checking
 #
-# A pair is checked when it is read. A target must still be there at the size at which it is scored: a mask is resized by taking the nearest pixel, and this may miss a target of one pixel. In a mask of 4x4 pixels we set the pixel at row and column 1, and then the one at row and column 2. Only the first is left at 2x2:
+# A pair is checked when it is read. Targets that vanish or merge at the size at which they are scored are reported: a mask is resized by the nearest pixel, which may miss a small target. In a mask of 4x4 pixels we set the pixel at row and column 1, and then the one at row and column 2. Only the first is left at 2x2:
 
 # %%
 for row in ([0, 1, 0, 0], [0, 0, 1, 0]):
@@ -538,7 +538,7 @@ def _read_split(
 # %%
 #| export
 def _scale_of_masks(source: Source) -> float:
-    "What is target in the masks of images, by all of them or by some hundred, evenly chosen."
+    "The largest value that is not target, by all masks or an even sample of them."
 
     def values(path: Path) -> tuple[np.ndarray, bool]:
         with contextlib.suppress(Exception):  # it is reported when its image is read
@@ -550,7 +550,7 @@ def _scale_of_masks(source: Source) -> float:
 
 
 def _read_source(config: Config, source: Source, findings: Findings) -> dict[str, Split]:
-    "Read the splits of a data set, as far as they fit into memory."
+    "Read all splits of a data set; those that fit stay in memory."
     lists = _read_lists(source, findings)
     source = replace(source, scale=_scale_of_masks(source))
     count = int(os.environ.get("LOCAL_WORLD_SIZE") or os.environ.get("WORLD_SIZE") or 1)
@@ -640,7 +640,7 @@ def write_lists(config: Config, fraction: float) -> str:
     """Write train.txt, a fraction of the images, and test.txt; UserError if there is a list.
 
     The images of `config.dataset_dir` are shuffled by `config.seed`. Returns one line.
-    Into the data set; where that is read-only, into this folder, as NAME-train.txt and so on.
+    If the data set is read-only, writes NAME-train.txt and so on into the current folder.
     """
     what = f"split={fraction:g}"
     if not 0 < fraction < 1:
@@ -877,7 +877,7 @@ def read_image(path: Path) -> tuple[np.ndarray, str, int]:  # [H,W] or [H,W,3] u
 
 
 # %% [markdown]
-# A file of a few kilobytes can contain an image of gigabytes, and for EPS Pillow calls an external program (Ghostscript). So only PNG, BMP, JPEG, TIFF, WebP and GIF are opened, whatever the suffix, up to 8192 by 8192 pixels. (Pillow's own limit is 179 million pixels, 0.5 GB as RGB and 1.4 GB as floats, and we read four at once.) A mask is resized without mixing pixels. The mask of 0, 1 and 3 again, as its file contains it, and whether it has colours:
+# A file of a few kilobytes can contain an image of gigabytes, and for EPS Pillow calls an external program (Ghostscript). So only PNG, BMP, JPEG, TIFF, WebP and GIF are opened, whatever the suffix, up to 8192 by 8192 pixels. (Pillow's own limit is 179 million pixels, 0.5 GB as RGB and 1.4 GB as floats, and we read four at once.) Below are the values of the mask of 0, 1 and 3, and whether it has colours:
 
 # %%
 print("values and colours:", *data.mask_values(masks / "0.png"))
@@ -894,7 +894,7 @@ _NOTES = {  # by what `_mask_scale` returns
 
 
 def mask_values(path: Path) -> tuple[np.ndarray, bool]:  # [H,W] uint8, float64 of a deep file
-    "The values of a mask, of colours the largest, and whether it has some; raises as `read_image`."
+    "The values of a mask (largest channel), and whether it is coloured; raises as `read_image`."
     with opened(path) as file:
         if file.mode.startswith(DEEP):  # which convert would clip at 255
             deep = _deep_values(file)

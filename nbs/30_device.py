@@ -3,7 +3,7 @@
 #
 # > One class hides what differs between CPU, NVIDIA GPU and Apple GPU, so the training loop is the same on all.
 #
-# A loop with `if cuda:` in every second line is hard to read, and one machine runs only some of its branches. So the differences between chips are in one class, `Device`, and the training loop reads the same on all of them. It is complete for the CPU; `Cuda`, `Mps` and `Xla` override the few methods in which they differ. The page ends with a surprise: one busy program beside a run makes a CPU more than 50 times slower. Two rules keep the loop fast and portable:
+# A loop with `if cuda:` in every second line is hard to read, and one machine runs only some of its branches. So the differences between chips are in one class, `Device`. It is complete for the CPU; `Cuda`, `Mps` and `Xla` override the few methods in which they differ. The page ends with a surprise: one busy program beside a run makes a CPU more than 50 times slower. Two rules keep the loop fast and portable:
 #
 # - **No hidden synchronisation.** In a step or an evaluation only `read` copies from the device to the host. It counts its calls, and a test asserts one read per log line and one per epoch. (float16 is the exception: torch's `GradScaler` reads a flag in every step.)
 # - **No float64 on a device.** MPS has none. Constants and sums are float32.
@@ -197,7 +197,7 @@ class Device:
 
 
 # %% [markdown]
-# A batch is a named tuple of tensors. A prediction is a tensor, or tensors in tuples, lists and dictionaries; `each_tensor` changes all of them, and `read` uses it. Several processes may share each batch. They exchange values through `device.ranks`. A single process has nothing to exchange, and most methods return their input. The page on ranks has the class for several processes.
+# A batch is a named tuple of tensors. A prediction is a tensor, or tensors in tuples, lists and dictionaries; `each_tensor` changes all of them, and `read` uses it. Several processes may share each batch. They exchange values through `device.ranks`. The page on ranks has the class for several processes.
 
 # %%
 #| export
@@ -265,7 +265,7 @@ class OneProcess:
 # %% [markdown]
 # ## A step
 #
-# These lines are the same on every device. A step is a forward pass, a backward pass and an update. A batch that is larger than the memory is computed in parts; only the last part is followed by the update. An evaluation is only a forward pass. A network that has barely been trained can have activations beyond 65,504, where float16 ends: such a prediction is computed again in float32. If that is NaN or infinite too, we raise an error.
+# These lines are the same on every device. A batch that is larger than the memory is computed in parts; only the last part is followed by the update. A network that has barely been trained can have activations beyond 65,504, where float16 ends: such a prediction is computed again in float32. If that is NaN or infinite too, we raise an error.
 
 # %%
 #| export
@@ -523,7 +523,7 @@ def device_for(config: Settings) -> Device:
 # %% [markdown]
 # ### Out of memory
 #
-# We translate two of PyTorch's errors. The first is out of memory: the error names the setting to lower. The second concerns TPUs. torch's first backward pass makes one queue per device. If the process has trained on a different device before torch_xla was loaded, the TPU has no queue. Below we raise the first of them, with the text of a GPU's error:
+# We translate two of PyTorch's errors: out of memory, with the setting to lower, and a TPU without a queue. torch's first backward pass makes one queue per device, so the TPU has none if the process trained on a different device before torch_xla was loaded. Below we raise the first, with the text of a GPU's error:
 
 # %%
 try:
@@ -580,7 +580,7 @@ def _smaller(device: Device, config: Settings) -> str:
 # | the same, with shorter spinning | 0.15 s | 1.7 s |
 # | the same, with one thread per free core | 58 ms | 0.25 s |
 #
-# Shorter spinning costs nothing on an idle machine. `import mshnet` sets it, unless you have set `OMP_WAIT_POLICY` or `GOMP_SPINCOUNT` or loaded torch before. One thread per free core helps even more. So a run on a CPU looks at the beginning of each epoch, and a `Detector` every three seconds, for a tenth of a second, how busy other programs keep our cores, and uses as many threads as they leave. `OMP_NUM_THREADS`, `MKL_NUM_THREADS`, `torch.set_num_threads` (after the import of mshnet) and `--deterministic` keep the number that was set; then only `mshnet doctor` warns of other programs.
+# Shorter spinning costs nothing on an idle machine. `import mshnet` sets it, unless you have set `OMP_WAIT_POLICY` or `GOMP_SPINCOUNT` or loaded torch before. One thread per free core helps even more. So a run on a CPU measures how busy other programs keep our cores, for 0.1 s before each epoch (a `Detector`: every three seconds), and uses as many threads as they leave. `OMP_NUM_THREADS`, `MKL_NUM_THREADS`, `torch.set_num_threads` (after the import of mshnet) and `--deterministic` keep the number that was set; then only `mshnet doctor` warns of other programs.
 #
 # On Linux a training also tunes glibc's allocator. Between two steps it gives large blocks of memory back to the system, and gets the same blocks again, page by page and filled with zeros. That is a tenth of a step, with large batches a quarter. So we keep these blocks for the next step, except single blocks of 48 MB and more, which would leave large holes.
 

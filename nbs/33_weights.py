@@ -7,7 +7,7 @@
 #
 # | form | comes from |
 # |---|---|
-# | names and tensors or arrays (a state dict), or one of them under any key | most programs |
+# | a state dict (names and tensors or arrays), also under any key | most programs |
 # | `{"net": ..., "optimizer": ..., "epoch": ..., "iou": ...}`, with a NumPy scalar inside | training scripts |
 # | `module.` or another prefix before each name | several GPUs, larger models |
 # | files called `.tar`, or in PyTorch's format from before zip files | older programs |
@@ -80,7 +80,7 @@ print("remedy for mine.pt:", reinstall("mine.pt") or "none")
 # %% [markdown]
 # ## The machinery: loading a file
 #
-# `load_weights` calls three functions in turn: `read_file` reads, `find_weights` searches the content for a state dict, and `fit_weights` finds the model's names behind a prefix that they share, and puts their weights into the model. All tensors are copied before the first is put into the model, so a file fits or changes no weight. (Only `resize` may have given a network a new last layer before.)
+# `load_weights` calls three functions in turn: `read_file` reads, `find_weights` searches the content for a state dict, and `fit_weights` strips a prefix that the names share, and puts the weights into the model. All tensors are copied before the first is put into the model, so a file fits or changes no weight. (Only `resize` may have given a network a new last layer before.)
 
 # %%
 #| export
@@ -92,8 +92,8 @@ _COUNTERS = ("total_ops", "total_params", "n_averaged")  # of thop, and of weigh
 def read_file(path: str | Path) -> Any:  # what it holds, tensors on the CPU
     """Read a torch file without running code; UserError if it is damaged, or would run code.
 
-    A pickle names functions to call. torch's `weights_only` refuses all but a list of them, to
-    which numpy's scalars and arrays are added because published files hold them (the best IoU).
+    torch's `weights_only` allows listed functions only, to which numpy's scalars and arrays are
+    added because published files hold them (the best IoU).
     """
     try:
         if os.path.isdir(path):
@@ -243,7 +243,7 @@ def load_weights(model: nn.Module, path: str | Path, content: Any = None) -> Any
 
 
 # %% [markdown]
-# A run folder stands for the weights it kept. Two files of weights come with the library, one for detection and one for tomography. Each is called `pretrained` in its task, and a card beside it, such as `pretrained.md`, has its training data and its scores. If a file of the library is missing or damaged, `reinstall` gives the error its remedy; for a user's own file it is empty. `_SHIPPED` lists the two files:
+# A run folder stands for the weights it kept. Two files of weights come with the library, one for detection and one for tomography. Each is called `pretrained` in its task, and a card beside it, such as `pretrained.md`, has its training data and its scores. `_SHIPPED` lists the two files:
 
 # %%
 #| export

@@ -97,9 +97,9 @@ for name, state in {"restored": restored, "weights alone": weights_alone}.items(
 #
 # ## Resuming
 #
-# The same command resumes the run. We compare every recipe setting and the hashes of the data, because a run whose halves differ is a result that nobody can repeat. With a constant learning rate `epochs` may grow. With a cosine it may not, because the rate of every step depends on the number of epochs. For `precision` we compare the type that the run computes in, not the setting: "auto" means bfloat16 on one chip and float32 on another. With `auto` a run that moves to a different machine keeps the precision it began with.
+# We compare every recipe setting and the hashes of the data, because a run whose halves differ is a result that nobody can repeat. With a constant learning rate `epochs` may grow. With a cosine it may not, because the rate of every step depends on the number of epochs. For `precision` we compare the type that the run computes in, not the setting: "auto" means bfloat16 on one chip and float32 on another. With `auto` a run that moves to a different machine keeps the precision it began with.
 #
-# For a damaged `last.pt` the previous one is taken. If that is damaged too, the run cannot resume, but the weights in `best.pt` may start a new one. Here is a run that is resumed with a different rate, then with different data:
+# If `last.pt` and `previous.pt` are damaged, the run cannot resume, but the weights in `best.pt` may start a new one. Here a run is resumed with a different learning rate, then with different data:
 
 # %%
 with tempfile.TemporaryDirectory() as tmp:
@@ -222,7 +222,7 @@ def prepare(folder: Folder, config: Settings, device: str, unfinished: bool = Tr
 # %% [markdown]
 # ### A checkpoint: saving and reading
 #
-# A file may be damaged, contain something else, or come from a newer release. A pydantic model lists what a checkpoint must contain. A value that an older format lacked has a default. `restore` puts everything back: weights, the optimizer's sums, and the place in the run.
+# A pydantic model lists what a checkpoint must contain. A value that an older format lacked has a default. `restore` puts everything back: weights, the optimizer's sums, and the place in the run.
 
 # %%
 #| export
@@ -452,7 +452,7 @@ def find_checkpoint(
 # %% [markdown]
 # ### Interrupts
 #
-# A session's time is over, a scheduler sends SIGTERM, a terminal is closed (SIGHUP), the user presses Ctrl-C or the notebook's stop button. Each of these is a request, which the run obeys after the step in progress: it writes its checkpoint with its place in the epoch, evaluates the selected epoch, and prints how to resume it. A second request ends it at once, but within two seconds only if it is Ctrl-C: shell and kernel both send a SIGHUP. An ignored signal, as under `nohup`, stays ignored.
+# A session's time is over, a scheduler sends SIGTERM, a terminal is closed (SIGHUP), the user presses Ctrl-C or the notebook's stop button. Each of these is a request, which the run obeys after the step in progress: it writes its checkpoint with its place in the epoch, evaluates the selected epoch, and prints how to resume it. A second one ends it at once (SIGTERM, SIGHUP: only after two seconds, as shell and kernel both send a SIGHUP). An ignored signal, as under `nohup`, stays ignored.
 
 # %%
 #| export
@@ -525,7 +525,7 @@ with run.Stop() as stop:
 # %% [markdown]
 # ### Writing in the background
 #
-# Training need not wait for the disk. `snapshot` copies everything that will change, on the device, wherever it is in the optimizer's nested state: that is quick. Then a thread brings the copies to the host and writes them while the next epoch trains. A run that is killed within that moment repeats one epoch more. (On XLA and MPS the snapshot is brought to the host first.) The thread writes one checkpoint at a time, in order. Its errors reach the training with the next checkpoint, or at the end. Below, a job divides by zero, and the training continues until the end:
+# Training need not wait for the disk. `snapshot` copies everything that will change, on the device, wherever it is in the optimizer's nested state: that is quick. Then a thread brings the copies to the host and writes them while the next epoch trains. A kill in that time costs one more epoch. (On XLA and MPS the snapshot is brought to the host first.) The thread writes one checkpoint at a time, in order. Its errors reach the training with the next checkpoint, or at the end. Below, a job divides by zero, and the training continues until the end:
 
 # %%
 try:

@@ -120,7 +120,7 @@ plt.legend();
 # %% [markdown]
 # ## The class `Task`
 #
-# A subclass writes six methods: `splits`, `batch`, `model`, `loss`, `predict` and `tally`. All others have a default; the ones to override first are `phase`, `optimizer` and `report`. Augmentation takes its random numbers from `rng`, on the host: new ones in each epoch, the same ones in each evaluation.
+# A subclass writes the six abstract methods. All others have a default; the ones to override first are `phase`, `optimizer` and `report`. Augmentation takes its random numbers from `rng`, on the host.
 
 # %%
 #| export
@@ -353,7 +353,7 @@ def predictions(
 
 
 # %% [markdown]
-# An accelerator need not wait while the host counts. A batch is counted in a thread while the next one is predicted. It is one thread, so batches are counted in order. The same `prefetch` makes batches ahead of time. An error in the thread is raised here, and the thread ends with the loop. On a CPU there is no thread: each batch is predicted, then counted.
+# An accelerator need not wait while the host counts. A batch is counted in a thread while the next one is predicted. It is one thread, so batches are counted in order. An error in the thread is raised here, and the thread ends with the loop. On a CPU there is no thread: each batch is predicted, then counted.
 
 # %%
 #| export
@@ -427,7 +427,7 @@ class Values(dict[str, Any]):
 
 
 # %% [markdown]
-# A network predicts two images, in batches of four. On a CPU, where a batch may have any shape, the one batch has two rows, as printed. A TPU computes two rows of padding as well, and the tally does not count them. The [guide](guides/task.ipynb) has a small task with all of its methods.
+# A network predicts two images, in batches of four. On a CPU, where a batch may have any shape, the one batch has two rows, as printed. A TPU computes two rows of padding as well, and the tally does not count them.
 
 # %%
 task = make_task(Config(scenes=8, base_size=32, crop_size=32, batch_size=4))
@@ -524,7 +524,7 @@ def protocol(task: Task, data: Any, scores: Any, device: Device, weights: Origin
 
 
 # %% [markdown]
-# A checkpoint records which epoch was selected and by what. That is the `Origin` of its weights. Below is a part of the protocol of a model whose epoch was selected on the test list:
+# Below is a part of the protocol of a model whose epoch was selected on the test list:
 
 # %%
 #| export
@@ -555,7 +555,7 @@ def count_seen(
     which: str,  # what its samples are for
     remedy: str = "",
 ) -> int | None:
-    "How many samples the weights were trained on, None if not known; warns of any."
+    "How many of `data` the weights were trained on (None: unknown); warns of any."
     if seen := task.seen(data, recorded):
         what = f"{seen} of the {len(data)} {which} images are among the training images of these"
         text = f"{what} weights; the score does not hold for new images{remedy}"

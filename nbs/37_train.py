@@ -226,7 +226,7 @@ def processes_to_start(config: Settings) -> bool:
 # %% [markdown]
 # ## The epochs
 #
-# `fit` trains, scores and logs each epoch, writes its checkpoint, and prints one line with the time that is left. All processes record the epoch in their state. The first one writes the files: the log line, then the checkpoint. `fit` returns the request that stopped it, if one did. `train` then evaluates the kept epoch and returns the run. After a signal, or without scores, it raises the request instead, so that the cells below do not run. The last log line of the run above, without its times:
+# `fit` trains, scores and logs each epoch, writes its checkpoint, and prints one line with the time that is left. All processes record the epoch in their state. The first one writes the files: the log line, then the checkpoint. The last log line of the run above, without its times:
 
 # %%
 for key in ("epoch", "phase", "loss", "lr", "split", "line"):
@@ -380,7 +380,7 @@ def train_epoch(job: Job, state: State, epoch: int) -> float:  # the mean loss o
 
 
 def _begin_epoch(job: Job, state: State, epoch: int) -> Compute:
-    "Prepare an epoch, or the rest of one; the loss of a batch, as a step computes it."
+    "Prepare an epoch, or the rest of one; return the loss as a function of a batch."
     device, phase = job.device, job.task.phase(epoch)
     share_cores(device)
     if device.message:
@@ -431,7 +431,7 @@ class Losses:
 # %% [markdown]
 # ## One step
 #
-# A step is a forward pass, a backward pass and an update. A batch that is larger than the memory is computed in parts, whose gradients add up to those of the batch. (Batch norm is the exception: it takes its means over a part.) Several devices share each part as they share a batch. On a TPU a part is a program of its own, whose memory is free before the next one begins.
+# A step is a forward pass, a backward pass and an update. A batch larger than the memory is computed in micro-batches, whose gradients add up to its own. (Batch norm is the exception: it takes its means over a micro-batch.) Several devices share each of them. On a TPU each is a program of its own, whose memory is free before the next one begins.
 
 # %%
 #| export
@@ -456,7 +456,7 @@ def train_step(job: Job, state: State, compute: Compute, batch: Any, losses: Los
 
 
 # %% [markdown]
-# With `ema` a second set of weights $\bar w$, the mean of the trained weights $w$ over many steps, is evaluated and kept. Before step $t$ of the run it moves towards the weights that the previous step left. The decay $d_t$ grows to `ema`, because an average over a thousand steps would contain the random start for a long time:
+# With `ema` an exponential moving average $\bar w$ of the trained weights $w$ is evaluated and kept. Before step $t$ of the run it moves towards the weights that the previous step left. The decay $d_t$ grows to `ema`, because an average over a thousand steps would contain the random start for a long time:
 #
 # $$\bar w \leftarrow \bar w + (1 - d_t)(w - \bar w), \quad d_t = \min\left(\mathrm{ema}, \frac{1 + t}{10 + t}\right)$$
 #
@@ -621,7 +621,7 @@ def identity(job: Job) -> dict[str, str]:
 
 
 # %% [markdown]
-# The facts that a checkpoint records. The data are represented by a hash, which a resumed run must repeat. The training images are listed, so that an evaluation can report which images its weights were trained on:
+# A checkpoint records these facts. A resumed run must repeat the hashes of the data. The training images are listed, so that an evaluation can count how many of its images are among them:
 
 # %%
 for name, fact in identity(job).items():
@@ -671,9 +671,9 @@ def _announce(job: Job, state: State) -> None:
 # %% [markdown]
 # ## Where a run ends
 #
-# However a run ends, `status.json` records it, and an error is raised in the caller. A signal or the notebook's stop button is passed on as `Stopped` after everything is written, so that the cells below do not run, unless all epochs were done. Of several processes only the first one writes the record. If the record cannot be written, the error is raised all the same. At the end the backup gets the remaining files. Figures are drawn later; the notebooks copy them by `keep_copies`.
+# However a run ends, `status.json` records it, and an error is raised in the caller. Unless all epochs were done, a signal or the notebook's stop button is passed on as `Stopped` after everything is written, so that the cells below do not run. If the record cannot be written, the error is raised all the same. At the end the backup gets the remaining files. Figures are drawn later; the notebooks copy them by `keep_copies`.
 #
-# A loss that is NaN or infinite ends the run before anything is overwritten: the last good checkpoint stays. The error names the images of the batch.
+# A loss that is NaN or infinite ends the run before anything is overwritten: the last good checkpoint stays.
 
 # %%
 #| export
@@ -747,7 +747,7 @@ with tempfile.TemporaryDirectory() as tmp:
 # %% [markdown]
 # ## On several GPUs
 #
-# Several GPUs need several processes. From a terminal, `torchrun --nproc-per-node=2 -m mshnet train ...` starts them. For a notebook cell, or `mshnet train --num-devices 2`, `_launch` starts them, with the same variables. The settings travel to the processes in a file. Processes that are started here can only import the tasks and networks of the library; for your own, start your script by torchrun.
+# Several GPUs need several processes. From a terminal, `torchrun --nproc-per-node=2 -m mshnet train ...` starts them. For a notebook cell, or `mshnet train --num-devices 2`, `_launch` starts them, with the same variables. These processes can only import the tasks and networks of the library.
 #
 # Their output is printed here, so that a cell shows the epochs. A signal reaches only this process (an interrupted cell interrupts the kernel), so it is passed on. If one process fails, the others lose their connection to it and end too; one that still hangs after two minutes is killed. A user's mistake is one line, raised as an error of this process.
 

@@ -116,9 +116,9 @@ names = sorted(p.relative_to(here / "out").as_posix() for p in (here / "out").rg
 print(*names, sep="\n")
 
 # %% [markdown]
-# Four frames are predicted, the damaged file is skipped with a warning, and the exit status is 1. Each frame gets a mask of 0 and 255 and an overlay. `detections.csv` has a line per detection. `coco.json` contains the same for COCO's tools, with the pixels of each detection. `frames.csv` lists all frames, and `skipped.csv` the files that cannot be read.
+# Each frame gets a mask of 0 and 255 and an overlay. `detections.csv` has a line per detection. `coco.json` contains the same for COCO's tools, with the pixels of each detection. `frames.csv` lists all frames, and `skipped.csv` the files that cannot be read.
 #
-# If the command is interrupted, run it again: finished files are not predicted twice. Results of files that are no longer among the inputs are removed, and a line reports how many. With `--tracks` the detections of a video are linked from frame to frame ([tracks](44_tracks.ipynb)). `tracks.csv` lists the confirmed tracks, and the overlays show their numbers. A detection of a track that is not confirmed yet has a question mark.
+# If the command is interrupted, run it again: finished files are not predicted twice. Results of files that are gone are removed, and a line reports how many. With `--tracks` the detections of a video are linked from frame to frame ([tracks](44_tracks.ipynb)). `tracks.csv` lists the confirmed tracks, and the overlays show their numbers. A detection of a track that is not confirmed yet has a question mark.
 #
 # ## Any size
 #
@@ -155,7 +155,7 @@ for axes, ((rows, columns), fade) in zip(figure.subplots(2, 2).flat, tiles, stri
 #
 # This is a little optimistic: the three numbers were chosen on some of these images. On held-out images of data sets that the weights know, the second size raises the IoU of IRSTD-1k from 0.510 to 0.690, and lowers that of NUAA-SIRST from 0.771 to 0.733 and that of NUDT-SIRST from 0.675 to 0.620. It computes a quarter more pixels. `mshnet test` always predicts at one size.
 #
-# Other weights predict at one size, that of their training. IRSTD-1k has images of 512x512 pixels; training resizes them to 256x256, so a target is half as large as in the file. In the test frames at their own size, weights trained there find 0.779 of the targets with 0.52 false alarms a frame; at half their size, 0.912 with 0.22 (means of three seeds, [numbers](../results/irstd-1k-steady)). So a run records the factor by which training reduced its images, and its weights predict each frame reduced by that factor. It is rounded; 1 means that frames keep their size, as with `--base-size native` or `--crop native`. Runs from before 2026-11-27, and published weights, have no record: reduce the frames yourself. A run that begins with the pretrained weights inherits their three numbers and looks at both sizes: on a new camera this finds more targets than either ([numbers](../results/cross-camera/fine-tune)).
+# Other weights predict at one size, that of their training. IRSTD-1k has images of 512x512 pixels; training resizes them to 256x256, so a target is half as large as in the file. In the test frames at their own size, weights trained there find 0.779 of the targets with 0.52 false alarms a frame; at half their size, 0.912 with 0.22 (means of three seeds, [numbers](../results/irstd-1k-steady)). So a run records the rounded factor by which training reduced its images, and its weights predict each frame reduced by it. With `--base-size native` or `--crop native` frames keep their size. Runs from before 2026-11-27, and published weights, have no record: reduce the frames yourself. A run that begins with the pretrained weights inherits their three numbers: on a new camera both sizes together find more targets than either ([numbers](../results/cross-camera/fine-tune)).
 #
 # One size gives probabilities near 0 or 1, and the threshold hardly matters. With two, the sizes may disagree. If one is sure of a target and the other of none, their logits cancel and the constant 3 remains, a probability of 0.95. So either size may find a target. If that size is less sure the probability is lower, and `--threshold` chooses between more targets and fewer false alarms.
 #
@@ -224,7 +224,7 @@ def detections(
 
 
 # %% [markdown]
-# The boxes of an overlay keep a little distance from the target. Small frames are upsampled by a whole factor, and very large ones are reduced. Above 50 detections we omit the labels, which would cover the frame. A frame of 160x160 pixels gets six times as many rows and columns.
+# The boxes of an overlay keep a little distance from the target. Small frames are upsampled by a whole factor, such as 6 for 160x160 pixels, and very large ones are reduced. Above 50 detections we omit the labels, which would cover the frame.
 
 # %%
 #| export
@@ -305,7 +305,7 @@ def tiles_of(
 
 
 # %% [markdown]
-# The pieces are predicted one by one and added up. PyTorch may compute four images with a different kernel than one, and then the last bits differ. A piece that is computed alone has the same probabilities on one machine, bit for bit, whatever else is predicted, as long as the number of threads is the same. (We tested this on a CPU. On a TPU every size of frame is compiled separately, so frames of one size are best there.) If a frame is predicted at a reduced size, alone or beside its own size, every logit is limited to ±13.8, which are the probabilities 0.000001 and 0.999999.
+# Tiles are predicted one by one and added up, because PyTorch may compute four images with a different kernel than one, and then the last bits differ. So on one machine, with the same number of threads, a tile has the same probabilities, bit for bit, whatever else is predicted. (We tested this on a CPU. On a TPU every size of frame is compiled separately, so frames of one size are best there.) If a frame is also, or only, predicted at a reduced size, every logit is limited to ±13.8 (probabilities 0.000001 and 0.999999).
 
 # %%
 #| export
@@ -369,7 +369,7 @@ print("an odd size stays:", predict_frame(Detector(PRETRAINED, "cpu"), image[:15
 # %% [markdown]
 # ### One image in memory
 #
-# `detect`, `find_targets` and `predict` have the same probabilities as `mshnet predict`, whether an image of 8 or 16 bits comes from a file, an array or a batch. (Whole numbers from 0 to 255 in 32 or 64 bits, and floats that are bytes divided by 255, are read as these bytes.) `detect` and `find_targets` keep the detector in memory for the next call.
+# `detect`, `find_targets` and `predict` have the same probabilities as `mshnet predict`, whether an image of 8 or 16 bits comes from a file, an array or a batch. `detect` and `find_targets` keep the detector in memory for the next call.
 
 # %%
 #| export
@@ -461,8 +461,8 @@ def detect(
 ) -> list[dict[str, Any]]:  # of each: centroid [row, col], box, area, peak and mean probability
     """Find small targets in one image of any size.
 
-    An array holds 8 or 16 bits, floats from 0 to 1 (as of `image / 255`), or other numbers, such as
-    temperatures, which are stretched as 16 bits are, also `frame / 65535`. Whole numbers from 0 to
+    An array holds 8 or 16 bits, floats from 0 to 1 (as `image / 255`), or other numbers, such as
+    temperatures or `frame / 65535`, which are stretched as 16 bits are. Whole numbers from 0 to
     255 are 8 bits, except in int16 and uint16: give temperatures with their fractions. The box is
     top, left, bottom, right; the last two are one past the last pixel. Raises UserError for a value
     that is not an image, and for a threshold outside 0 to 1.
@@ -520,7 +520,7 @@ print("equal to the last bit:", all((one == maps[0]).all() for one in maps))
 # %% [markdown]
 # ### Names
 #
-# The results of a frame have the name of its file, with the number of the frame if there are several. Equal names get the folder in front, or a number. `clip.mp4` beside `clip_00001.png` gets a number, too, because its second frame would have that name. Upper and lower case count as equal, because some disks ignore them. Names depend only on the list of files, so several processes find the same ones. A name that is not UTF-8, such as one that a Chinese Windows wrote, is kept for masks and overlays; in tables each invalid byte becomes `\xba`, and a carriage return `\r`.
+# The results of a frame have the name of its file, with the number of the frame if there are several. Equal names get the folder in front, or a number. `clip.mp4` beside `clip_00001.png` gets a number, too, because its second frame would have that name. Upper and lower case count as equal, because some disks ignore them. Names depend only on the list of files, so several processes find the same ones. A name that is not UTF-8, such as one that a Chinese Windows wrote, is kept for masks and overlays; in tables an invalid byte becomes `\xNN`, a carriage return `\r`.
 
 # %%
 #| export
@@ -628,7 +628,7 @@ class _Results:
         self._clean(kept)
 
     def _names_if_done(self, file: Path, drawn: list[set[str]]) -> set[str]:
-        "The names of a file's frames; none unless it was predicted whole, as it is, and is drawn."
+        "Frame names of a file whose record is complete, current and drawn; else none."
         names, line = set[str](), dict[str, Any](last=False)
         for line in _read_record(self.records[file]):
             names |= set() if line["error"] else {line["name"]}
@@ -721,9 +721,9 @@ class _Results:
 # %% [markdown]
 # ### The folder and the command
 #
-# Results go into `predictions/NAME`, named after the run or the file of weights. If that folder contains the prediction of other inputs, by other weights or with other settings, they go into `predictions/NAME-2`. If the user named such a folder, it is an error. Everything that can be wrong is checked before anything is written: settings, weights, inputs, the folder. After a request to stop, the run ends after the frame in progress.
+# Results go into `predictions/NAME`, named after the run or the file of weights. If that folder contains the prediction of other inputs, by other weights or with other settings, they go into `predictions/NAME-2`. If the user named such a folder, it is an error. Settings, weights, inputs and the folder are checked before anything is written. After a request to stop, the run ends after the frame in progress.
 #
-# With torchrun, or with `--num-devices 2`, several processes share the files: process 1 of 2 takes every second one. The first process makes the folder and sends the list of files to the others. When all are done, it writes the tables. Several machines need a disk that all of them see. A video, or a file of many pages, is one file. If a process is killed, torchrun stops the others. The same command with any number of processes then predicts what is left. Here the folders above are predicted again:
+# With torchrun, or with `--num-devices 2`, several processes share the files: each of two takes every second one. The first process makes the folder and sends the list of files to the others. When all are done, it writes the tables. A video, or a file of many pages, is one file. If a process is killed, torchrun stops the others. The same command with any number of processes then predicts what is left. Here the folders above are predicted again:
 
 # %%
 with contextlib.redirect_stderr(io.StringIO()) as printed, warnings.catch_warnings(action="ignore"):
@@ -813,5 +813,5 @@ def predict_files(
 # %% [markdown]
 # ## Questions
 #
-# 1. A threshold of 0.1 gives two detections in the scene above, and one of 0.5 gives one. Can a lower threshold also give <em>fewer</em> detections?
+# 1. A threshold of 0.1 gives two detections in the scene above, 0.5 gives one. Can a lower threshold also give <em>fewer</em> detections?
 #    <details><summary>Answer</summary>Yes. Every detection grows, and two that touch become one. Their common centroid may then be too far from both targets.</details>

@@ -597,6 +597,7 @@ def test_devices_share_each_part(monkeypatch):
     for name, value in {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr("torch.distributed.is_initialized", lambda: True)
+    monkeypatch.setattr("torch.distributed.broadcast_object_list", lambda values: None)
     with pytest.raises(UserError, match="micro_batch=3 cannot be shared by 2 devices: use 2 or"):
         device_for(tiny(batch_size=4, micro_batch=3))
 

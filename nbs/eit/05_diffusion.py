@@ -49,7 +49,8 @@ def mix(image: Tensor, noise: Tensor, amounts: Tensor) -> Tensor:  # [B,1,S,S] t
 # %%
 import matplotlib.pyplot as plt
 
-image, noise = torch.zeros(1, 1, 32, 32), torch.randn(1, 1, 32, 32)
+image, seeded = torch.zeros(1, 1, 32, 32), torch.Generator().manual_seed(0)
+noise = torch.randn(1, 1, 32, 32, generator=seeded)
 image[:, :, 8:16, 12:20] = 1
 figure, axes = plt.subplots(1, 6, figsize=(8, 1.8), layout="constrained")
 for axis, time in zip(axes, (0, 99, 199, 399, 699, 999), strict=True):

@@ -18,7 +18,7 @@
 # | [open-sirst-v2](https://github.com/YimianDai/open-sirst-v2) | those of NUAA-SIRST and more, some without a target (how many, we have not counted); real. The pretrained weights used 59 empty frames of 1280x1024 | yes | none stated | download it yourself |
 # | [Drone-detection dataset](https://github.com/DroneDetectionThesis/Drone-detection-dataset) (Svanström et al., Data in Brief 2021, [Zenodo 5500576](https://zenodo.org/records/5500576)) | 365 infrared clips of 320x256 (we used 161) | boxes only | CC0 | download it yourself |
 #
-# **We have not tried these downloads.** They read archives of public repositories at fixed commits. NUAA-SIRST comes from its publisher or, if that fails, from a copy by others; NUDT-SIRST and IRSTD-1k come from copies. A download whose pixels differ from ours is refused. The lists come with the library. If a download fails, the message names the page from which you can download the data manually; put the folder into `data/`.
+# **We have not tried these downloads.** They read archives of public repositories at fixed commits. NUAA-SIRST comes from its publisher or, if that fails, from a copy by others; NUDT-SIRST and IRSTD-1k come from copies. A download whose pixels differ from ours is refused.
 #
 # ## Which list?
 #

@@ -22,7 +22,7 @@
 # | the run is in the backup, but cannot be read there | nothing: training does not begin | run the same again; to begin anew, use another `--output-dir` |
 # | a NaN or infinite loss, an image that cannot be read, a batch that does not fit into memory | the epoch in progress; one line reports the cause | NaN: begin a new run with a smaller `--lr`, and with the default `--clip-grad 1`; image: repair the file; memory: `--micro-batch` |
 #
-# On a CPU, a resumed run ends with the same weights as an uninterrupted run, to the last bit, if torch and the number of threads are the same. While other programs use the CPU, a run uses fewer threads, so it may then differ in the last bits. To fix the number of threads, use `--deterministic` or the variable `OMP_NUM_THREADS`. With three or more processes a resumed run differs in the last bits, because PyTorch adds up the gradients of its first step in another order.
+# On a CPU, a resumed run ends with the same weights as an uninterrupted run, to the last bit, if torch and the number of threads are the same. While other programs use the CPU, a run uses fewer threads and may differ in the last bits; `--deterministic` or the variable `OMP_NUM_THREADS` fixes their number. With three or more processes a resumed run differs in the last bits, because PyTorch adds up the gradients of its first step in another order.
 #
 # ## In the background
 #
@@ -31,7 +31,7 @@
 # tail -f runs/NUAA-SIRST-*/train.log
 # ```
 #
-# The second line shows the log, once the run has begun. With `nohup` the run continues after you close the terminal. Without it, closing the terminal stops the run (SIGHUP). `status.json` in the run folder has the state, the number of finished epochs, the reason of a stop and the folder of the results. A script can use the exit status:
+# The second line shows the log, once the run has begun. With `nohup` the run continues after you close the terminal. `status.json` in the run folder has the state, the number of finished epochs, the reason of a stop and the folder of the results. A script can use the exit status:
 #
 # | status | meaning |
 # |---|---|
@@ -40,8 +40,6 @@
 # | 2 | an error, such as an unknown setting or a full disk; one line names the remedy |
 # | 75 | the time limit (`--max-hours`, or that of Colab or Kaggle) was reached before the last epoch; the same command resumes |
 # | 130, 143, 129 | Ctrl-C, SIGTERM, SIGHUP: 128 plus the number of the signal; the same command resumes |
-#
-# So a script that joins its commands by `&&` stops after an interrupted run.
 #
 # Once an epoch is done, a notebook ends at its time limit without an error, because Kaggle may drop the output of a failed notebook. `status.json` then has `stopped`, and after the last epoch `finished`.
 #

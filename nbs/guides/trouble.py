@@ -6,7 +6,7 @@
 # [中文](trouble.zh-CN.ipynb)
 
 # %% [markdown]
-# Start with the doctor. It checks the machine, the disk, the data and the settings, and each error contains its remedy; the table below has the warnings, too:
+# Start with the doctor. It checks the machine, the disk, the data and the settings:
 #
 # ```bash
 # mshnet doctor data/NUAA-SIRST
@@ -51,7 +51,6 @@ status
 # | `...: cannot be downloaded: ...; ... files are missing or have other pixels (...)` | no network, or the address has changed. On Kaggle switch Internet on; elsewhere download the data manually ([data sets](datasets.ipynb)) |
 # | the same, with the number of files right after `downloaded:` | the archive at that address has changed or is damaged: the line names a file. Download the data manually |
 # | `..._list=...: there is no such file in ..., and no list of the library has this name: ...` | pass one of the names in the line, or the path of a file in the data set |
-# | `...: cannot be unpacked to ... (...); free space, permit it, or mount the disk again` | the disk is full or read-only |
 #
 # ## The data are wrong
 #
@@ -91,7 +90,7 @@ status
 # | `the prediction ..., which the SLS loss may not leave; begin a new run with --preset steady` | the prediction has collapsed. The page on the [loss](../01_loss.ipynb) explains why. With the preset `paper`, none of three seeds had collapsed with `--fusion-start full_size --join-rate 0.1 --head-bias -4` ([results](results.ipynb)) |
 # | `the prediction ...: try a smaller --lr, and look at the masks with ...` | with this recipe the cause is usually in the data: are the masks empty, inverted, or of other images? |
 # | `epoch ..., step ...: the loss is NaN or infinite; ...` | begin a new run with a smaller `--lr` or `--precision fp32`; if you changed `--clip-grad`, set it back to 1. Good weights were not overwritten |
-# | `the run ends within the warm-up, so the fused head is never trained` | the warm-up is longer than the run: `--warm-epoch 0`, or -1 for none (the default) |
+# | `the run ends within the warm-up, so the fused head is never trained` | the warm-up is the whole run: `--warm-epoch 0`, or -1 for none (the default) |
 # | scores are far below the paper's | are the test list, the matching rule and the selected epoch the same ([how the scores are defined](scores.ipynb))? Seeds also differ: compare three |
 # | the first epoch is slow | on a TPU the training and evaluation steps are compiled once |
 # | every epoch is slow | does the doctor's line `accelerator` name the right device? Are the data on a network disk or on Drive? `mshnet bench` shows how much of the time goes into loading data |
@@ -104,7 +103,6 @@ status
 # | message | what to do |
 # |---|---|
 # | `... holds another run (...); use its settings... or another --output-dir` | a setting that affects the result differs; the line names it with both values |
-# | `...: another process works in this folder; wait for it or stop it` | another terminal or kernel still trains or predicts in this folder |
 # | `...: not a checkpoint to resume from (weights go to --weight-path)` | published weights are not a run: start from them with `--weight-path` |
 # | `...: cannot be written (...)` | the disk is full or read-only. Repair that, then run the same command again to resume |
 # | `...: ..., and previous.pt cannot replace it; ...; or use another --output-dir` | both checkpoints are damaged. With a backup (`mirror_dir`), rename the run folder and run the same command again. Otherwise start a new run; the line names the flags |
@@ -119,11 +117,7 @@ status
 # | `Google Drive is mounted in Colab only: results stay in ...` | elsewhere use a folder: `--mirror-dir DIR` |
 # | `Google Drive is not mounted: results stay in ...`, `Google Drive is not mounted (...): no data or results there` | training continues without a backup. To get one, stop it, run `from mshnet.places import mount_drive; mount_drive()` in a cell, allow access, and run the training cell again |
 # | `mirror  ...: ...; tried again later, the run continues` | the Drive is full or cannot be reached. Free space; no restart is needed |
-# | `...: the run cannot be restored from it; ...` | the backup is there, but cannot be read. Run the same again; to begin anew, use another `--output-dir` |
-# | `...: it holds ... epochs, and this run has ...; delete ... to resume the copy; or leave out its mirror_dir, or detach it` | the run began anew before its backup was there: delete the named folder and run again, and the backup is restored |
-# | `resume=...: no run to resume here ...` | these settings name a run that is not there. Leave out `--resume` |
-# | `...: Google Drive is not mounted; run ...` | the folder lies on a Drive that is not mounted: run the named line in a cell, and allow access |
-# | `mirror  ... is deleted with the session; use --mirror-dir drive` | the backup lies on the disk that Colab deletes |
+# | `...: it holds ... epochs, and this run has ...; delete ... to resume the copy; or leave out its mirror_dir, or detach it` | the run began anew before its backup was there |
 # | `mirror  ... is on the disk of the run; if you meant another, mount that one` | a lost disk would take both. Mount the disk of the backup before the training, or ignore the line |
 # | `mirror  ... of ... files are in ...; missing: ...` | the session ended before the backup was complete: copy the named files yourself, or run again |
 #
@@ -135,7 +129,6 @@ status
 # | `...: there is no such file` | is it the right folder? In PowerShell a pattern such as `runs/NUAA-SIRST-*` is not expanded: write the full name. Each run has its own folder |
 # | `...: weights of another model: ...` | the weights of a different network, or of a different version; the line names the first differences |
 # | `...: not a torch file of weights, or a damaged one` | often an incomplete download, or a web page |
-# | `...; it comes with mshnet: install it again (...), or name other weights` | the file of the pretrained weights is missing or damaged: run the command that installed mshnet again, with `--force-reinstall --no-deps` |
 # | `...: refused, it would run code when loaded` | the file contains more than weights. Do not load it in any other way unless you trust its author |
 #
 # ## Predicting, comparing, exporting

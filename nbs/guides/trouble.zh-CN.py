@@ -6,7 +6,7 @@
 # [English](trouble.ipynb)
 
 # %% [markdown]
-# 先运行 doctor。它检查机器、磁盘、数据和设置，每个错误都写有解决办法；警告见下面的表：
+# 先运行 doctor。它检查机器、磁盘、数据和设置：
 #
 # ```bash
 # mshnet doctor data/NUAA-SIRST
@@ -51,7 +51,6 @@ status
 # | `...: cannot be downloaded: ...; ... files are missing or have other pixels (...)` | 没有网络，或网址已改变。在 Kaggle 上打开 Internet；在别处手动下载数据（[数据集](datasets.zh-CN.ipynb)） |
 # | 同上，但 `downloaded:` 之后直接是文件数 | 该网址的压缩包已改变或损坏：提示列出其中一个文件。请手动下载数据 |
 # | `..._list=...: there is no such file in ..., and no list of the library has this name: ...` | 写出提示中的一个名称，或数据集中一个文件的路径 |
-# | `...: cannot be unpacked to ... (...); free space, permit it, or mount the disk again` | 磁盘已满或只读 |
 #
 # ## 数据有误
 #
@@ -91,7 +90,7 @@ status
 # | `the prediction ..., which the SLS loss may not leave; begin a new run with --preset steady` | 预测已经坍塌。[损失](../01_loss.ipynb)一页解释原因。使用预设 `paper` 和 `--fusion-start full_size --join-rate 0.1 --head-bias -4` 时，三个种子都没有坍塌（[结果](results.ipynb)） |
 # | `the prediction ...: try a smaller --lr, and look at the masks with ...` | 使用这种训练方案时，原因通常在数据：掩膜是空的、反转的，还是属于别的图像？ |
 # | `epoch ..., step ...: the loss is NaN or infinite; ...` | 开始新的训练：更小的 `--lr` 或 `--precision fp32`；如果改过 `--clip-grad`，改回 1。好的权重没有被覆盖 |
-# | `the run ends within the warm-up, so the fused head is never trained` | 预热比训练还长：`--warm-epoch 0`，或 -1 表示没有预热（默认） |
+# | `the run ends within the warm-up, so the fused head is never trained` | 预热占满训练：`--warm-epoch 0`，或 -1 表示没有预热（默认） |
 # | 分数远低于论文 | 列表、匹配规则和所选的 epoch 相同吗？见[分数的定义](scores.ipynb)。种子之间也有差异：请比较三个 |
 # | 第一个 epoch 很慢 | 在 TPU 上，训练步和评测步各编译一次 |
 # | 每个 epoch 都很慢 | doctor 的 `accelerator` 一行：是你想用的设备吗？数据在网络磁盘或 Drive 上吗？`mshnet bench` 报告加载数据占多少时间 |
@@ -104,7 +103,6 @@ status
 # | 提示 | 怎么办 |
 # |---|---|
 # | `... holds another run (...); use its settings... or another --output-dir` | 某个影响结果的设置不同；提示给出它的名称和两个值 |
-# | `...: another process works in this folder; wait for it or stop it` | 另一个终端或内核仍在这个文件夹中训练或预测 |
 # | `...: not a checkpoint to resume from (weights go to --weight-path)` | 公开的权重不是一次训练：用 `--weight-path` 从它们开始 |
 # | `...: cannot be written (...)` | 磁盘已满或只读。解决后再执行同一条命令即可恢复 |
 # | `...: ..., and previous.pt cannot replace it; ...; or use another --output-dir` | 两个检查点都已损坏。有备份（`mirror_dir`）时，把训练的文件夹改名，再执行同一条命令。否则请开始一次新的训练；提示给出参数 |
@@ -119,11 +117,7 @@ status
 # | `Google Drive is mounted in Colab only: results stay in ...` | 在别处使用一个文件夹：`--mirror-dir DIR` |
 # | `Google Drive is not mounted: results stay in ...`, `Google Drive is not mounted (...): no data or results there` | 训练继续，但没有备份；要有备份，请停止它，在单元格中运行 `from mshnet.places import mount_drive; mount_drive()`，允许访问，再运行训练单元格 |
 # | `mirror  ...: ...; tried again later, the run continues` | Drive 已满或无法访问。腾出空间；不必重新启动任何东西 |
-# | `...: the run cannot be restored from it; ...` | 备份存在，但无法读取。再运行一次同样的命令；要重新开始，请使用另一个 `--output-dir` |
-# | `...: it holds ... epochs, and this run has ...; delete ... to resume the copy; or leave out its mirror_dir, or detach it` | 备份可用之前训练已重新开始：删除提示的文件夹，再运行一次，就从备份恢复 |
-# | `resume=...: no run to resume here ...` | 这些设置所指的训练不在这里。请去掉 `--resume` |
-# | `...: Google Drive is not mounted; run ...` | 文件夹在没有挂载的 Drive 上：在单元格中运行提示的那一行，并允许访问 |
-# | `mirror  ... is deleted with the session; use --mirror-dir drive` | 备份在 Colab 会删除的磁盘上 |
+# | `...: it holds ... epochs, and this run has ...; delete ... to resume the copy; or leave out its mirror_dir, or detach it` | 备份可用之前训练已重新开始 |
 # | `mirror  ... is on the disk of the run; if you meant another, mount that one` | 磁盘丢失时两者都会丢失。请在训练前挂载备份所在的磁盘，或忽略这一行 |
 # | `mirror  ... of ... files are in ...; missing: ...` | 备份完成之前会话就结束了：手动复制列出的文件，或再运行一次 |
 #
@@ -135,7 +129,6 @@ status
 # | `...: there is no such file` | 文件夹对吗？PowerShell 不展开 `runs/NUAA-SIRST-*` 这样的模式：请写出完整名称。每次训练有自己的文件夹 |
 # | `...: weights of another model: ...` | 另一个网络或另一个版本的权重；提示列出最初的几处差异 |
 # | `...: not a torch file of weights, or a damaged one` | 往往是下载不完整，或是一个网页 |
-# | `...; it comes with mshnet: install it again (...), or name other weights` | 预训练权重的文件缺失或损坏：再执行一次安装 mshnet 的命令，加上 `--force-reinstall --no-deps` |
 # | `...: refused, it would run code when loaded` | 文件中不只有权重。除非信任它的作者，不要用别的方式加载 |
 #
 # ## 预测、比较、导出
