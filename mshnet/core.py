@@ -161,7 +161,7 @@ class Settings(PlaceFields, OptimizerFields, TrainingFields):
                 why = RETIRED.get(name, "is retired")
                 raise UserError(f"{name}={shown(written[name])} is not possible: {name} {why}")
         written = {name: value for name, value in written.items() if name not in cls.gone}
-        whole = written.keys() >= OptimizerFields.model_fields.keys()  # then it is a name alone
+        whole = is_record(written)  # then it is a name alone
         if preset in (*cls.retired,) and not whole:
             raise UserError(f"preset={preset} is retired: use {cls.retired[preset]}")
         strange = not isinstance(preset, str) or not whole  # of any type, from a file
@@ -351,9 +351,9 @@ def settings_of(path: Any) -> dict[str, Any]:  # a run folder or checkpoint; oth
     return {k: v for k, v in found.items() if k not in OF_ITS_MACHINE}
 
 
-_ALWAYS_RECORDED = set(
-    ["seed", "choose", "lr", "eval_every", "val_fraction", "clip_grad", "weight_decay"]
-)
+_ALWAYS_RECORDED = {
+    *["seed", "choose", "lr", "eval_every", "val_fraction", "clip_grad", "weight_decay"]
+}
 
 
 def is_record(values: Mapping[str, Any]) -> bool:

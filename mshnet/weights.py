@@ -64,7 +64,7 @@ def read_file(path: str | Path) -> Any:  # what it holds, tensors on the CPU
         raise UserError(f"{path}: is a folder without best.pt; {todo}") from None
     except Exception as error:  # torch raises many kinds for bytes that make no sense
         if is_out_of_memory(error):
-            raise UserError(f"{path}: too large for the free memory") from None
+            raise UserError(f"{path}: too large for the free memory, or damaged") from None
         if "GLOBAL" in str(error):  # the name of a function or class that is not on the list
             todo = f"write its weights alone: model = torch.load({str(path)!r}, weights_only=False)"
             what = f"{path}: refused, it would run code when loaded; if you trust it, {todo}"

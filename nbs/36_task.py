@@ -599,7 +599,7 @@ def scales_of(content: Mapping[str, Any]) -> tuple[float, ...]:
 
 
 def trained_model(path: str | os.PathLike[str], config: Settings | None = None) -> Trained:
-    "A model with weights of a run or a file; UserError if they are not of the task of `config`."
+    "A model with weights (`config`: if the file records none); UserError if of another task."
     path = weights_file(path, config.task if config else "detect")
     content = read_file(path)
     if not has_record(content):

@@ -59,7 +59,7 @@ for words in ("train", "train --preset tpu", "train --preset tpu --batch-size 8"
     print(f"{words:35} batch_size {config.batch_size:2}, lr {config.lr}")
 
 # %% [markdown]
-# ## Help and mistakes
+# ## Help
 #
 # A run has about fifty settings, and most of them keep their defaults. So the help has two levels. `--help` shows the common flags, `--help-all` all of them. The defaults in parentheses come from the settings too. This is the beginning of the flags:
 
@@ -283,14 +283,12 @@ def _add_settings(
         for name in some:
             kind = settings.model_fields[name].annotation
             options: dict[str, Any] = {"nargs": "?", "const": "true"} if kind is bool else {}
-            options |= {"dest": name, "metavar": _metavar(name, kind)}
+            options["metavar"] = _metavar(name, kind)
             explained = full or some is common
             hint = _text_of(name, settings, command) if explained else argparse.SUPPRESS
             group.add_argument(_flag(name), help=hint, **options)
             for alias in (alias for alias, target in ALIASES.items() if target == name):
-                group.add_argument(
-                    _flag(alias), help=argparse.SUPPRESS, **options | {"dest": alias}
-                )
+                group.add_argument(_flag(alias), help=argparse.SUPPRESS, **options)
     if settings.presets and "preset" in (names if full else common):
         parser.epilog = _presets(settings)
 
@@ -404,7 +402,7 @@ def _expect_same(path: str, name: str, written: dict[str, Any]) -> None:
 
 def _data_folder(command: str, folder: str, written: dict[str, Any]) -> str:
     "The data set that is named without a flag; UserError for a run or a second data set."
-    _expect_same(folder, "dataset_dir", written)
+    _expect_same(folder, "dataset_dir", {ALIASES.get(k, k): v for k, v in written.items()})
     of_run = folder.endswith(".pt") or os.path.exists(os.path.join(folder, "config.json"))
     if command == "train" and of_run:
         todo = f"use --resume {folder}, or --weight-path {folder} to start from its weights"
@@ -413,7 +411,7 @@ def _data_folder(command: str, folder: str, written: dict[str, Any]) -> str:
 
 
 # %%
-print(*parse(["train", "--data-path=sirst"])[:2])
+print(*parse(["train", "sirst", "--epochs=3"])[:2])
 
 
 # %% [markdown]

@@ -17,6 +17,7 @@ from mshnet import session
 from mshnet.cli import _RUN, main, parse
 from mshnet.core import (
     TASKS,
+    OptimizerFields,
     Settings,
     UserError,
     configure,
@@ -60,6 +61,7 @@ FAST = "--base-size 32 --crop-size 32 --epochs 1 --warm-epoch -1 --batch-size 2 
         ("train --config=", "--config is empty, as a variable that is not set"),
         ("train --dataset-dir=", "--dataset-dir is empty, as a variable that is not set"),
         ("test --test-list=", "--test-list is empty, as a variable that is not set"),
+        ("train a --data-path b", "a: --dataset-dir b is given as well; use one of them"),
         ("train --data-path a --dataset-dir b", "dataset_dir"),
         ("train --mirror-dir=", "--mirror-dir is empty, as a variable that is not set"),
         ("--task eit train", "--task: the command comes first: mshnet COMMAND --task"),
@@ -433,5 +435,8 @@ def test_a_record_keeps_what_a_class_of_ones_own_or_a_later_release_has(monkeypa
     monkeypatch.setitem(TASKS, "mine", (f"{__name__}:Mine", ""))
     assert settings_from(Mine(flip=True).model_dump()).flip
     assert settings_from(Config(lr=0.5).model_dump() | {"preset": "later"}).lr == 0.5
+    rates = {name: getattr(Config(), name) for name in OptimizerFields.model_fields}
+    with pytest.raises(UserError, match="preset=papper is not known"):
+        Config(preset="papper", **rates)
     few = dict.fromkeys(("seed", "eval_every", "clip_grad", "val_fraction", "lr"), 1)
     assert not is_record(few | {"choose": "val"})  # a user's few settings, not those of a run
