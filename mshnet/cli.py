@@ -343,14 +343,15 @@ def _unexpected(word: str, command: str, settings: type[Settings]) -> str:
 
 def _expect_same(path: str, name: str, written: dict[str, Any]) -> None:
     "UserError if a flag names another path than the one that is given without it."
-    if (other := written.get(name, path)) != path:
+    given = {ALIASES.get(flag, flag): value for flag, value in written.items()}
+    if (other := given.get(name, path)) != path:
         data = f", or --dataset-dir {path} for data" if name == "weight_path" else ""
         raise UserError(f"{path}: {_flag(name)} {other} is given as well; use one of them{data}")
 
 
 def _data_folder(command: str, folder: str, written: dict[str, Any]) -> str:
     "The data set that is named without a flag; UserError for a run or a second data set."
-    _expect_same(folder, "dataset_dir", {ALIASES.get(k, k): v for k, v in written.items()})
+    _expect_same(folder, "dataset_dir", written)
     of_run = folder.endswith(".pt") or os.path.exists(os.path.join(folder, "config.json"))
     if command == "train" and of_run:
         todo = f"use --resume {folder}, or --weight-path {folder} to start from its weights"

@@ -222,9 +222,8 @@ class Task(ABC):
         "Hashes that a resumed run must repeat: of each split, and of all training names."
         names = [name for k in ("train", "val") if k in parts for name in parts[k].names]
         same = {f"{k} data": v.hash for k, v in parts.items()} | {"training list": digits(names)}
-        return same | {
-            f"{k} content": c for k, v in parts.items() if (c := getattr(v, "content", ""))
-        }
+        held = {k: getattr(v, "content", "") for k, v in parts.items()}
+        return same | {f"{k} content": content for k, content in held.items() if content}
 
     def protocol(self, data: Any, scores: Any) -> dict[str, Any]:
         "The facts that must agree before two scores of this task may be compared."

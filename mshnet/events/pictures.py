@@ -107,7 +107,7 @@ def draw_answers(run: Path, config: EventsConfig) -> None:
         save(draw_raster(frames, seen, config.bin_ms), folder / f"{name}-raster.png")
         early = frames[len(frames) // 3 :][:5].sum(0)  # while something moves
         title = f"{Path(data.names[row]).stem}, five bins".encode(errors="replace").decode()
-        still, how = early[-1] - early[:-1].sum(0), {"cmap": "RdBu_r", "vmin": -5, "vmax": 5}
-        resolve("mshnet.show:draw_panel")(left, still.numpy(), title, **how)
+        still, draw = (early[-1] - early[:-1].sum(0)).numpy(), resolve("mshnet.show:draw_panel")
+        draw(left, still, title, cmap="RdBu_r", vmin=-5, vmax=5)
         draw_evidence(seen.evidence[0], names, config.bin_ms, names[data.labels[row]], right)
     save(sheet, folder / "gallery.png")
