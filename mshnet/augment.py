@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['UNIT', 'AugmentParams', 'sample_params', 'sample_clutter', 'add_clutter', 'augment', 'resize_square', 'pad_mirrored',
-           'unpadded', 'Batch', 'collate', 'training_batch', 'scoring_batch', 'native_plan']
+           'unpadded', 'Batch', 'collate', 'training_batch', 'scoring_batch']
 
 # %% ../nbs/22_augment.ipynb #c-import-math
 import math
@@ -25,13 +25,13 @@ class AugmentParams(NamedTuple):
     "What is sampled for one training image."
 
     mirror: bool  # left to right
-    long_side: int  # of the resized image, in pixels; 0: it has its own size, or `square`
-    top: float  # place of the crop within what is left, 0..1
+    long_side: int  # of the resized image, in pixels; 0: not resized, or to `square`
+    top: float  # 0..1: from the first possible row of the crop to the last
     left: float
     blur: float  # radius of the Gaussian blur in pixels; 0: none
     flip: bool = False  # upside down
     turn: bool = False  # rows become columns
-    target: float = -1.0  # which target pixel the crop must hold, 0..1 of them; negative: any crop
+    target: float = -1.0  # 0..1: which of the target pixels the crop must hold; negative: none
     scale: tuple[float, float] = (1.0, 1.0)  # additional scale of rows and of columns
     sensor: int = 0  # seed of noise and sensor faults; 0: none
     clutter: tuple[int, ...] = ()  # an occluder, as of `sample_clutter`; (): none
@@ -96,7 +96,7 @@ def _placement(
 _WAVES, _SCALE = 8, 65_536
 
 
-def sample_clutter(rng: np.random.Generator) -> tuple[int, ...]:  # [41] in parts of 65,536
+def sample_clutter(rng: np.random.Generator) -> tuple[int, ...]:  # [41] multiples of 1/65,536
     "An occluder: place, turn, half sides, sharpness, level, texture; then its waves."
     angle = rng.uniform(0, np.pi)
     turn = np.array([np.cos(angle), np.sin(angle)])
@@ -110,9 +110,9 @@ def sample_clutter(rng: np.random.Generator) -> tuple[int, ...]:  # [41] in part
     soft, texture = np.exp(rng.uniform(np.log(0.3), np.log(3))), rng.uniform(0, 1)
     level = rng.choice([-1, 1], p=[0.3, 0.7]) * rng.uniform(15, 200)
     cycles = np.exp(rng.uniform(np.log(0.5), np.log(10), _WAVES))  # in the crop
-    way, phase = rng.uniform(0, 2 * np.pi, (2, _WAVES))
+    direction, phase = rng.uniform(0, 2 * np.pi, (2, _WAVES))
     height = rough / cycles ** rng.uniform(0.7, 1.3)
-    waves = [np.pi * cycles * np.cos(way), np.pi * cycles * np.sin(way), phase, height]
+    waves = [np.pi * cycles * np.cos(direction), np.pi * cycles * np.sin(direction), phase, height]
     numbers = [*place, *turn, *sides, 1 / soft, level, texture, *np.concatenate(waves)]
     return tuple(round(_SCALE * float(number)) for number in numbers)
 
@@ -148,11 +148,11 @@ def add_clutter(image: np.ndarray, mask: np.ndarray, numbers: tuple[int, ...]) -
     )
     for right, down, phase, height in values[9:].view(4, _WAVES).T:
         depth = depth + height * torch.sin(right * at[None] + down * at[:, None] + phase)
-    share = torch.sigmoid(depth * (size / 2) * sharp)
+    opacity = torch.sigmoid(depth * (size / 2) * sharp)
     mean = planes.mean()
     turned = _without_targets(planes, label).flip(1, 2)
-    own = (mean + level + texture * (turned - mean)).clamp(0, 255)
-    pixels = (planes + (own - planes) * share + 0.5).to(torch.uint8)  # halves upwards
+    occluder = (mean + level + texture * (turned - mean)).clamp(0, 255)
+    pixels = (planes + (occluder - planes) * opacity + 0.5).to(torch.uint8)  # halves upwards
     return pixels.permute(1, 2, 0).numpy().reshape(image.shape), (label * (depth <= 0)).numpy()
 
 # %% ../nbs/22_augment.ipynb #augment
@@ -224,22 +224,22 @@ class Batch(NamedTuple):
 
     image: Tensor  # [B,3,S,S] uint8
     mask: Tensor  # [B,1,S,S] uint8, 0 or 1; at native size smaller than the padded image
-    real: Tensor  # [B] bool; False for copies that fill a batch of an evaluation
+    row: Tensor  # [B] index of the image; -1 for copies that fill a batch of an evaluation
 
 
-def collate(pairs: Sequence[Pair], real: Sequence[bool]) -> Batch:
+def collate(pairs: Sequence[Pair], rows: Sequence[int]) -> Batch:
     "Stack images and masks; grey becomes three equal channels."
     colour = [i if i.ndim == 3 else np.broadcast_to(i[..., None], (*i.shape, 3)) for i, _ in pairs]
     image = torch.from_numpy(np.stack(colour)).permute(0, 3, 1, 2)
     mask = torch.from_numpy(np.stack([m for _, m in pairs]))[:, None]
-    return Batch(image, mask, torch.tensor(list(real)))
+    return Batch(image, mask, torch.tensor(rows))
 
 
 def training_batch(split: Split, indices: Sequence[int], epoch: int, config: Config) -> Batch:
     "Read and augment the images of one training batch."
     size = config.crop_size
     pairs = [augment(*split.pairs[i], sample_params(config, epoch, i), size) for i in indices]
-    return collate(pairs, [True] * len(pairs))
+    return collate(pairs, indices)
 
 
 def scoring_batch(split: Split, indices: Sequence[int], config: Config) -> Batch:
@@ -250,11 +250,4 @@ def scoring_batch(split: Split, indices: Sequence[int], config: Config) -> Batch
         pairs = [(pad_mirrored(image), mask) for image, mask in map(split.pairs.__getitem__, rows)]
     else:
         pairs = [resize_square(*split.pairs[i], config.base_size) for i in rows]
-    return collate(pairs, [i >= 0 for i in indices])
-
-
-def native_plan(split: Split, size: int) -> list[list[int]] | None:
-    "The rows of each batch at native size, -1 as padding; None if images in memory have one size."
-    if split.in_memory and len({mask.shape for _, mask in split.pairs}) == 1:
-        return None
-    return [[i if i % size == k else -1 for k in range(size)] for i in range(len(split))]
+    return collate(pairs, indices)

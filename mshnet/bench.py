@@ -141,18 +141,7 @@ def measure_memory(config: Config) -> dict[str, Any]:  # batch, and peak (bytes)
         return {"batch": config.batch_size, "error": error}
     return {"batch": config.batch_size, "peak": int(done.stdout.split()[-1])}
 
-# %% ../nbs/55_bench.ipynb #_memory_of
-def _memory_of(sizes: list[Config]) -> list[dict[str, Any]]:
-    "The memory of each batch size; UserError if none fits."
-    memory = []
-    for config in sizes:
-        with working(f"memory, batch {config.batch_size}"):
-            memory.append(measure_memory(config))
-    if sizes and not any("peak" in room for room in memory):
-        raise UserError(memory[0]["error"])
-    return memory
-
-
+# %% ../nbs/55_bench.ipynb #bench
 def bench(
     config: Config,
     repeats: int = 5,  # turns of each measurement; the median counts
@@ -171,15 +160,19 @@ def bench(
     trained = trained_model(config.weight_path or PRETRAINED, config)
     each = [config.model_copy(update={"batch_size": n}) for n in sizes if n <= len(parts["train"])]
     make_folder(folder)
-    memory, rows = _memory_of(each if device.kind != "xla" else []), []
+    memory, rows = list[dict[str, Any]](), list[dict[str, Any]]()
+    for one in each if device.kind != "xla" else ():
+        with working(f"memory, batch {one.batch_size}"):
+            memory.append(measure_memory(one))
     fitting = [c for c, room in zip(each, memory, strict=False) if "peak" in room]
+    if memory and not fitting:
+        raise UserError(memory[0]["error"])
     for one in fitting if memory else each:
         with working(f"time, batch {one.batch_size}"):
             rows += measure(one, parts, trained, device, repeats, images)
-    counts = ", ".join(f"{len(parts[name])} {name}" for name in ("train", "test"))
     content = {
         "format": 2,
-        "data": f"{parts['train'].source}: {counts}",
+        "data": task.about(parts, device)["data"],
         "config": {k: Path(v).name if isinstance(v, str) else v for k, v in config},
         "options": {"repeats": repeats, "images": images},
         "environment": environment(device.description),

@@ -443,7 +443,7 @@ def _predict(config: Config, inputs: list[str], argv: Sequence[str], **options: 
     settings = {name: getattr(config, name) for name in names}
     summary = predict(config.weight_path, inputs, **settings, **options)
     print(f"{summary}\nweights  {_which_weights(config)}\nresults  {summary.folder}")
-    return summary.status
+    return 1 if summary.skipped else 0
 
 
 def _data(config: Any, split: float | None = None, write: str = "") -> int:

@@ -10,7 +10,7 @@ __all__ = ['SCORES', 'UNKNOWN', 'MAY', 'SIZES', 'Scored', 'choice', 'read_scored
 import math
 import os
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +21,7 @@ import numpy as np
 from .core import UserError, one_line, quoted, read_record, settings_from
 from .files import digest
 from .metrics import fraction
-from .show import Details, Record, TargetRecord, read_details, read_scores_file, shortened
+from .show import Details, Record, TargetRecord, read_details, shortened
 from .task import wilson
 from .weights import settings_of_weights, weights_file
 
@@ -101,7 +101,7 @@ def read_scored(folder: str | os.PathLike[str]) -> Scored:
         test = f"mshnet test --weight-path {weights} --output-dir {output}"
         remedy = f"name a run that is finished, or score this one ({test}) and name that folder"
         raise UserError(f"{place}: has no scores.json; {remedy}")
-    file = read_scores_file(place / "scores.json", _ScoresFile)
+    file = _ScoresFile.read(place / "scores.json")
     names = file.scores if "task" in file.protocol else SCORES
     held = [file.scores.get(name) for name in SCORES if names is SCORES]
     if any(isinstance(v, str) or (v is not None and v < 0) for v in held):
@@ -170,16 +170,12 @@ SIZES = {"1-9": (1, 9), "10-25": (10, 25), "26-64": (26, 64), "65+": (65, math.i
 SIZES["all"] = (0, math.inf)
 
 
-def by_size(
-    targets: Sequence[TargetRecord],
-) -> list[tuple[str, int, int, float, tuple[float, float]]]:
+def by_size(targets: Sequence[TargetRecord]) -> Iterator[tuple[str, int, int, float, Any]]:
     "By the area of a target: the name of the size, targets, found ones, Pd, its 95% interval."
-    rates = []
     for name, (least, most) in SIZES.items():
         here = [target.matched for target in targets if least <= target.area <= most]
         count = sum(here), len(here)
-        rates.append((name, count[1], count[0], fraction(*count), wilson(*count)))
-    return rates
+        yield name, count[1], count[0], fraction(*count), wilson(*count)
 
 
 def seed_groups(runs: Sequence[Scored]) -> list[list[Scored]]:  # each of two runs or more

@@ -20,7 +20,7 @@ import os
 import reprlib
 import shlex
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from numbers import Number
 from pathlib import Path
 from pkgutil import resolve_name as resolve
@@ -157,17 +157,15 @@ class Settings(PlaceFields, OptimizerFields, TrainingFields):
         "What is written, on top of its preset; UserError if the preset is unknown."
         preset = written.get("preset", "" if written.get("dataset_dir") else cls.first_look)
         for name, usual in cls.gone.items():
-            if written.get(name, usual) != usual:
+            if (value := written.pop(name, usual)) != usual:
                 why = RETIRED.get(name, "is retired")
-                raise UserError(f"{name}={shown(written[name])} is not possible: {name} {why}")
-        written = {name: value for name, value in written.items() if name not in cls.gone}
-        whole = is_record(written)  # then it is a name alone
-        if preset in (*cls.retired,) and not whole:
-            raise UserError(f"preset={preset} is retired: use {cls.retired[preset]}")
-        strange = not isinstance(preset, str) or not whole  # of any type, from a file
-        if preset not in ("", *cls.presets, *cls.retired) and strange:
-            hint, known = did_you_mean(preset, [*cls.presets]), ", ".join(cls.presets) or "none"
-            raise UserError(f"preset={shown(preset)} is not known{hint} (there are {known})")
+                raise UserError(f"{name}={shown(value)} is not possible: {name} {why}")
+        if not (isinstance(preset, str) and is_record(written)):  # else it is a name alone
+            if preset in (*cls.retired,):
+                raise UserError(f"preset={preset} is retired: use {cls.retired[preset]}")
+            if preset not in ("", *cls.presets):
+                hint, known = did_you_mean(preset, [*cls.presets]), ", ".join(cls.presets) or "none"
+                raise UserError(f"preset={shown(preset)} is not known{hint} (there are {known})")
         return {**cls.presets.get(preset, {}), **written, "preset": preset}
 
     @field_validator("*", mode="before")
@@ -201,13 +199,8 @@ class Settings(PlaceFields, OptimizerFields, TrainingFields):
         return {name: field.default for name, field in cls.model_fields.items()}
 
     def recipe(self) -> dict[str, Any]:
-        "The settings that change the result."
-        return {name: getattr(self, name) for name in self.recipe_names()}
-
-    @classmethod
-    def recipe_names(cls) -> list[str]:
-        "Names of the settings that change the result: all but the runtime settings."
-        return [name for name in cls.model_fields if name not in PlaceFields.model_fields]
+        "The settings that change the result: all but the runtime settings."
+        return {name: value for name, value in self if name not in PlaceFields.model_fields}
 
     @classmethod
     def unrecorded(cls, record: Mapping[str, Any]) -> dict[str, Any]:
@@ -515,49 +508,8 @@ def counted(count: int, what: str) -> str:
     "A number of things, such as 1 frame and 2 frames."
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
-# %% ../nbs/10_core.ipynb #read_text
-_LARGEST_TEXT = 16 * 2**20  # bytes; a million names
 
-
-def read_text(path: str | Path, what: str) -> str:
-    """The text of a file in UTF-8, or in UTF-16 with the byte order mark of Windows.
-
-    UserError that it is no readable `what`, such as a list of names.
-    """
-    try:
-        with open(path, "rb") as file:
-            data = file.read(_LARGEST_TEXT + 1)
-        if len(data) > _LARGEST_TEXT:
-            raise ValueError(f"it has more than {_LARGEST_TEXT // 2**20} MB")
-        wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-        text = data.decode("utf-16" if wide else "utf-8-sig")
-        if "\0" in text:  # of UTF-16 without the mark, or UTF-32
-            raise UnicodeError
-        return text
-    except (OSError, ValueError) as error:
-        foreign = "it is not UTF-8; save a text of another encoding, such as GBK, as UTF-8"
-        why = foreign if isinstance(error, UnicodeError) else error
-        raise UserError(f"{path}: not a readable {what} ({why})") from None
-
-
-def read_json(path: str | Path) -> Any:
-    "The content of a JSON file; UserError if it is unreadable."
-    text = read_text(path, "JSON file")
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path}: not a readable JSON file ({error})") from None
-
-
-def read_record(path: Path) -> dict[str, Any]:
-    "A JSON file that a run wrote; empty if it is missing or damaged."
-    try:
-        content = json.loads(path.read_bytes())
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError, RecursionError):
-        return {}
-    return content if isinstance(content, dict) else {}
-
-# %% ../nbs/10_core.ipynb #c-retired
+# Flags of the official script, of guides and of earlier releases that mean nothing today
 RETIRED = {
     "mode": "is retired: use `mshnet train` or `mshnet test`",
     "multi_gpus": "is retired: use --num-devices N",
@@ -580,3 +532,41 @@ RETIRED = {
 }
 # Retired settings, with the value of runs that still resume
 RETIRED_RECIPE = dict(lr_rule="fixed", flip=False, vocabulary="", hot_pixels=2, time_jitter="0.5ms")
+
+# %% ../nbs/10_core.ipynb #read_text
+_LARGEST_TEXT = 16 * 2**20  # bytes; a million names
+
+
+def read_text(path: str | Path, what: str, parse: Callable[[str], Any] = str) -> Any:
+    """The text of a file in UTF-8, or in UTF-16 with the byte order mark of Windows; parsed.
+
+    UserError that it is no readable `what`, such as a list of names.
+    """
+    try:
+        with open(path, "rb") as file:
+            data = file.read(_LARGEST_TEXT + 1)
+        if len(data) > _LARGEST_TEXT:
+            raise ValueError(f"it has more than {_LARGEST_TEXT // 2**20} MB")
+        wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        text = data.decode("utf-16" if wide else "utf-8-sig")
+        if "\0" in text:  # of UTF-16 without the mark, or UTF-32
+            raise UnicodeError
+        return parse(text)
+    except (OSError, ValueError, RecursionError) as error:
+        foreign = "it is not UTF-8; save a text of another encoding, such as GBK, as UTF-8"
+        why = foreign if isinstance(error, UnicodeError) else error
+        raise UserError(f"{path}: not a readable {what} ({why})") from None
+
+
+def read_json(path: str | Path) -> Any:
+    "The content of a JSON file; UserError if it is unreadable."
+    return read_text(path, "JSON file", json.loads)
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    "A JSON file that a run wrote; empty if it is missing or damaged."
+    try:
+        content = json.loads(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}

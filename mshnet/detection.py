@@ -15,41 +15,31 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-from .augment import Batch, native_plan, scoring_batch, training_batch, unpadded
+from .augment import Batch, scoring_batch, training_batch, unpadded
 from .core import UserError, did_you_mean, resolve, shown
 from .cpu import use_cpu_passes
 from .data import Split, hash_of_all, image_digests, outside_of_data, report, splits
-from .device import Device, OneProcess, make_optimizer
+from .device import Device, make_optimizer
 from .loss import mshnet_loss
-from .metrics import Scores, Tally
+from .metrics import Counted, Scores, Tally
 from .model import Block, MSHNet, init_heads
 from .recipe import Config
-from .task import Evaluation, Origin, Task
+from .task import Evaluation, Origin, RowTally, Task
 
 # %% ../nbs/41_detection.ipynb #normalise
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, RGB, 0..1
 
 
 def normalise(image: Tensor) -> Tensor:  # [B,3,S,S] uint8 -> [B,3,S,S] float32
-    "Scale bytes to about mean 0 and standard deviation 1."
+    "Subtract ImageNet's mean and divide by its standard deviation, in each channel."
     mean, deviation = (  # made on the device, to avoid a transfer in every step
         torch.stack([torch.full((1, 1), value, device=image.device) for value in values])
         for values in (MEAN, STD)
     )
     return (image.float() / 255 - mean) / deviation
 
-# %% ../nbs/41_detection.ipynb #_make_network
+# %% ../nbs/41_detection.ipynb #c-networks-dict-str-callable-nn-module
 NETWORKS: dict[str, Callable[[], nn.Module]] = {"mshnet": MSHNet}
-
-
-def _make_network(name: str) -> nn.Module:
-    "One of NETWORKS, with random weights; UserError for an unknown name."
-    if name not in NETWORKS:
-        known = ", ".join(NETWORKS)
-        what = f"network={shown(name)} is not known{did_you_mean(name, list(NETWORKS))}"
-        todo = f"register your own: mshnet.detection.NETWORKS[{name!r}] = its class"
-        raise UserError(f"{what} (there are {known}; {todo})")
-    return use_cpu_passes(NETWORKS[name]())
 
 # %% ../nbs/41_detection.ipynb #fuse_bn
 def fuse_bn(model: nn.Module) -> nn.Module:
@@ -89,23 +79,22 @@ def over_mirrors(predict: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
     return torch.stack([predict(images.flip(a)).flip(a) for a in _MIRRORS]).mean(0)
 
 
-class _DetectionTally:
-    "Counts predictions, batch by batch."
+class _DetectionTally(RowTally):
+    "The counts of each image."
 
-    def __init__(self, config: Config) -> None:
-        self.counts, self.batch_size = Tally(config.rule), config.batch_size
+    def __init__(self, rule: str) -> None:
+        super().__init__()
+        self.rule = rule
 
-    def add(self, logits: Tensor, batch: Batch) -> Any:  # of each image, its targets
-        "Count a batch, without the copies that fill it up, and without padding."
-        return self.counts.add(unpadded(logits, batch.mask), batch.mask, batch.real)
-
-    def gather(self, ranks: OneProcess) -> None:
-        "Join the counts of all processes, in the order of the list."
-        self.counts.merge(ranks.all_gather(self.counts), self.batch_size // ranks.count)
+    def count(self, logits: Tensor, batch: Batch) -> list[Counted]:
+        "The counts of each image of a batch, without its padded border."
+        tally = Tally(self.rule)
+        tally.add(unpadded(logits, batch.mask), batch.mask)
+        return tally.images
 
     def scores(self) -> Scores:
         "IoU, nIoU, F1, Pd, Fa."
-        return self.counts.scores()
+        return Tally(self.rule, self.values).scores()
 
 
 def _state(scores: dict[str, Any]) -> str:
@@ -134,15 +123,21 @@ class Detection(Task):
 
     def plan(self, data: Split, epoch: int | None) -> list[list[int]]:
         "The rows of each batch; at native size one image each, unless all have one size in memory."
-        native = epoch is None and self.config.base_size == "native"
-        own = native_plan(data, self.config.batch_size) if native else None
-        return own or super().plan(data, epoch)
+        own_size, size = epoch is None and self.config.base_size == "native", self.config.batch_size
+        if not own_size or (data.in_memory and len({mask.shape for _, mask in data.pairs}) == 1):
+            return super().plan(data, epoch)
+        return [[i if i % size == k else -1 for k in range(size)] for i in range(len(data))]
 
     def model(self) -> nn.Module:
-        "The network, with weights drawn from the seed."
+        "The network, with weights drawn from the seed; UserError if it is not one of NETWORKS."
+        if (name := self.config.network) not in NETWORKS:
+            known = ", ".join(NETWORKS)
+            what = f"network={shown(name)} is not known{did_you_mean(name, list(NETWORKS))}"
+            todo = f"register your own: mshnet.detection.NETWORKS[{name!r}] = its class"
+            raise UserError(f"{what} (there are {known}; {todo})")
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(self.config.seed)
-            model = _make_network(self.config.network)
+            model = use_cpu_passes(NETWORKS[name]())
             if not isinstance(model, MSHNet):
                 return model
             return init_heads(model, self.config.head_bias, self.config.fusion_start)
@@ -154,7 +149,7 @@ class Detection(Task):
     def loss(self, model: Any, batch: Batch, phase: str) -> Tensor:
         "The batch's mean loss."
         masks, logits = model(normalise(batch.image), deep=phase == "full")
-        heads = masks if phase == "warm-up" else masks or [logits]  # none means the warm-up
+        heads = masks if phase == "warm-up" else masks or [logits]  # [] would mean the warm-up
         return mshnet_loss(heads, logits, batch.mask, self.config.loss).mean()
 
     def predict(self, model: Any, batch: Batch, phase: str) -> Tensor:  # [B,1,S,S] float32
@@ -172,7 +167,7 @@ class Detection(Task):
         return torch.where(torch.tensor(phase == "full").to(fused.device), fused, masks[0]).float()
 
     def tally(self) -> _DetectionTally:
-        return _DetectionTally(self.config)
+        return _DetectionTally(self.config.rule)
 
     def for_scoring(self, model: nn.Module, device: Device) -> nn.Module:
         if self.config.base_size == "native":  # each padded size is a shape, and a program
@@ -233,7 +228,7 @@ class Detection(Task):
     def advice(self, history: list[dict[str, Any]]) -> str:
         "The remedy in the epoch in which a prediction became everything or nothing; else empty."
         scores = [entry["scores"] for entry in history if "scores" in entry]
-        *_, before, now = "empty", "empty", *map(_state, scores)
+        before, now = ["empty", "empty", *map(_state, scores)][-2:]
         if now in ("fine", before):
             return ""
         covered = scores[-1]["fa"] / 1e4

@@ -55,20 +55,18 @@ class Device:
     @property
     def description(self) -> str:
         "One line: device, precision, chip."
-        return f"{self.name}, {self.precision}: {self.ranks.prefix}{self.chip()}"
+        several = f"{self.ranks.count} processes, each " if self.ranks.count > 1 else ""
+        return f"{self.name}, {self.precision}: {several}{self.chip()}"
 
     def chip(self) -> str:
         "The chip's name as people write it."
         return f"{cpu_name()}, {counted(torch.get_num_threads(), 'thread')}"
 
-    def has_bf16(self) -> bool:
-        "Whether bfloat16 convolutions have instructions of their own."
-        asks = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
-        return any(getattr(torch.cpu, ask, lambda: False)() for ask in asks)
-
     def fastest(self) -> str:
-        "The precision that `auto` stands for."
-        return "bf16" if self.has_bf16() else "fp32"
+        "The precision that `auto` stands for: bf16 where convolutions have instructions for it."
+        asks = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
+        native = any(getattr(torch.cpu, ask, lambda: False)() for ask in asks)
+        return "bf16" if native else "fp32"
 
     def set_precision(self, precision: str) -> None:
         "Compute in bf16, fp16 or fp32: a run that is resumed elsewhere keeps its own."
@@ -138,7 +136,7 @@ class Device:
         busy = {"threads": torch.get_num_threads(), "busy_cores": round(self.busy, 1)}
         return busy if self.kind == "cpu" else {}
 
-# %% ../nbs/30_device.ipynb #each_tensor
+
 def each_tensor(value: Any, change: Callable[[Tensor], Any]) -> Any:
     "A nested value with each of its tensors changed."
     if isinstance(value, Tensor):
@@ -162,7 +160,6 @@ class OneProcess:
     "The process of a run that has only one."
 
     count, rank = 1, 0  # each process feeds and scores its own part of a batch
-    prefix = ""  # what stands before the name of the chip
 
     def convert(self, model: nn.Module) -> nn.Module:
         "The model with layers that take their statistics over all processes."
@@ -261,15 +258,12 @@ class Cuda(Device):
         facts = torch.cuda.get_device_properties(self.name)
         return f"{facts.name}, {facts.total_memory / 2**30:.0f} GB"
 
-    def has_bf16(self) -> bool:
-        "Whether the GPU has bfloat16 of its own (from compute capability 8.0)."
-        with torch.cuda.device(self.name):
-            return torch.cuda.is_bf16_supported(including_emulation=False)
-
     def fastest(self) -> str:
-        "bf16, else fp16 on the GPUs that have units for it (compute capability 7), else fp32."
-        capability = torch.cuda.get_device_capability(self.name)
-        return "bf16" if self.has_bf16() else "fp16" if capability >= (7, 0) else "fp32"
+        "bf16 (compute capability 8), else fp16 where there are units for it (7), else fp32."
+        with torch.cuda.device(self.name):
+            if torch.cuda.is_bf16_supported(including_emulation=False):
+                return "bf16"
+        return "fp16" if torch.cuda.get_device_capability(self.name) >= (7, 0) else "fp32"
 
     def set_precision(self, precision: str) -> None:
         "Compute in bf16, fp16 or exact fp32."
@@ -296,9 +290,9 @@ class Mps(Device):
             raise UserError(f"device=mps: {why}; use --device cpu")
         super().__init__(precision, index)
 
-    def has_bf16(self) -> bool:
-        "False: MPS computes in float32 here."
-        return False
+    def fastest(self) -> str:
+        "fp32: in bf16 it was not tried."
+        return "fp32"
 
 # %% ../nbs/30_device.ipynb #_Adagrad
 class _Adagrad(optim.Adagrad):

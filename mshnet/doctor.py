@@ -114,7 +114,7 @@ def _accelerator(checkup: _Checkup) -> _Finding:
         text += " (torch finds no GPU; a trial run needs none)"
     if 0 < free < float("inf"):  # else it is not known
         text += f"; {free:.1f} GB of memory free"
-    if device.precision == "bf16" and not device.has_bf16():
+    if device.precision == "bf16" and device.fastest() != "bf16":
         return "warning", f"{text}; this chip only emulates bf16; use --precision fp32 (or auto)"
     if warned:
         return "warning", f"{text}; it warns: {warned} (see build below)"
@@ -132,7 +132,7 @@ def _build(checkup: _Checkup) -> _Finding:
     why = why_no_xla(environ, chips, torch.__version__, version) if chips or version else ""
     if why and asked in ("auto", "xla"):
         return "error", why
-    have = {name: version for name in PACKAGES if (version := installed(name))}
+    have = {name: version for name in (*PACKAGES, *XLA_PACKAGES) if (version := installed(name))}
     if have.get("torch", torch.__version__).split("+")[0] != torch.__version__.split("+")[0]:
         text = f"torch {torch.__version__} is loaded, {have['torch']} is installed"
         return "error", f"{text}; restart the kernel"

@@ -135,7 +135,7 @@ def _widget(
     choose()
     return w.VBox([image, spot, slider, picture])
 
-# %% ../nbs/51_explore.ipynb #movable
+
 def movable() -> bool:
     "Whether someone is at this notebook, and has widgets."
     return "ipykernel" in sys.modules and watched()

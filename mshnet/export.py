@@ -109,7 +109,7 @@ def safetensors_bytes(trained: Trained) -> bytes:
 
 def _own_record(trained: Trained) -> dict[str, Any]:
     "The record of a checkpoint, without folders and machines."
-    recipe, config = settings_class(trained.task).recipe_names(), trained.record.get("config", {})
+    recipe, config = settings_class(trained.task)().recipe(), trained.record.get("config", {})
     kept = {k: config[k] for k in recipe if k in config and not k.endswith("_list")}
     return trained.record | {"config": kept}
 

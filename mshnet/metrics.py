@@ -4,13 +4,13 @@
 
 # %% auto #0
 __all__ = ['RADIUS', 'Pairs', 'MATCH', 'BINS', 'Objects', 'crop', 'objects', 'near', 'match_reference', 'match_exact', 'Found',
-           'find', 'Scores', 'fraction', 'in_turns', 'Tally', 'score', 'Histogram', 'pd_fa']
+           'find', 'Scores', 'fraction', 'Counted', 'Tally', 'score', 'Histogram', 'pd_fa']
 
 # %% ../nbs/02_metrics.ipynb #c-import-math
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -54,7 +54,7 @@ def _crop_indices(used: np.ndarray) -> np.ndarray:  # [N] bool -> indices
 def crop(image: np.ndarray, least: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The crop [h,w] of an image [H,W], and the rows [h] and columns [w] that it keeps.
 
-    Those with a pixel above `least`, and one between two objects.
+    Kept are those with a pixel above `least`, and the one after each.
     """
     some = image > least
     row, col = _crop_indices(np.any(some, 1)), _crop_indices(np.any(some, 0))
@@ -118,10 +118,10 @@ class Found:
     matched: int
     false_pixels: int  # pixels of unmatched predictions
 
-    def __add__(self, other: "Found") -> "Found":
+    def __add__(self, other: Self) -> Self:
         "The sum of both."
         pairs = zip(vars(self).values(), vars(other).values(), strict=True)
-        return Found(*(mine + more for mine, more in pairs))
+        return type(self)(*(mine + more for mine, more in pairs))
 
 
 def find(targets: Objects, preds: Objects, rule: str = "exact") -> Found:
@@ -156,19 +156,22 @@ class Scores:
 
     def as_dict(self) -> dict[str, Any]:
         "The scores for a JSON file; None stands for NaN, which JSON lacks."
-        names = ("iou", "niou", "f1", "pd", "fa")
-        return asdict(self) | {k: None for k in names if math.isnan(getattr(self, k))}
+        return {k: None if v != v else v for k, v in vars(self).items()}  # NaN: unequal to itself
 
 
 def fraction(part: float, whole: float) -> float:
     "`part / whole`; NaN where `whole` is 0."
     return part / whole if whole else math.nan
 
-# %% ../nbs/02_metrics.ipynb #in_turns
-def in_turns(parts: list[list[Any]], size: int) -> list[Any]:
-    "Take `size` items of the first list, `size` of the second, and so on, until all are taken."
-    steps = range(0, max(map(len, parts)), size)
-    return [x for i in steps for part in parts for x in part[i : i + size]]
+# %% ../nbs/02_metrics.ipynb #Counted
+@dataclass(frozen=True)
+class Counted(Found):
+    "What one image contributes to all scores."
+
+    inter: int  # pixels that are predicted and true
+    pred: int  # pixels that are predicted
+    mask: int  # pixels that are true
+    pixels: int  # of the image
 
 
 @dataclass
@@ -176,11 +179,7 @@ class Tally:
     "Counts the images of batches; ValueError for an unknown rule."
 
     rule: str = "exact"  # or "reference"
-    inter: list[int] = field(default_factory=list)  # per image, in pixels
-    pred: list[int] = field(default_factory=list)
-    mask: list[int] = field(default_factory=list)
-    found: list[Found] = field(default_factory=list)
-    pixels: int = 0
+    images: list[Counted] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         if self.rule not in MATCH:
@@ -190,49 +189,32 @@ class Tally:
         self,
         logits: Tensor,  # [B,1,H,W]; a pixel is predicted where this is above 0
         mask: Tensor,  # [B,1,H,W] 0 or 1
-        real: Tensor | None = None,  # [B] bool; False for padding rows
-    ) -> list[Objects]:  # the targets of each real image
+    ) -> None:
         "Count the images of a batch; ValueError if the shapes differ."
         if logits.shape != mask.shape:
             shapes = f"logits {tuple(logits.shape)} and mask {tuple(mask.shape)}"
             raise ValueError(f"score: {shapes} differ")
-        keep = slice(None) if real is None else real.cpu().numpy()
-        pred, truth = ((x.cpu()[:, 0] > 0).numpy()[keep] for x in (logits, mask))
-        counts = (pred & truth, self.inter), (pred, self.pred), (truth, self.mask)
-        for pixels, values in counts:
-            values.extend(int(np.count_nonzero(image)) for image in pixels)
-        targets = [objects(t) for t in truth]
-        pairs = zip(targets, map(objects, pred), strict=True)
-        self.found.extend(find(t, p, self.rule) for t, p in pairs)
-        self.pixels += truth.size
-        return targets
+        pairs = ((x.cpu()[:, 0] > 0).numpy() for x in (logits, mask))
+        for pred, truth in zip(*pairs, strict=True):
+            found = find(objects(truth), objects(pred), self.rule)
+            planes = {"inter": pred & truth, "pred": pred, "mask": truth}
+            counts = {name: int(np.count_nonzero(plane)) for name, plane in planes.items()}
+            self.images.append(Counted(**vars(found), **counts, pixels=truth.size))
 
     def scores(self) -> Scores:
         "The scores of all images counted so far."
-        inter, pred, mask = (sum(v) for v in (self.inter, self.pred, self.mask))
-        counts = zip(self.inter, self.pred, self.mask, strict=True)
-        ious = [i / (p + m - i) for i, p, m in counts if p + m - i]
-        found = sum(self.found, Found(0, 0, 0))
+        ious = [x.inter / (x.pred + x.mask - x.inter) for x in self.images if x.pred + x.mask]
+        found = sum(self.images, Counted(0, 0, 0, 0, 0, 0, 0))
         return Scores(
-            iou=fraction(inter, pred + mask - inter),
+            iou=fraction(found.inter, found.pred + found.mask - found.inter),
             niou=fraction(sum(ious), len(ious)),
-            f1=fraction(2 * inter, pred + mask),
+            f1=fraction(2 * found.inter, found.pred + found.mask),
             pd=fraction(found.matched, found.targets),
-            fa=fraction(found.false_pixels * 1e6, self.pixels),
+            fa=fraction(found.false_pixels * 1e6, found.pixels),
             targets=found.targets,
-            images=len(self.found),
+            images=len(self.images),
             rule=self.rule,
         )
-
-    def merge(
-        self,
-        others: list["Tally"],  # of all processes in order, this one included
-        size: int,  # images of each batch that a process took
-    ) -> None:
-        "Take over the counts of processes that shared each batch, in the order of the images."
-        for name in ("inter", "pred", "mask", "found"):
-            setattr(self, name, in_turns([getattr(other, name) for other in others], size))
-        self.pixels = sum(other.pixels for other in others)
 
 
 def score(

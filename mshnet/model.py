@@ -79,8 +79,6 @@ def _stage(in_channels: int, out_channels: int, blocks: int) -> nn.Sequential:
 # %% ../nbs/00_model.ipynb #upsample
 def upsample(x: Tensor, factor: int = 2) -> Tensor:  # [B,C,H,W] -> [B,C,factor*H,factor*W]
     "Bilinear upsampling with aligned corners."
-    if factor == 1:
-        return x
     if x.device.type == "xla":  # see the end of the page
         return _upsample_by_matrix(x, factor)
     return F.interpolate(x, scale_factor=factor, mode="bilinear", align_corners=True)
@@ -143,8 +141,8 @@ class MSHNet(UNet):
     def forward(
         self,
         image: Tensor,  # [B,C,H,W] normalised image
-        deep: bool = True,  # all heads and their fusion, or the full-size head alone
-    ) -> tuple[list[Tensor], Tensor]:  # masks: logits at strides 1,2,4,8 or []; logits [B,1,H,W]
+        deep: bool = True,  # deep supervision: all heads and their fusion; else the full-size head
+    ) -> tuple[list[Tensor], Tensor]:  # heads' logits at strides 1,2,4,8, or []; logits [B,1,H,W]
         "Logits of each scale and of the prediction; `deep=False` gives ([], full-size head)."
         features = self.features(image)
         full = self.output_0(features[0])
@@ -152,7 +150,7 @@ class MSHNet(UNet):
             return [], full
         heads = (self.output_1, self.output_2, self.output_3)
         masks = [full, *(head(f) for head, f in zip(heads, features[1:], strict=True))]
-        fused = [upsample(mask, 2**i) for i, mask in enumerate(masks)]
+        fused = [full, *(upsample(masks[i], 2**i) for i in (1, 2, 3))]
         return masks, self.final(torch.cat(fused, 1))
 
     @classmethod

@@ -5,8 +5,7 @@
 # %% auto #0
 __all__ = ['DRIVE', 'MY_DRIVE', 'COLAB', 'KAGGLE', 'HERE', 'BEGUN', 'Place', 'where', 'interactive', 'installed', 'first_process',
            'say', 'heartbeat', 'megabytes', 'run_folder', 'has_checkpoint', 'session_hours', 'session_seconds',
-           'is_mounted', 'on_drive', 'assert_mounted', 'mount_drive', 'Site', 'site_of', 'ask_for_drive',
-           'forget_stale_tpu']
+           'is_mounted', 'on_drive', 'assert_mounted', 'mount_drive', 'Site', 'site_of', 'ask_for_drive']
 
 # %% ../nbs/12_places.ipynb #c-import-contextlib
 import contextlib
@@ -37,7 +36,7 @@ class Place:
     tpu: str = "a Google Cloud TPU VM has one"  # how to get a TPU there
     local: Path = Path("data")  # where data sets are unpacked and downloaded, on the local disk
     hours: float = math.inf  # length of a session, less half an hour to end it well
-    tpu_hours: float = math.inf  # the same with a TPU
+    tpu_hours: float = math.inf  # the same with a TPU, if shorter
 
 
 DRIVE = Path("/content/drive")  # Google Drive in Colab, once it is mounted
@@ -52,7 +51,6 @@ COLAB = Place(
     tpu="choose Runtime, Change runtime type, v5e-1 TPU",
     local=Path("/content/data"),
     hours=11.5,
-    tpu_hours=11.5,
 )
 KAGGLE = Place(
     name="kaggle",
@@ -159,7 +157,7 @@ def session_hours(place: Place | None = None, environ: Mapping[str, str] = os.en
     place = place or where(environ)
     signs = ("TPU_WORKER_ID", "TPU_ACCELERATOR_TYPE", "TPU_NAME", "TPU_PROCESS_ADDRESSES")
     tpu = environ.get("PJRT_DEVICE") == "TPU" or any(name in environ for name in signs)
-    return place.tpu_hours if tpu else place.hours
+    return min(place.hours, place.tpu_hours) if tpu else place.hours
 
 
 BEGUN = time.monotonic()  # the clock on the wall counts only here
@@ -293,10 +291,3 @@ def _attached(place: Place, folder: Path) -> list[Path]:
     tops = ("*", "*/*", "notebooks/*/*") if place.name == "kaggle" else ()
     names = [glob.escape(str(each)) for each in (name, folder.name)]  # or of a packed run
     return sorted({p for top in tops for each in names for p in place.data.glob(f"{top}/{each}")})
-
-# %% ../nbs/12_places.ipynb #forget_stale_tpu
-def forget_stale_tpu() -> None:
-    "Remove stale TPU variables from the environment; leave those of a pod."
-    if where() == KAGGLE or os.environ.get("TPU_PROCESS_ADDRESSES") == "local":
-        for name in ("TPU_PROCESS_ADDRESSES", "CLOUD_TPU_TASK_ID"):
-            os.environ.pop(name, None)

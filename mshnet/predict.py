@@ -116,7 +116,7 @@ def detections(
         pixels=(y, x),
     )
 
-# %% ../nbs/53_predict.ipynb #overlay
+
 _COLOUR = "#E69F00"  # of Okabe and Ito's palette; differs from grey for colour-blind eyes too
 _MOST_LABELS = 50
 
@@ -125,7 +125,7 @@ def overlay(
     pixels: np.ndarray,  # [H,W] or [H,W,3] uint8
     found: Sequence[dict[str, Any]],  # the rows of the detections, with their tracks in a clip
 ) -> Image.Image:  # longest side up to 4096
-    "A frame with its detections marked."
+    "A frame with its detections marked; above 50 without labels, which would cover it."
     side = max(pixels.shape[:2])
     scale = float(max(1, 1024 // side)) if side <= 4096 else 4096 / side
     width, height = (max(1, round(n * scale)) for n in pixels.shape[1::-1])
@@ -267,7 +267,7 @@ def _pixels_in(image: Any) -> np.ndarray:  # [H,W] or [H,W,3] uint8
         fits = values.ndim in (2, 3) and values.shape[2:] != (2,)
         if not fits or not values.size or values.dtype == np.int8:
             raise ValueError(values.shape)
-        picture = Image.fromarray(_without_fractions(values))
+        picture = Image.fromarray(_as_pillow_reads(values))
     except (TypeError, ValueError, IndexError, RuntimeError):
         shape, kind = getattr(image, "shape", ""), getattr(image, "dtype", type(image).__name__)
         what = f"{kind}{shape and f' {shape}'} is not an image"
@@ -276,7 +276,7 @@ def _pixels_in(image: Any) -> np.ndarray:  # [H,W] or [H,W,3] uint8
     return pixels_of(picture)
 
 
-def _without_fractions(values: np.ndarray) -> np.ndarray:
+def _as_pillow_reads(values: np.ndarray) -> np.ndarray:
     "Values as Pillow reads them; those that are bytes, or bytes divided by 255, as bytes."
     kind, size = values.dtype.kind, values.itemsize
     if kind in "iu" and (size == 8 or (size == 4 and 0 <= values.min() <= values.max() <= 255)):
@@ -577,7 +577,7 @@ def _record(detector: Detector, path: Path, inputs: Any, options: dict[str, Any]
 def _predict_part(results: _Results, detector: Detector) -> None:
     "Predict this process's files and show progress; Stopped after a request to stop."
     ranks, tile, found, skipped = detector.device.ranks, results.request["tile"], 0, 0
-    all_are_done = ranks.barrier()
+    wait_for_all = ranks.barrier()
     if not (results.folder / SUMMARY).exists():
         todo = "name an --output-dir on a disk that all machines share"
         raise UserError(f"{results.folder}: is not on this machine; {todo}")
@@ -595,7 +595,7 @@ def _predict_part(results: _Results, detector: Detector) -> None:
                 skipped += bool(frame.error)
                 more = f", {skipped} skipped" if skipped else ""
                 meter.set_postfix_str(counted(found, "detection") + more, refresh=False)
-        all_are_done()
+        wait_for_all()
     except BaseException as error:
         if not ranks.rank:
             results.summarise("stopped" if isinstance(error, KeyboardInterrupt) else "failed")
@@ -622,7 +622,7 @@ def predict_files(
     options = {"tile": int(tile), "threshold": number, "min_area": int(min_area), "tracks": tracks}
     inputs = [inputs] if isinstance(inputs, str | Path) else list(inputs)
     if tracks:
-        Tracker()  # its library is missed before the work, not after it
+        Tracker()  # fails now, before the work, if its library is missing
     files = find_inputs(inputs, READABLE)  # a mistyped input is reported first
     path = weights_file(weights or PRETRAINED)
     detector = Detector(path, device, precision, shared=True)

@@ -39,7 +39,6 @@ class Ranks(OneProcess):
 
     def __init__(self, device: Device) -> None:
         self.rank, self.count = int(os.environ["RANK"]), started_processes()
-        self.prefix = f"{self.count} processes, each " if self.count > 1 else ""
         self.gpu = device.kind == "cuda"
         self.phase, self.wrapped = "", nn.Module()
         if self.rank:  # the first process prints the same

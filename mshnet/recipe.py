@@ -133,7 +133,7 @@ class Config(Settings, NetworkFields, AugmentFields, DataFields):
 
     @classmethod
     def unrecorded(cls, record: Mapping[str, Any]) -> dict[str, Any]:
-        "Settings that runs of the first release, or of before clutter, did not record."
+        "Settings that runs of the first release, or from before `clutter_share`, did not record."
         return {"clutter_share": 0.0, **({} if "optimizer" in record else FIRST_DEFAULTS)}
 
     def unused(self, written: Mapping[str, Any]) -> list[str]:

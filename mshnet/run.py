@@ -94,11 +94,8 @@ def say_status(folder: Folder, state: str, epoch: int, reason: str = "") -> None
     entry = {"state": state, "epochs_done": epoch + 1, "reason": reason, "time": now}
     write_json(folder.file("status.json"), entry | {"results": str(folder.path)})
 
-# %% ../nbs/34_run.ipynb #environment
-PACKAGES = (
-    *("mshnet", "torch", "numpy", "pillow", "scikit-image", "matplotlib", "pydantic"),
-    *XLA_PACKAGES,
-)
+
+PACKAGES = ("mshnet", "torch", "numpy", "pillow", "scikit-image", "matplotlib", "pydantic")
 
 
 def environment(device: str) -> dict[str, Any]:
@@ -109,7 +106,7 @@ def environment(device: str) -> dict[str, Any]:
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "device": device,
-        "packages": {name: v for name in PACKAGES if (v := installed(name))},
+        "packages": {n: v for n in (*PACKAGES, *XLA_PACKAGES) if (v := installed(n))},
     }
 
 
@@ -206,8 +203,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict) or "optimizer" not in content or "data" not in content:
         raise UserError(f"{path}: not a checkpoint to resume from (weights go to --weight-path)")
     form = content.get("format")
-    form = form if type(form) is int else 0  # it may even be a tensor
-    if form > FORMAT:
+    if type(form) is int and form > FORMAT:  # it may even be a tensor
         raise UserError(f"{path}: written by a newer mshnet (format {shown(form)}); update mshnet")
     try:
         return _Content.model_validate(content).model_dump()
@@ -223,7 +219,7 @@ def restore(state: State, content: dict[str, Any]) -> None:
     own = [{k: g[k] for k in ("capturable", "foreach", "fused") if k in g} for g in groups]
     try:
         old = content["optimizer"]["param_groups"]
-        saved = [g | mine for g, mine in zip(old, own, strict=True)]  # of this device
+        saved = [g | {"initial_lr": r} | mine for g, r, mine in zip(old, rates, own, strict=True)]
         state.optimizer.load_state_dict({**content["optimizer"], "param_groups": saved})
         for weight, values in state.optimizer.state.items():
             whole = [v for k, v in values.items() if v.dim() and k not in ("row_var", "col_var")]
@@ -237,8 +233,6 @@ def restore(state: State, content: dict[str, Any]) -> None:
             fit_weights(state.ema, scored)
     except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
         raise UserError(f"checkpoint: {error}") from None
-    for group, rate in zip(state.optimizer.param_groups, rates, strict=True):
-        group.setdefault("initial_lr", rate)  # format 2 has none
     for name in PROGRESS:
         setattr(state, name, content[name])
 
@@ -297,7 +291,7 @@ def _differences(old: dict[str, Any], new: Settings) -> list[str]:
     old = new.defaults() | of_earlier_release(old)  # a missing setting had its default
     may_differ = ["precision", "train_list", "test_list"]  # the hashes of lists are compared
     may_differ += ["epochs"] if new.schedule == "constant" else []
-    pairs = [(n, old[n], getattr(new, n)) for n in new.recipe_names() if n not in may_differ]
+    pairs = [(n, old[n], v) for n, v in new.recipe().items() if n not in may_differ]
     why = {"epochs": f" with schedule={new.schedule}, which ends where its run ends"}
     changed = [f"{n} {shown(a)} -> {shown(b)}{why.get(n, '')}" for n, a, b in pairs if a != b]
     return retired + changed

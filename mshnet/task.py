@@ -257,7 +257,7 @@ def predictions(
                 found.append((infer(device, partial(task.predict, step, there, phase)), part))
             yield from found
 
-# %% ../nbs/36_task.ipynb #count_predictions
+
 def count_predictions(
     count: Callable[[Any, Any], object],  # of a prediction and its batch, on the host
     task: Task,
@@ -395,7 +395,7 @@ def protocol(task: Task, data: Any, scores: Any, device: Device, weights: Origin
         "torch": torch.__version__,
     }
 
-# %% ../nbs/36_task.ipynb #chosen_by
+
 def chosen_by(choose: str, best: Any) -> str:  # of a checkpoint
     "Which epoch was kept, and by what, in one phrase for the protocol."
     if best.get("name", "") is None:
@@ -510,11 +510,6 @@ class Written:
     folder: Path
     line: str  # such as "3 tanks of 2 files"
     skipped: int = 0  # files that cannot be read
-
-    @property
-    def status(self) -> int:
-        "The status of the command: 1 if a file was skipped."
-        return 1 if self.skipped else 0
 
     def __str__(self) -> str:
         "The last line of the command, or its last lines."

@@ -54,14 +54,14 @@ class Tracker:
         self.seen = {n: s for n, s in self.seen.items() if self.frame - s[-1] < AMONG}
         return numbers
 
-# %% ../nbs/44_tracks.ipynb #confirmed_tracks
+
 COLUMNS = "file,track,first,last,frames,row_first,col_first,row_last,col_last,peak"
 
 
 def confirmed_tracks(
     lines: Iterable[dict[str, Any]],  # of all frames, in their order
 ) -> Iterator[list[Any]]:  # of each: the values of COLUMNS
-    "The confirmed tracks of predicted clips."
+    "The confirmed tracks of predicted clips, each from its first detection."
     tracks = defaultdict[tuple[str, int], list[Any]](list)  # by file and number
     for line in lines:
         for found in line["objects"]:

@@ -22,7 +22,7 @@ from torch import Tensor, nn, optim
 
 from .core import UserError, counted, reason
 from .device import Device, T, cpu_name, each_tensor
-from .places import forget_stale_tpu, heartbeat, installed, where
+from .places import heartbeat, installed, where
 
 # %% ../nbs/31_xla.ipynb #xla
 XLA_PACKAGES = ("torch_xla", "libtpu")  # whose versions matter on a TPU
@@ -84,7 +84,9 @@ def why_no_xla(
 # %% ../nbs/31_xla.ipynb #_start_xla
 def _start_xla(num_devices: int) -> Any:
     "Start the runtime and return the mesh of its chips; UserError with the reason if it fails."
-    forget_stale_tpu()
+    if where().name == "kaggle" or os.environ.get("TPU_PROCESS_ADDRESSES") == "local":
+        for name in ("TPU_PROCESS_ADDRESSES", "CLOUD_TPU_TASK_ID"):
+            os.environ.pop(name, None)
     dev = Path("/dev")
     chips = len(tpu_chips()) or len([*dev.glob("accel[0-9]*"), *dev.glob("vfio/[0-9]*")])
     if why := why_no_xla(os.environ, chips, torch.__version__, installed("torch_xla")):
@@ -189,9 +191,9 @@ class Xla(Device):
         generation, memory = (tpu_chips() or [("of unknown kind", 0)])[0]
         return f"{self.world} TPU {generation}" + (f", {memory} GB each" if memory else "")
 
-    def has_bf16(self) -> bool:
-        "True: every TPU has it."
-        return True
+    def fastest(self) -> str:
+        "bf16: every TPU has it."
+        return "bf16"
 
     def set_precision(self, precision: str) -> None:
         "Compute in bf16 or fp32; by default a TPU rounds the inputs of a float32 product too."

@@ -158,14 +158,12 @@ def _stage(in_channels: int, out_channels: int, blocks: int) -> nn.Sequential:
 # %% [markdown]
 # ## The U
 #
-# Between two scales of the U the features are upsampled and joined. Upsampling uses `align_corners=True`, because the published weights were trained with it: the first and last pixel of a row keep their places. The names and the order of the layers are those of these weights, too, so that they load. The image is halved four times, so its sides must be multiples of 16.
+# Between two scales of the U the features are upsampled and joined. With `align_corners=True` the first and last pixel of a row keep their places; the published weights were trained with it. The layers have the names and the order that these weights need to load. The image is halved four times, so its sides must be multiples of 16.
 
 # %%
 #| export
 def upsample(x: Tensor, factor: int = 2) -> Tensor:  # [B,C,H,W] -> [B,C,factor*H,factor*W]
     "Bilinear upsampling with aligned corners."
-    if factor == 1:
-        return x
     if x.device.type == "xla":  # see the end of the page
         return _upsample_by_matrix(x, factor)
     return F.interpolate(x, scale_factor=factor, mode="bilinear", align_corners=True)
@@ -239,8 +237,8 @@ class MSHNet(UNet):
     def forward(
         self,
         image: Tensor,  # [B,C,H,W] normalised image
-        deep: bool = True,  # all heads and their fusion, or the full-size head alone
-    ) -> tuple[list[Tensor], Tensor]:  # masks: logits at strides 1,2,4,8 or []; logits [B,1,H,W]
+        deep: bool = True,  # deep supervision: all heads and their fusion; else the full-size head
+    ) -> tuple[list[Tensor], Tensor]:  # heads' logits at strides 1,2,4,8, or []; logits [B,1,H,W]
         "Logits of each scale and of the prediction; `deep=False` gives ([], full-size head)."
         features = self.features(image)
         full = self.output_0(features[0])
@@ -248,7 +246,7 @@ class MSHNet(UNet):
             return [], full
         heads = (self.output_1, self.output_2, self.output_3)
         masks = [full, *(head(f) for head, f in zip(heads, features[1:], strict=True))]
-        fused = [upsample(mask, 2**i) for i, mask in enumerate(masks)]
+        fused = [full, *(upsample(masks[i], 2**i) for i in (1, 2, 3))]
         return masks, self.final(torch.cat(fused, 1))
 
     @classmethod
@@ -325,7 +323,7 @@ for kind in (SpatialAttention, ChannelAttention):
 
 
 # %% [markdown]
-# The surprise: the verdict depends on the substitute. With ones for the channel weights every channel is open, and even the cloud becomes a target; their mean changes no verdict. The spatial weights can be replaced by ones: the targets lose some of their logit and stay targets. With their mean the dim target is lost. One ablation proves neither that a part matters nor that it does not.
+# The surprise: the result depends on the substitute. With ones for the channel weights even the cloud becomes a target; with the mean of these weights all three spots stay what they are. The spatial weights can be replaced by ones: the targets lose some of their logit and stay targets. With their mean the dim target is lost. One ablation proves neither that a part matters nor that it does not.
 #
 # ## The machinery: a good start
 #

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # The loss
 #
-# > The SLS loss: overlap that is sensitive to a target's scale, and a term that is sensitive to its location.
+# > The SLS loss: an IoU that is sensitive to a target's scale, and a term that is sensitive to its location.
 #
-# A target covers a few dozen of 65,536 pixels. A loss that counts pixels is nearly satisfied by an empty mask; overlap is not. But overlap says little about two things that a person sees at once: whether the predicted blob has the right *size*, and how far it is from the target once it misses. The scale and location sensitive loss of MSHNet (Liu et al., CVPR 2024, arXiv:2403.19366) adds both:
+# A target covers a few dozen of 65,536 pixels. A loss that counts pixels is nearly satisfied by an empty mask; a loss of the IoU (overlap / union) is not. But the IoU says little about two things that a person sees at once: whether the predicted blob has the right *size*, and how far it is from the target once it misses. The scale and location sensitive loss of MSHNet (Liu et al., CVPR 2024, arXiv:2403.19366) adds both:
 #
 # $$L = 1 - a \cdot \mathrm{IoU} + L_{\mathrm{loc}}$$
 #
@@ -25,9 +25,9 @@ from torch.nn import functional as F
 
 
 # %% [markdown]
-# ## Overlap
+# ## IoU
 #
-# Probabilities replace the thresholded mask to give overlap a gradient. If an image has no target and all probabilities are 0, the union is empty. Its overlap is 0 with gradient 0, without a division by zero.
+# Probabilities replace the thresholded mask to give the IoU a gradient. The left half of a 2x2 target has an IoU of 1/2, and so has a probability of 1/2 in all four pixels. If an image has no target and all probabilities are 0, the union is empty. Its IoU is 0 with gradient 0, without a division by zero.
 
 # %%
 #| export
@@ -43,17 +43,6 @@ def _ratio(part: Tensor, whole: Tensor) -> Tensor:
 
 
 # %% [markdown]
-# Take a 2x2 target. Its left half overlaps by 1/2, and so does a probability of 1/2 in all four pixels.
-
-# %%
-mask = F.pad(torch.ones(1, 1, 2, 2), (1, 1, 1, 1))
-left = F.pad(torch.ones(1, 1, 2, 1), (1, 2, 1, 1))
-for prob in (left, mask / 2):
-    inter, pred, truth = _sums(prob, mask)
-    print(_ratio(inter, pred + truth - inter).item())
-
-
-# %% [markdown]
 # ## Scale
 #
 # The factor $a = \frac{\min(P, T) + d}{\max(P, T) + d}$ with $d = \left(\frac{P - T}{2}\right)^2$ compares the predicted area $P$ with the true area $T$. It is 1 where they agree.
@@ -62,8 +51,8 @@ for prob in (left, mask / 2):
 #| export
 def scale_factor(pred: Tensor, truth: Tensor) -> Tensor:  # areas in pixels, [B] -> [B] 0..1
     "How well the areas agree; 1 where they are equal (arXiv:2403.19366, the weight of the IoU)."
-    spread = ((pred - truth) / 2) ** 2
-    return _ratio(torch.minimum(pred, truth) + spread, torch.maximum(pred, truth) + spread)
+    d = ((pred - truth) / 2) ** 2
+    return _ratio(torch.minimum(pred, truth) + d, torch.maximum(pred, truth) + d)
 
 
 # %% [markdown]
@@ -114,7 +103,7 @@ def square(side, y=32.0, x=32.0):
 
 
 def iou(prob):
-    "Overlap with the true square."
+    "IoU with the true square."
     inter, pred, truth = _sums(prob, square(5))
     return _ratio(inter, pred + truth - inter)
 
@@ -132,8 +121,8 @@ scale.plot(areas, 1 - factor * iou(grown), label="scale sensitive: 1 - $a$ IoU")
 scale.plot(areas, location_loss(grown, square(5)), "k:", lw=2.5, label="location loss")
 scale.set(title="Scale", xlabel="predicted area in pixels (the target has 25)")
 place.plot(shifts, 1 - iou(away), label="plain: 1 - IoU")
-place.plot(shifts, location_loss(away, square(5)), "C1--", label="location, away from the corner")
-place.plot(shifts, location_loss(around, square(5)), "k:", label="location, around the corner")
+place.plot(shifts, location_loss(away, square(5)), "C1--", label="location, on the diagonal")
+place.plot(shifts, location_loss(around, square(5)), "k:", label="location, on the antidiagonal")
 place.set(title="Location", xlabel="distance from the target in pixels")
 for axes in (scale, place):
     axes.set(ylim=(0, 1.05), ylabel="loss")
@@ -143,7 +132,7 @@ for axes in (scale, place):
 # %% [markdown]
 # *Scale.* An error of a few pixels costs more than with plain IoU. For large errors `d` dominates, the factor *a* returns towards 1, and only the IoU penalises them. The location loss is not 0 although the centre is right: it sees the wrong area and is as large as 1 - IoU.
 #
-# *Location.* Plain IoU is flat as soon as the prediction misses, and offers no way back. The location loss keeps growing. The surprise is the polar form: a shift that keeps the distance from the corner costs little at first.
+# *Location.* Plain IoU is flat as soon as the prediction misses, and offers no way back. The location loss keeps growing. The surprise is the polar form: on the antidiagonal the distance from the corner hardly changes at first, so a shift costs little.
 #
 # ## One loss per image
 #
@@ -161,28 +150,28 @@ def _expect_equal_shapes(name: str, logits: Tensor, mask: Tensor) -> None:
 def sls_loss(
     logits: Tensor,  # [B,1,H,W]
     mask: Tensor,  # [B,1,H,W] truth, 0 or 1 (divide 255 first)
-    scale: bool = True,  # weigh the overlap by the agreement of the areas
+    scale: bool = True,  # weigh the IoU by the agreement of the areas
     location: bool = True,  # add the location loss
 ) -> Tensor:  # [B] float32, one loss per image
     """Scale and location sensitive loss of each image, always in float32.
 
-    Source: Liu et al., arXiv:2403.19366. Where the union is empty the overlap part is 1 with
+    Source: Liu et al., arXiv:2403.19366. Where the union is empty the IoU part is 1 with
     gradient 0. Raises ValueError if the shapes differ (broadcasting would hide it).
     """
     _expect_equal_shapes("sls_loss", logits, mask)
     prob, truth = torch.sigmoid(logits.float()), mask.float()
     inter, pred_area, true_area = _sums(prob, truth)
-    overlap = _ratio(inter, pred_area + true_area - inter)
+    iou = _ratio(inter, pred_area + true_area - inter)
     if scale:
-        overlap = scale_factor(pred_area, true_area) * overlap
-    loss = 1 - overlap
+        iou = scale_factor(pred_area, true_area) * iou
+    loss = 1 - iou
     return loss + location_loss(prob, truth) if location else loss
 
 
 # %% [markdown]
-# ## Losses that cannot get stuck
+# ## Where a loss gets stuck
 #
-# How strongly does a loss pull on a prediction that is wrong everywhere? Take one target of 20 pixels in an image of 256x256, and give every pixel the same logit $z$. The gradient with respect to $z$ shows how fast the whole prediction rises (negative gradient) or falls (positive).
+# How strongly does a loss pull on a prediction that is wrong everywhere? Take one target of 20 pixels in an image of 256x256, and give every pixel the same logit $z$. The gradient with respect to $z$, the *pull*, shows how fast the whole prediction rises (negative gradient) or falls (positive).
 #
 # We compare five losses: plain IoU and SLS, which the paper uses; **cross-entropy**, which counts pixels; **soft IoU**, which adds 1 to overlap and union, so an empty image has a loss, too; and the sum of the last two, the default of this library.
 
@@ -252,9 +241,9 @@ print({loss.__name__: f"{pull(loss, 0.0):.1e}" for loss in (sls_loss, soft_iou_l
 
 
 # %% [markdown]
-# Plain IoU pulls upwards everywhere, but by 1e-4 at most. The SLS loss pulls towards the right area with 0.8 from just beside it, and with less than 0.0004 from a prediction of 0.5 everywhere.
+# Plain IoU pulls upwards everywhere, but by 1e-4 at most. The SLS loss pulls towards the right area: with 0.8 if the predicted area is nearly right, but with less than 0.0004 if every pixel has the probability 0.5.
 #
-# On an empty prediction only the location term acts. In `y / (x + 1e-8)` the x of an empty prediction is hardly larger than 1e-8. The emptier it is, the nearer to 0 is its angle, as if it moved to the upper edge. If the target is near that edge (red), this pulls *downwards* near -16; if it is further down (light red), upwards. What happens to an empty prediction thus depends on where the target is.
+# On an empty prediction only the location term acts. In `y / (x + 1e-8)` the x of an empty prediction is hardly larger than 1e-8. The emptier it is, the nearer to 0 is its angle, as if it moved to the upper edge. At $z$ near -16 this lowers the logits if the target is near that edge (red), and raises them if it is in a lower row (light red). What happens to an empty prediction thus depends on where the target is.
 #
 # Adagrad divides by the root of the sum of all squared gradients so far, and after a gradient of 0.8 its steps are far too small to come back. "Everything" and "nothing" are both traps, and the paper's recipe [collapses](41_detection.ipynb) into one of them for some seeds.
 #
@@ -262,12 +251,12 @@ print({loss.__name__: f"{pull(loss, 0.0):.1e}" for loss in (sls_loss, soft_iou_l
 #
 # ## The machinery: all outputs at once
 #
-# The network predicts at four scales and fuses them. Each of the five outputs is compared with the truth at its own size. A target must not vanish when the truth is halved, so each 2x2 patch keeps its maximum. (By the mean, a target of one pixel would be 1/64 after three halvings.) The loss is the mean of the five. In the paper's warm-up only the full-size head is trained, by plain IoU. Below, the "good" prediction is right at full size. Its coarse heads are averages of it. Those at strides 4 and 8 miss the small target, so some loss remains.
+# The network predicts at four scales and fuses them. Each of the five outputs is compared with the truth at its own size. A target must not vanish when the truth is halved, so each 2x2 patch keeps its maximum. (By the mean, a target of one pixel would be 1/64 after three halvings.) The loss is the mean of the five. In the paper's warm-up only the full-size head is trained, by plain IoU. Below, the "good" prediction is right at full size, and the four heads are averages of it. For "inverse" only the fused logits change their sign. The heads at strides 4 and 8 miss the small target, so some loss remains.
 
 # %%
 #| export
 def mshnet_loss(
-    masks: list[Tensor],  # logits at strides 1, 2, 4, 8; [] in the warm-up
+    masks: list[Tensor],  # logits (not masks) at strides 1, 2, 4, 8; [] in the warm-up
     logits: Tensor,  # [B,1,H,W] the prediction
     mask: Tensor,  # [B,1,H,W] truth, 0 or 1
     loss: str = "sls",  # a key of LOSSES
@@ -296,7 +285,7 @@ for name in LOSSES:
 # %% [markdown]
 # ## Questions
 #
-# 1. An image has no target and the prediction is empty. What would 0/0 in its overlap do to the other images of the batch?
-#    <details><summary>Answer</summary>The mean over the batch would be NaN, and with it every gradient and every weight after the next step. <code>_ratio</code> returns 0 with gradient 0 instead, so the image has no influence through the overlap.</details>
+# 1. An image has no target and the prediction is empty. What would 0/0 in its IoU do to the other images of the batch?
+#    <details><summary>Answer</summary>The mean over the batch would be NaN, and with it every gradient and every weight after the next step. <code>_ratio</code> returns 0 with gradient 0 instead, so the image has no influence through the IoU.</details>
 # 2. At z = -16 the gradient of the SLS loss is positive. What does one step of an optimizer do to an empty prediction?
-#    <details><summary>Answer</summary>It lowers all logits, so the prediction becomes emptier. That goes on until z is about -19, left of the figure, where the sign changes. There the prediction stays: empty. For the target mirrored at the diagonal the gradient is negative, and the step is one upwards.</details>
+#    <details><summary>Answer</summary>It lowers all logits, so the prediction becomes emptier. That goes on until z is about -19, left of the figure, where the sign changes. There the prediction stays: empty. For the target mirrored at the diagonal the gradient is negative, and the step raises all logits.</details>

@@ -463,20 +463,9 @@ def prefetch(
 
 
 # %% [markdown]
-# First a lock that is asked for twice. Then a container that may use 1 MB and uses 0.4 MB, of which 0.1 MB are copies of files that the system can drop. Last, reading ahead: four threads make eight results. The barrier opens only when four of them are being made at the same time, and yet they come in order.
+# Reading ahead: four threads make eight results. The barrier opens only when four of them are being made at the same time, and yet they come in order.
 
 # %%
-with tempfile.TemporaryDirectory() as tmp:
-    try:
-        with locked(Path(tmp, "lock")), locked(Path(tmp, "lock"), wait=False):
-            print("both hold the lock")
-    except TimeoutError:
-        print("the lock is held already")
-    for name, text in (("max", "1e6"), ("current", "4e5"), ("stat", "inactive_file 1e5")):
-        Path(tmp, f"memory.{name}").write_text(text)
-    print("free bytes:", free_memory(Path(tmp)))
-
-
 def make(plan):
     "A result, once four threads are making one."
     barrier.wait(timeout=60)

@@ -66,7 +66,7 @@ class Place:
     tpu: str = "a Google Cloud TPU VM has one"  # how to get a TPU there
     local: Path = Path("data")  # where data sets are unpacked and downloaded, on the local disk
     hours: float = math.inf  # length of a session, less half an hour to end it well
-    tpu_hours: float = math.inf  # the same with a TPU
+    tpu_hours: float = math.inf  # the same with a TPU, if shorter
 
 
 DRIVE = Path("/content/drive")  # Google Drive in Colab, once it is mounted
@@ -81,7 +81,6 @@ COLAB = Place(
     tpu="choose Runtime, Change runtime type, v5e-1 TPU",
     local=Path("/content/data"),
     hours=11.5,
-    tpu_hours=11.5,
 )
 KAGGLE = Place(
     name="kaggle",
@@ -203,7 +202,7 @@ def session_hours(place: Place | None = None, environ: Mapping[str, str] = os.en
     place = place or where(environ)
     signs = ("TPU_WORKER_ID", "TPU_ACCELERATOR_TYPE", "TPU_NAME", "TPU_PROCESS_ADDRESSES")
     tpu = environ.get("PJRT_DEVICE") == "TPU" or any(name in environ for name in signs)
-    return place.tpu_hours if tpu else place.hours
+    return min(place.hours, place.tpu_hours) if tpu else place.hours
 
 
 BEGUN = time.monotonic()  # the clock on the wall counts only here
@@ -364,20 +363,6 @@ drive = Config(mirror_dir="drive", output_dir="/content/runs/mine")
 colab = site_of(drive, COLAB, mount=False)
 hours = (colab.seconds + session_seconds()) / 3600
 print(f"Colab, {hours:.1f} hours from the start:", colab.note.split(":")[0])
-
-
-# %% [markdown]
-# ### Stale TPU variables
-#
-# Kaggle's TPU machines set two variables of an older kind of TPU. With them the runtime waits for workers that do not exist ("Expected 4 worker addresses, got 1"), and we remove them before the runtime starts. On a real TPU pod the same variables hold valid addresses. Therefore we remove them on Kaggle, and elsewhere only if the first holds the word "local".
-
-# %%
-#| export
-def forget_stale_tpu() -> None:
-    "Remove stale TPU variables from the environment; leave those of a pod."
-    if where() == KAGGLE or os.environ.get("TPU_PROCESS_ADDRESSES") == "local":
-        for name in ("TPU_PROCESS_ADDRESSES", "CLOUD_TPU_TASK_ID"):
-            os.environ.pop(name, None)
 
 # %% [markdown]
 # ## Questions

@@ -29,6 +29,7 @@ import glob
 import hashlib
 import io
 import os
+import re
 import shutil
 import tarfile
 import unicodedata
@@ -61,6 +62,7 @@ for train in (name for name in lists if name.endswith("-trainval")):
 # %%
 #| export
 UNPACKED = "unpacked"  # the folder of unpacked archives, below the place's local one
+_JUNK = re.compile(r"(^|/)(__MACOSX(/|$)|(\.DS_Store|\._[^/]*)/?$)")  # files of macOS itself
 
 
 def find_dataset(
@@ -173,7 +175,7 @@ def unpack(archive: Path, local: Path) -> Path:
 def _extract(archive: Path, folder: Path) -> None:
     "Unpack an archive, except the files that macOS put there for itself."
     with zipfile.ZipFile(archive) as box:
-        members = [member for member in box.infolist() if not _is_junk(member.filename)]
+        members = [member for member in box.infolist() if not _JUNK.search(member.filename)]
         if not members:
             raise UserError(f"{archive.name}: contains no file")
         size = sum(member.file_size for member in members)
@@ -196,12 +198,6 @@ def _readable(member: zipfile.ZipInfo) -> str:
         with contextlib.suppress(UnicodeError):  # else it is right as it is
             name = member.filename.encode("cp437").decode(encoding)
     return unicodedata.normalize("NFC", name).replace("\\", "/")
-
-
-def _is_junk(name: str) -> bool:
-    "Whether macOS put a file there for itself."
-    parts = name.rstrip("/").split("/")
-    return "__MACOSX" in parts or parts[-1] == ".DS_Store" or parts[-1].startswith("._")
 
 
 # %% [markdown]

@@ -25,12 +25,10 @@ from mshnet.core import Fields, OrAuto, Settings, Share
 # %% [markdown]
 # ## The presets
 #
-# - `steady` is the defaults. An image is first resized to the size at which it is scored, and then a crop is cut from it. At the original resolution, targets of IRSTD-1k (512x512) would be trained at twice the size at which they are scored (256x256). The network starts from a nearly empty prediction. Soft IoU and cross-entropy train all five outputs from the first step. The averaged weights of the last epoch are kept, so no epoch has to be selected. This recipe did not collapse in our runs; the [loss](01_loss.ipynb) and [detection](41_detection.ipynb) pages show why.
+# - `steady` has only default values. An image is first resized to the size at which it is scored, and then a crop is cut from it. At the original resolution, targets of IRSTD-1k (512x512) would be trained at twice the size at which they are scored (256x256). The network starts from a nearly empty prediction. Soft IoU and cross-entropy train all five outputs from the first step. The averaged weights of the last epoch are kept, so no epoch has to be selected. This recipe did not collapse in our runs; the [loss](01_loss.ipynb) and [detection](41_detection.ipynb) pages show why.
 # - `paper` is the recipe of the paper (Liu et al., CVPR 2024, arXiv:2403.19366) and of its official code: Adagrad at a constant 0.05, six epochs that train only the full-size head by plain IoU, then the SLS loss on all five outputs, in float32. The last epoch is kept.
 # - `quick` is a trial run on two CPU cores: the full-size network on small images for a few epochs. It is the default preset if there is no data set.
-# - `a100` and `tpu` use four times the batch and twice the learning rate (the square root rule). The 16 images of a batch can be split across 1, 2, 4, 8 or 16 chips. The 60 epochs at the top of the page used `--crop native`, on a CPU.
-#
-# The settings that you pass override the preset.
+# - `a100` and `tpu` use four times the batch and twice the learning rate (the square root rule). The 16 images of a batch can be split across 1, 2, 4, 8 or 16 chips. The runs of `tpu` at the top of the page used `--crop native`, on a CPU.
 #
 # ### The learning rate
 #
@@ -52,7 +50,7 @@ axes.legend(ncols=2, loc="upper center");
 # %% [markdown]
 # ## The machinery: settings in groups
 #
-# The [augmentation](22_augment.ipynb) page shows each kind of crop, the [loss](01_loss.ipynb) page the losses, the [metrics](02_metrics.ipynb) page the rule of the scores. Two settings need more than their description. With `head_bias=-4` the probabilities are near 2% at first, so no pixel is predicted (that takes 50%); with 0 they are near 50%. And `augment=paper` is the official augmentation only with `crop=resize`, as in the preset `paper`; with another `crop` it also scales the crops, as `flips` does.
+# The [augmentation](22_augment.ipynb) page shows each kind of augmentation, the [loss](01_loss.ipynb) page the losses, the [metrics](02_metrics.ipynb) page the rule of the scores. Two settings need more than their description. With `head_bias=-4` the probabilities are near 2% at first, so no pixel is predicted (that takes 50%); with 0 they are near 50%. And `augment=paper` is the official augmentation only with `crop=resize`, as in the preset `paper`; with another `crop` it also scales the crops, as `flips` does.
 
 # %%
 #| export
@@ -182,7 +180,7 @@ class Config(Settings, NetworkFields, AugmentFields, DataFields):
 
     @classmethod
     def unrecorded(cls, record: Mapping[str, Any]) -> dict[str, Any]:
-        "Settings that runs of the first release, or of before clutter, did not record."
+        "Settings that runs of the first release, or from before `clutter_share`, did not record."
         return {"clutter_share": 0.0, **({} if "optimizer" in record else FIRST_DEFAULTS)}
 
     def unused(self, written: Mapping[str, Any]) -> list[str]:

@@ -105,8 +105,6 @@ def _is_another(run: Path, copy: Path) -> bool:
 #
 # After each write of the run the thread copies the changed files and rests for a minute; after failures it rests longer, up to five minutes. As a daemon it blocks neither the training nor the end of the process if a disk hangs. It raises no error, but reports when a problem begins and when it is over. An error with one file does not stop the others, because a disk may be too full for a checkpoint but not for the log.
 #
-# At the end `flush` copies the rest, waits a limited time, and returns a line that reports where every file is: the user may have to copy some before the session is deleted.
-#
 # Three rounds of copying; the disk of the backup is gone in the second, and back in the third:
 
 # %%

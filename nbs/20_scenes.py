@@ -45,7 +45,7 @@ def noise_1f(
     rng: np.random.Generator,
     size: int,
     slope: float,  # of the amplitude spectrum: 1 is rough, 2 is smooth
-    stretch: float = 1.0,  # length of structures from left to right, beside their height
+    stretch: float = 1.0,  # width of structures as a multiple of their height
 ) -> np.ndarray:  # [size,size] mean 0, deviation 1
     "A random field with a 1/f^slope spectrum."
     fy, fx = np.fft.fftfreq(size)[:, None], np.fft.rfftfreq(size)[None]
@@ -59,7 +59,7 @@ def noise_1f(
 def _blob(
     size: int, row: float, col: float, radius: tuple[float, float], angle: float
 ) -> np.ndarray:  # [size,size] 1 at the centre
-    "A Gaussian spot; its radius is the deviation along and across, in pixels."
+    "A Gaussian spot; its radius is the standard deviation along and across, in pixels."
     y, x = np.mgrid[:size, :size]
     u = (x - col) * np.cos(angle) + (y - row) * np.sin(angle)
     v = (y - row) * np.cos(angle) - (x - col) * np.sin(angle)

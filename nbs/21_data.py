@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Data: from a folder to checked pairs
 #
-# > From a folder of images and masks to checked pairs, split for training and testing.
+# > Images with their masks, checked, and split for training and testing.
 #
-# A data set of this field is a folder of a few hundred small images, each with a mask of its targets. Nothing in it is certain. Masks hold 255, or 1, or the numbers of objects. A file breaks off, one mask is missing, a second one is inverted. The worst of these faults raise no error: the loss curve looks plausible, and the score means nothing. We make such a folder, draw its pairs, break it in five ways, and let the report find them. Then we ask what a target is in a mask, and which images a run may learn from.
+# A data set of this field is a folder of a few hundred small images, each with a mask of its targets. Nothing in it is certain. Masks hold 255, or 1, or the numbers of objects. A file is truncated, one mask is missing, a second one is inverted. The worst of these faults raise no error: the loss curve looks plausible, and the score means nothing. We make such a folder, draw its pairs, break it in five ways, and let the report find them. Then we ask what a target is in a mask, and which images a run may learn from.
 
 # %%
 #| hide
@@ -88,7 +88,7 @@ Image.open(masks / "4.png").resize((64, 64)).save(masks / "4.png")
 print(report(config)[0])
 
 # %% [markdown]
-# All problems are found in one pass, so that you can repair them together. Training stops at an error and prints each warning once, with the number of its images. The report also names test images that stand in the training list under a different name. `--on-bad-image skip` leaves unreadable pairs out. A saved score records the number of images and a hash of their pixels, so the difference stays visible.
+# All problems are found in one pass, so that you can repair them together. Training stops at an error and prints each warning once, with the number of its images. The report also names test images that stand in the training list under a different name. `--on-bad-image skip` leaves unreadable pairs out. A saved score records the number of images and a hash of their pixels, so a score without the skipped pairs can be recognised.
 #
 # ## What is a target?
 #
@@ -125,12 +125,7 @@ for choose in ("last", "val"):
 #
 # A split contains one list of pairs in order. Its 8-bit pixels are read once and stay in memory if they fit. A larger data set stays in its files, and each pair is read when a batch needs it. Both look like one sequence of pairs.
 #
-# The hash of a split covers names and pixels. Equal hashes mean comparable runs; equal names do not. Each image also has a digest. The same images in a different order have a different hash, and the same digests:
-
-# %%
-turned = train.part("train", [2, 1, 0])
-same = data.image_digests([train]) == data.image_digests([turned])
-print(f"hash {train.hash}, in another order {turned.hash}; equal digests: {same}")
+# The hash of a split covers names and pixels. Equal hashes mean comparable runs; equal names do not. Each image also has a digest. The same images in a different order have a different hash, and the same digests.
 
 # %%
 #| export
@@ -248,7 +243,7 @@ class Source:
     images: Path
     masks: Path
     lists: dict[str, Path]  # by split: "train", "test"
-    scale: float | None = None  # of all masks; None: not decided yet
+    scale: float | None = None  # largest mask value that is not target; None: not decided yet
 
 
 def find_source(config: Config, parts: Sequence[str] = ("train", "test")) -> Source | None:
@@ -437,8 +432,8 @@ def _read_pair(source: Source, name: str) -> tuple[Pair, set[str]]:
         what, folder = "mask", source.masks.name
         mask, notes = read_mask(mask_path, image.shape[:2], source.scale)
     except Exception as error:  # Pillow raises many kinds for bytes that make no sense
-        told = isinstance(error, (UserError, PermissionError, FileNotFoundError))
-        why = f"{what}: {reason(error)}" if told else f"unreadable {what}"
+        explained = isinstance(error, (UserError, PermissionError, FileNotFoundError))
+        why = f"{what}: {reason(error)}" if explained else f"unreadable {what}"
         raise UserError(f"{why} in {folder}/") from None
     if mode.startswith(DEEP):
         notes.add("16-bit image, stretched to 8 bits by its own range")
@@ -457,7 +452,7 @@ def _check_pair(source: Source, size: int | str, name: str) -> tuple[Pair, set[s
         return f"image of more than {NATIVE_PIXELS:,} pixels at its own size (use --base-size 256)"
     turn = _turn_of(find_file(source.images, name))
     other = _turn_of(find_file(source.masks, name, MASK_ENDINGS)) if turn != 1 else 1
-    same_sides = (turn > 4) == (other > 4) or len({*mask.shape}) == 1  # else they are right
+    same_sides = (turn > 4) == (other > 4) or len({*mask.shape}) == 1  # else the mask is upright
     if turn != other and same_sides:
         notes.add("image and mask of different orientation tags (do their marks agree?)")
     if mask.mean() > 0.2:
@@ -537,7 +532,7 @@ def _read_split(
 
 # %%
 #| export
-def _scale_of_masks(source: Source) -> float:
+def _threshold_of_masks(source: Source) -> float:
     "The largest value that is not target, by all masks or an even sample of them."
 
     def values(path: Path) -> tuple[np.ndarray, bool]:
@@ -546,13 +541,13 @@ def _scale_of_masks(source: Source) -> float:
         return np.zeros((1, 1), np.uint8), False
 
     found = [*_masks_by_name(source).values()]
-    return _mask_scale(prefetch(values, found[:: 1 + len(found) // 1000], 4))
+    return _mask_threshold(prefetch(values, found[:: 1 + len(found) // 1000], 4))
 
 
 def _read_source(config: Config, source: Source, findings: Findings) -> dict[str, Split]:
     "Read all splits of a data set; those that fit stay in memory."
     lists = _read_lists(source, findings)
-    source = replace(source, scale=_scale_of_masks(source))
+    source = replace(source, scale=_threshold_of_masks(source))
     count = int(os.environ.get("LOCAL_WORLD_SIZE") or os.environ.get("WORLD_SIZE") or 1)
     left = {"auto": free_memory() / 2 / count, "stream": 0.0}.get(config.cache, math.inf)
     read: dict[str, Split] = {}
@@ -583,8 +578,8 @@ def load_data(config: Config, names: Sequence[str] = ("train", "test")) -> Loade
     state = own, source and _state_of(source.images, source.masks)
     lists = {name: source and stamp(source.lists[name]) for name in names}
     for kept, its_lists, found in LOADED:
-        whole = lists == its_lists or not (found[1].errors or found[1].warnings)  # of another list
-        if whole and kept == state and lists.items() <= its_lists.items():
+        ours = lists == its_lists or not (found[1].errors or found[1].warnings)  # of another list
+        if ours and kept == state and lists.items() <= its_lists.items():
             return found
     LOADED.clear()  # before the memory is filled again
     if source and on_drive(source.root):
@@ -796,13 +791,13 @@ def grey_range(values: np.ndarray) -> tuple[float, float]:
     low, least, dark, half, light, most, high = np.percentile(sample, (2, 10, 25, 50, 75, 90, 99.5))
     core = min(half - dark, light - half)
     if high - low > 8 * core:  # without an empty border and lines far from those beside them
-        scene = (sample > sample.min()) & (sample < sample.max())
+        inside = (sample > sample.min()) & (sample < sample.max())
         for axis in (0, 1):
             lines = np.median(sample, 1 - axis, keepdims=True)
-            scene &= abs(lines - median_filter(lines, 17)) <= 20 * core
-        ends = np.percentile(sample[scene], (2, 99.5)) if scene.mean() > 0.5 else (low, high)
+            inside &= abs(lines - median_filter(lines, 17)) <= 20 * core
+        ends = np.percentile(sample[inside], (2, 99.5)) if inside.mean() > 0.5 else (low, high)
         if high - low > 2 * np.ptp(ends):
-            values, (low, high) = sample[scene], ends
+            values, (low, high) = sample[inside], ends
     reach = 2 * (high - low) or np.inf  # a frame of nearly one value has no outliers
     ends = [values.min(), values.max()]
     if values.ndim == 2 and ends[0] < low - reach:  # bad pixels: take three that touch
@@ -884,12 +879,12 @@ print("values and colours:", *data.mask_values(masks / "0.png"))
 
 # %%
 #| export
-_MAX_LABEL, _DARKEST = 64, 31.0  # largest number of an object or class; of a colour that is black
+_MAX_LABEL, _MAX_BLACK = 64, 31.0  # largest number of an object or class; of a colour that is black
 _TOO_DARK = "grey mask that loses objects by the cut at half of the largest value of all"
 _DARK_LIST = "list of grey masks without a target (save targets as 255)"
-_NOTES = {  # by what `_mask_scale` returns
+_NOTES = {  # by what `_mask_threshold` returns
     0.0: "mask with the numbers of objects, in which all above 0 is target",
-    _DARKEST: "coloured mask, in which every colour but black is target",
+    _MAX_BLACK: "coloured mask, in which every colour but black is target",
 }
 
 
@@ -915,7 +910,7 @@ def mask_values(path: Path) -> tuple[np.ndarray, bool]:  # [H,W] uint8, float64 
     return values, coloured
 
 
-def _mask_scale(masks: Iterable[tuple[np.ndarray, bool]]) -> float:
+def _mask_threshold(masks: Iterable[tuple[np.ndarray, bool]]) -> float:
     "The largest value that is not target, decided by the `mask_values` of all masks of a data set."
     any_coloured, levels = False, {0.0}
     for values, coloured in masks:
@@ -929,18 +924,18 @@ def _mask_scale(masks: Iterable[tuple[np.ndarray, bool]]) -> float:
     whole = top > 1 and all(level.is_integer() for level in levels)
     gapless = top < 255 and len(levels) == top + 1  # with 0
     if any_coloured:
-        return _DARKEST
+        return _MAX_BLACK
     return 0.0 if whole and (top <= _MAX_LABEL or gapless) else top / 2
 
 
 def read_mask(
     path: Path,
     size: tuple[int, int],  # height and width of its image
-    scale: float | None = None,  # of its data set; None: of this mask alone
+    scale: float | None = None,  # largest non-target value of its data set; None: of this mask
 ) -> tuple[np.ndarray, set[str]]:  # [H,W] uint8, 0 or 1; what is special about it
     "Read a mask as 0 and 1, resized to `size` by nearest pixel; raises as `read_image`."
     values, coloured = mask_values(path)
-    scale = _mask_scale([(values, coloured)]) if scale is None else scale
+    scale = _mask_threshold([(values, coloured)]) if scale is None else scale
     truth, notes = (values > scale).astype(np.uint8), set[str]()
     if scale in _NOTES and values.max() > 1 and truth.any():
         notes.add(_NOTES[scale])

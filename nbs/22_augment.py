@@ -40,7 +40,7 @@ changes = {
     "as stored": lambda plane: plane,
     "mirrored": ImageOps.mirror,
     "upside down": ImageOps.flip,
-    "rows as columns": lambda plane: plane.transpose(Image.Transpose.TRANSPOSE),
+    "transposed": lambda plane: plane.transpose(Image.Transpose.TRANSPOSE),
     "scaled by 0.7": lambda plane: plane.resize((90, 90)).crop((0, 0, 128, 128)),
     "scaled by 1.5": lambda plane: plane.resize((192, 192)).crop((64, 64, 192, 192)),
 }
@@ -55,7 +55,7 @@ for axes, (name, change) in zip(figure.subplots(1, 6), changes.items(), strict=T
 #
 # | `--augment` | a training crop is |
 # |---|---|
-# | `turns`, the default | in one of the eight orientations of a square (mirrored, upside down, rows as columns), half of the time blurred |
+# | `turns`, the default | in one of the eight orientations of a square (mirrored, upside down, transposed), half of the time blurred |
 # | `flips` | also scaled |
 # | `robust` | also as from a different sensor: contrast, brightness, noise, defective pixels |
 # | `paper` | with `--crop resize` as in the official code: mirrored, its long side resized to 0.5 to 2 times `--base-size`, half of the time blurred |
@@ -82,7 +82,7 @@ for kind, row in zip(("turns", "flips", "robust", "paper"), figure.subplots(4, 5
 #
 # Networks mistake the edges of large bright objects for targets. When we held out 71 training images of NUAA-SIRST, four of them had most of the false pixels, at a white cliff, a vapour trail and a row of trees. Such edges are rare in the data sets of this field.
 #
-# With probability `clutter_share` a crop is therefore partly covered by a large occluder, brighter or darker than the background: a half-plane with a straight or rough edge, or a bar longer than any target (from 77 pixels on, in a crop of 128). Covered target pixels lose their label. This is an invention of this library, not of the paper. The scene from above with six occluders, and the outlines of what is left of its targets:
+# With probability `clutter_share` a crop is therefore partly covered by a large occluder, brighter or darker than the background: a half-plane with a straight or rough edge, or a bar longer than any target (at least 77 pixels long in a crop of 128). Covered target pixels lose their label. This is an invention of this library, not of the paper. The scene from above with six occluders, and the outlines of what is left of its targets:
 
 # %%
 figure = plt.figure(figsize=(10, 2.2), layout="constrained")
@@ -107,13 +107,13 @@ class AugmentParams(NamedTuple):
     "What is sampled for one training image."
 
     mirror: bool  # left to right
-    long_side: int  # of the resized image, in pixels; 0: it has its own size, or `square`
-    top: float  # place of the crop within what is left, 0..1
+    long_side: int  # of the resized image, in pixels; 0: not resized, or to `square`
+    top: float  # 0..1: from the first possible row of the crop to the last
     left: float
     blur: float  # radius of the Gaussian blur in pixels; 0: none
     flip: bool = False  # upside down
     turn: bool = False  # rows become columns
-    target: float = -1.0  # which target pixel the crop must hold, 0..1 of them; negative: any crop
+    target: float = -1.0  # 0..1: which of the target pixels the crop must hold; negative: none
     scale: tuple[float, float] = (1.0, 1.0)  # additional scale of rows and of columns
     sensor: int = 0  # seed of noise and sensor faults; 0: none
     clutter: tuple[int, ...] = ()  # an occluder, as of `sample_clutter`; (): none
@@ -192,14 +192,14 @@ def _placement(
 #
 # $$d = \min(l - |x'|,\; s - |y'|) + \sum_k h_k \sin(u_k x + v_k y + p_k)$$
 #
-# where $x'$ and $y'$ are along and across a rectangle of half sides $l$ and $s$, and waves of height $h_k$, frequency $(u_k, v_k)$ and phase $p_k$ make its edge rough. The opacity of the occluder is $\sigma(d \cdot S / 2 \cdot c)$ with the side $S$ in pixels and the sharpness $c$, and a label is removed where $d > 0$. All parameters are whole numbers of 1/65,536: they are rounded once, when they are sampled.
+# where $x'$ and $y'$ are along and across a rectangle of half sides $l$ and $s$, and waves of height $h_k$, frequency $(u_k, v_k)$ and phase $p_k$ make its edge rough. The opacity of the occluder is $\sigma(d \cdot S / 2 \cdot c)$ with the side $S$ in pixels and the sharpness $c$, and a label is removed where $d > 0$. All parameters are multiples of 1/65,536. They are rounded once, when they are sampled.
 
 # %%
 #| export
 _WAVES, _SCALE = 8, 65_536
 
 
-def sample_clutter(rng: np.random.Generator) -> tuple[int, ...]:  # [41] in parts of 65,536
+def sample_clutter(rng: np.random.Generator) -> tuple[int, ...]:  # [41] multiples of 1/65,536
     "An occluder: place, turn, half sides, sharpness, level, texture; then its waves."
     angle = rng.uniform(0, np.pi)
     turn = np.array([np.cos(angle), np.sin(angle)])
@@ -213,9 +213,9 @@ def sample_clutter(rng: np.random.Generator) -> tuple[int, ...]:  # [41] in part
     soft, texture = np.exp(rng.uniform(np.log(0.3), np.log(3))), rng.uniform(0, 1)
     level = rng.choice([-1, 1], p=[0.3, 0.7]) * rng.uniform(15, 200)
     cycles = np.exp(rng.uniform(np.log(0.5), np.log(10), _WAVES))  # in the crop
-    way, phase = rng.uniform(0, 2 * np.pi, (2, _WAVES))
+    direction, phase = rng.uniform(0, 2 * np.pi, (2, _WAVES))
     height = rough / cycles ** rng.uniform(0.7, 1.3)
-    waves = [np.pi * cycles * np.cos(way), np.pi * cycles * np.sin(way), phase, height]
+    waves = [np.pi * cycles * np.cos(direction), np.pi * cycles * np.sin(direction), phase, height]
     numbers = [*place, *turn, *sides, 1 / soft, level, texture, *np.concatenate(waves)]
     return tuple(round(_SCALE * float(number)) for number in numbers)
 
@@ -251,18 +251,18 @@ def add_clutter(image: np.ndarray, mask: np.ndarray, numbers: tuple[int, ...]) -
     )
     for right, down, phase, height in values[9:].view(4, _WAVES).T:
         depth = depth + height * torch.sin(right * at[None] + down * at[:, None] + phase)
-    share = torch.sigmoid(depth * (size / 2) * sharp)
+    opacity = torch.sigmoid(depth * (size / 2) * sharp)
     mean = planes.mean()
     turned = _without_targets(planes, label).flip(1, 2)
-    own = (mean + level + texture * (turned - mean)).clamp(0, 255)
-    pixels = (planes + (own - planes) * share + 0.5).to(torch.uint8)  # halves upwards
+    occluder = (mean + level + texture * (turned - mean)).clamp(0, 255)
+    pixels = (planes + (occluder - planes) * opacity + 0.5).to(torch.uint8)  # halves upwards
     return pixels.permute(1, 2, 0).numpy().reshape(image.shape), (label * (depth <= 0)).numpy()
 
 
 # %% [markdown]
 # ### The transform
 #
-# The transform mirrors, resizes so that the long side has the sampled length (image bilinear, mask nearest), pads with zeros at the right and the bottom, crops, turns, adds the occluder and blurs. Pillow does the work, on grey images once instead of three times. With `--preset paper` the result equals the official transform to the last pixel.
+# The transform mirrors, resizes so that the long side has the sampled length (image bilinear, mask nearest), pads with zeros at the right and the bottom, crops, turns, adds the occluder and blurs. Pillow does the work, on one channel of a grey image instead of three. With `--preset paper` the result equals the official transform to the last pixel.
 
 # %%
 #| export
@@ -342,9 +342,9 @@ def unpadded(values: Tensor, mask: Tensor) -> Tensor:
 # %% [markdown]
 # ### Batches
 #
-# A batch has 8-bit pixels, a quarter of the bytes of floats on the way to the device. Copies fill the last batch of an evaluation and are marked as not real. Grey images become three equal channels only here, so that all earlier steps cost a third.
+# A batch has 8-bit pixels, a quarter of the bytes of floats on the way to the device. Copies fill the last batch of an evaluation; their `row` is -1. Grey images become three equal channels only here, so that all earlier steps cost a third.
 #
-# At native size, images share batches only if all have one size. Otherwise each batch has one image and empty places. The image keeps the place that it would have in a full batch, so several processes count the images in the order of the list. Copies fill the empty places only for a compiler.
+# At native size, images share batches only if all have one size. Otherwise each batch has one image and empty places. The image keeps the place that it would have in a full batch, so several processes share the images. Copies fill the empty places only on a device that compiles its programs (XLA).
 
 # %%
 #| export
@@ -353,22 +353,22 @@ class Batch(NamedTuple):
 
     image: Tensor  # [B,3,S,S] uint8
     mask: Tensor  # [B,1,S,S] uint8, 0 or 1; at native size smaller than the padded image
-    real: Tensor  # [B] bool; False for copies that fill a batch of an evaluation
+    row: Tensor  # [B] index of the image; -1 for copies that fill a batch of an evaluation
 
 
-def collate(pairs: Sequence[Pair], real: Sequence[bool]) -> Batch:
+def collate(pairs: Sequence[Pair], rows: Sequence[int]) -> Batch:
     "Stack images and masks; grey becomes three equal channels."
     colour = [i if i.ndim == 3 else np.broadcast_to(i[..., None], (*i.shape, 3)) for i, _ in pairs]
     image = torch.from_numpy(np.stack(colour)).permute(0, 3, 1, 2)
     mask = torch.from_numpy(np.stack([m for _, m in pairs]))[:, None]
-    return Batch(image, mask, torch.tensor(list(real)))
+    return Batch(image, mask, torch.tensor(rows))
 
 
 def training_batch(split: Split, indices: Sequence[int], epoch: int, config: Config) -> Batch:
     "Read and augment the images of one training batch."
     size = config.crop_size
     pairs = [augment(*split.pairs[i], sample_params(config, epoch, i), size) for i in indices]
-    return collate(pairs, [True] * len(pairs))
+    return collate(pairs, indices)
 
 
 def scoring_batch(split: Split, indices: Sequence[int], config: Config) -> Batch:
@@ -379,19 +379,12 @@ def scoring_batch(split: Split, indices: Sequence[int], config: Config) -> Batch
         pairs = [(pad_mirrored(image), mask) for image, mask in map(split.pairs.__getitem__, rows)]
     else:
         pairs = [resize_square(*split.pairs[i], config.base_size) for i in rows]
-    return collate(pairs, [i >= 0 for i in indices])
-
-
-def native_plan(split: Split, size: int) -> list[list[int]] | None:
-    "The rows of each batch at native size, -1 as padding; None if images in memory have one size."
-    if split.in_memory and len({mask.shape for _, mask in split.pairs}) == 1:
-        return None
-    return [[i if i % size == k else -1 for k in range(size)] for i in range(len(split))]
+    return collate(pairs, indices)
 
 
 # %%
-batch = collate([resize_square(image, mask, 64)] * 2, [True, False])
-tuple(batch.image.shape), batch.real.tolist()
+batch = collate([resize_square(image, mask, 64)] * 2, [0, -1])
+tuple(batch.image.shape), batch.row.tolist()
 
 # %% [markdown]
 # ## Questions

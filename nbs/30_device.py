@@ -80,7 +80,7 @@ axes[1].set_xlabel("time, in units");
 #
 # ## The device
 #
-# Training calls these methods in this order: `to_device` for the model, `begin` for each epoch and each evaluation, `transfer_batch` and `autocast` for each batch (the loop above has a single tensor, so it calls `transfer`), `end_step` inside of `update`, and `read` at log lines and at the end.
+# Training calls these methods in this order: `to_device` for the model, `begin` for each epoch and each evaluation, `transfer_batch` and `autocast` for each batch (the loop above has a single tensor, so it calls `transfer`), `end_step` inside of `update`, and `read` at log lines and at the end. A batch is a named tuple of tensors. A prediction is a tensor, or tensors in tuples, lists and dictionaries; `each_tensor` changes all of them, and `read` uses it. Several processes may share each batch. They exchange values through `device.ranks`; the page on [ranks](32_ranks.ipynb) has its class.
 #
 # bfloat16 is faster than float32 where the chip has instructions for it, and slower where it is emulated. `precision=auto` takes it only in the first case. The loss is float32 in every case. Older GPUs have float16 instead. Its smallest number is 6e-8, and many gradients are smaller. So the loss is multiplied before the backward pass and the gradients divided after it, by a factor that `GradScaler` finds and a checkpoint keeps.
 
@@ -112,20 +112,18 @@ class Device:
     @property
     def description(self) -> str:
         "One line: device, precision, chip."
-        return f"{self.name}, {self.precision}: {self.ranks.prefix}{self.chip()}"
+        several = f"{self.ranks.count} processes, each " if self.ranks.count > 1 else ""
+        return f"{self.name}, {self.precision}: {several}{self.chip()}"
 
     def chip(self) -> str:
         "The chip's name as people write it."
         return f"{cpu_name()}, {counted(torch.get_num_threads(), 'thread')}"
 
-    def has_bf16(self) -> bool:
-        "Whether bfloat16 convolutions have instructions of their own."
-        asks = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
-        return any(getattr(torch.cpu, ask, lambda: False)() for ask in asks)
-
     def fastest(self) -> str:
-        "The precision that `auto` stands for."
-        return "bf16" if self.has_bf16() else "fp32"
+        "The precision that `auto` stands for: bf16 where convolutions have instructions for it."
+        asks = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
+        native = any(getattr(torch.cpu, ask, lambda: False)() for ask in asks)
+        return "bf16" if native else "fp32"
 
     def set_precision(self, precision: str) -> None:
         "Compute in bf16, fp16 or fp32: a run that is resumed elsewhere keeps its own."
@@ -196,11 +194,6 @@ class Device:
         return busy if self.kind == "cpu" else {}
 
 
-# %% [markdown]
-# A batch is a named tuple of tensors. A prediction is a tensor, or tensors in tuples, lists and dictionaries; `each_tensor` changes all of them, and `read` uses it. Several processes may share each batch. They exchange values through `device.ranks`. The page on ranks has the class for several processes.
-
-# %%
-#| export
 def each_tensor(value: Any, change: Callable[[Tensor], Any]) -> Any:
     "A nested value with each of its tensors changed."
     if isinstance(value, Tensor):
@@ -224,7 +217,6 @@ class OneProcess:
     "The process of a run that has only one."
 
     count, rank = 1, 0  # each process feeds and scores its own part of a batch
-    prefix = ""  # what stands before the name of the chip
 
     def convert(self, model: nn.Module) -> nn.Module:
         "The model with layers that take their statistics over all processes."
@@ -339,15 +331,12 @@ class Cuda(Device):
         facts = torch.cuda.get_device_properties(self.name)
         return f"{facts.name}, {facts.total_memory / 2**30:.0f} GB"
 
-    def has_bf16(self) -> bool:
-        "Whether the GPU has bfloat16 of its own (from compute capability 8.0)."
-        with torch.cuda.device(self.name):
-            return torch.cuda.is_bf16_supported(including_emulation=False)
-
     def fastest(self) -> str:
-        "bf16, else fp16 on the GPUs that have units for it (compute capability 7), else fp32."
-        capability = torch.cuda.get_device_capability(self.name)
-        return "bf16" if self.has_bf16() else "fp16" if capability >= (7, 0) else "fp32"
+        "bf16 (compute capability 8), else fp16 where there are units for it (7), else fp32."
+        with torch.cuda.device(self.name):
+            if torch.cuda.is_bf16_supported(including_emulation=False):
+                return "bf16"
+        return "fp16" if torch.cuda.get_device_capability(self.name) >= (7, 0) else "fp32"
 
     def set_precision(self, precision: str) -> None:
         "Compute in bf16, fp16 or exact fp32."
@@ -374,9 +363,9 @@ class Mps(Device):
             raise UserError(f"device=mps: {why}; use --device cpu")
         super().__init__(precision, index)
 
-    def has_bf16(self) -> bool:
-        "False: MPS computes in float32 here."
-        return False
+    def fastest(self) -> str:
+        "fp32: in bf16 it was not tried."
+        return "fp32"
 
 
 # %% [markdown]
@@ -571,14 +560,7 @@ def _smaller(device: Device, config: Settings) -> str:
 # %% [markdown]
 # ### A CPU that is not alone
 #
-# torch splits each operation among threads, and at its end they wait for each other. A waiting thread *spins*: it checks again and again instead of sleeping, because the next operation comes in microseconds. But if another program has taken the core of one thread, the others spin for nothing until the system gives it back, a few milliseconds later, and a step has thousands of operations. Two remedies ([measured](../results/busy-machine/README.md)):
-#
-# | on two cores | forward pass | training step |
-# |---|---|---|
-# | alone | 40 ms | 0.16 s |
-# | beside one busy program | 2.2 s | 10 s |
-# | the same, with shorter spinning | 0.15 s | 1.7 s |
-# | the same, with one thread per free core | 58 ms | 0.25 s |
+# torch splits each operation among threads, and at its end they wait for each other. A waiting thread *spins*: it checks again and again instead of sleeping, because the next operation comes in microseconds. But if another program has taken the core of one thread, the others spin for nothing until the system gives it back, a few milliseconds later, and a step has thousands of operations. With one busy program beside it, a training step on two cores takes 10 s instead of 0.16 s. Two remedies help: shorter spinning (1.7 s) and one thread per free core (0.25 s; [measured](../results/busy-machine/README.md)).
 #
 # Shorter spinning costs nothing on an idle machine. `import mshnet` sets it, unless you have set `OMP_WAIT_POLICY` or `GOMP_SPINCOUNT` or loaded torch before. One thread per free core helps even more. So a run on a CPU measures how busy other programs keep our cores, for 0.1 s before each epoch (a `Detector`: every three seconds), and uses as many threads as they leave. `OMP_NUM_THREADS`, `MKL_NUM_THREADS`, `torch.set_num_threads` (after the import of mshnet) and `--deterministic` keep the number that was set; then only `mshnet doctor` warns of other programs.
 #

@@ -26,7 +26,7 @@ from torch import Tensor, nn, optim
 
 from mshnet.core import UserError, counted, reason
 from mshnet.device import Device, T, cpu_name, each_tensor
-from mshnet.places import forget_stale_tpu, heartbeat, installed, where
+from mshnet.places import heartbeat, installed, where
 
 # %% [markdown]
 # ## What compiles again
@@ -137,12 +137,16 @@ print(why_no_xla({"KAGGLE_KERNEL_RUN_TYPE": "Batch"}, 0, "2.8.0", "2.8.1"))
 # ### Starting it
 #
 # One process drives all chips (SPMD): a batch is cut along its first dimension and each chip gets its part; everything else is copied to every chip. Sums over the batch, those of batch norm among them, are sums over all chips, so the result does not depend on their number.
+#
+# Kaggle's TPU machines set two variables of an older kind of TPU. With them the runtime waits for workers that do not exist ("Expected 4 worker addresses, got 1"), so we remove them before it starts. On a real TPU pod the same variables hold valid addresses. Therefore we remove them on Kaggle, and elsewhere only if the first holds the word "local".
 
 # %%
 #| export
 def _start_xla(num_devices: int) -> Any:
     "Start the runtime and return the mesh of its chips; UserError with the reason if it fails."
-    forget_stale_tpu()
+    if where().name == "kaggle" or os.environ.get("TPU_PROCESS_ADDRESSES") == "local":
+        for name in ("TPU_PROCESS_ADDRESSES", "CLOUD_TPU_TASK_ID"):
+            os.environ.pop(name, None)
     dev = Path("/dev")
     chips = len(tpu_chips()) or len([*dev.glob("accel[0-9]*"), *dev.glob("vfio/[0-9]*")])
     if why := why_no_xla(os.environ, chips, torch.__version__, installed("torch_xla")):
@@ -261,9 +265,9 @@ class Xla(Device):
         generation, memory = (tpu_chips() or [("of unknown kind", 0)])[0]
         return f"{self.world} TPU {generation}" + (f", {memory} GB each" if memory else "")
 
-    def has_bf16(self) -> bool:
-        "True: every TPU has it."
-        return True
+    def fastest(self) -> str:
+        "bf16: every TPU has it."
+        return "bf16"
 
     def set_precision(self, precision: str) -> None:
         "Compute in bf16 or fp32; by default a TPU rounds the inputs of a float32 product too."

@@ -323,6 +323,8 @@ for epoch in (0, 1, None):
 # ## The machinery: evaluation
 #
 # Two programs that score the same training run report different numbers if they differ in the resize, the threshold, the matching rule or the choice of the epoch. There is one evaluation loop, used after every epoch, at the end of a run and by `mshnet test`.
+#
+# An accelerator need not wait while the host counts. A batch is counted in a thread while the next one is predicted. It is one thread, so batches are counted in order. An error in the thread is raised here, and the thread ends with the loop. On a CPU there is no thread: each batch is predicted, then counted.
 
 # %%
 #| export
@@ -351,11 +353,6 @@ def predictions(
             yield from found
 
 
-# %% [markdown]
-# An accelerator need not wait while the host counts. A batch is counted in a thread while the next one is predicted. It is one thread, so batches are counted in order. An error in the thread is raised here, and the thread ends with the loop. On a CPU there is no thread: each batch is predicted, then counted.
-
-# %%
-#| export
 def count_predictions(
     count: Callable[[Any, Any], object],  # of a prediction and its batch, on the host
     task: Task,
@@ -459,7 +456,7 @@ for p in (0.9, 1.0):
 # %% [markdown]
 # ## The protocol
 #
-# Two scores can be compared only if the images, their size and the matching rule agree. Each score is saved with these facts, its protocol. `Origin` records how the weights were selected: a score whose epoch was chosen on the test list is better than it should be.
+# Two scores can be compared only if the images, their size and the matching rule agree. Each score is saved with these facts, its protocol. `Origin` records how the weights were selected: a score whose epoch was chosen on the test list is better than it should be. Below the code is a part of the protocol of such a model:
 
 # %%
 #| export
@@ -522,11 +519,6 @@ def protocol(task: Task, data: Any, scores: Any, device: Device, weights: Origin
     }
 
 
-# %% [markdown]
-# Below is a part of the protocol of a model whose epoch was selected on the test list:
-
-# %%
-#| export
 def chosen_by(choose: str, best: Any) -> str:  # of a checkpoint
     "Which epoch was kept, and by what, in one phrase for the protocol."
     if best.get("name", "") is None:
@@ -651,7 +643,7 @@ def trained_task(
 # %% [markdown]
 # ## Files
 #
-# With `mshnet predict` a task predicts files. How a file is read and what is written differs from task to task. The rest is the same for the tasks other than detection: a file that cannot be read is reported and skipped (a single one is an error), 256 samples are read at a time, and the last line counts what was written. The exit status is 1 if a file was skipped.
+# With `mshnet predict` a task predicts files. How a file is read and what is written differs from task to task. The rest is the same for the tasks other than detection: a file that cannot be read is reported and skipped (a single one is an error), and the last line counts what was written. The exit status is 1 if a file was skipped.
 
 # %%
 #| export
@@ -662,11 +654,6 @@ class Written:
     folder: Path
     line: str  # such as "3 tanks of 2 files"
     skipped: int = 0  # files that cannot be read
-
-    @property
-    def status(self) -> int:
-        "The status of the command: 1 if a file was skipped."
-        return 1 if self.skipped else 0
 
     def __str__(self) -> str:
         "The last line of the command, or its last lines."

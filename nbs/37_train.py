@@ -178,7 +178,7 @@ class Job:
 def train(config: Settings, task: Task | None = None) -> Run:
     """Train and score a model, or resume its run; a finished run is only reported.
 
-    The settings are a `Config`; without a task, they name it. Raises UserError for a mistake in
+    The settings are a `Config`; without `task`, they name it. Raises UserError for a mistake in
     the settings or the data, or a NaN or infinite loss, and Stopped after a signal, or where the
     time ended before there were any scores.
     """
@@ -226,7 +226,7 @@ def processes_to_start(config: Settings) -> bool:
 # %% [markdown]
 # ## The epochs
 #
-# `fit` trains, scores and logs each epoch, writes its checkpoint, and prints one line with the time that is left. All processes record the epoch in their state. The first one writes the files: the log line, then the checkpoint. The last log line of the run above, without its times:
+# `fit` trains, scores and logs each epoch, writes its checkpoint, and prints one line with the time that is left. All processes record the epoch in their state. The first one writes the files: the log line, then the checkpoint. This is the last log line of the run above, without its times:
 
 # %%
 for key in ("epoch", "phase", "loss", "lr", "split", "line"):
@@ -334,9 +334,6 @@ def _print_epoch(job: Job, entry: dict[str, Any]) -> None:
 
 # %%
 #| export
-Compute = Callable[[Any], torch.Tensor]  # the loss of a batch on the device
-
-
 def fresh_state(task: Task, device: Device) -> State:
     "The state of a training that has made no step: with the weights of the seed."
     start = task.model()
@@ -348,7 +345,13 @@ def fresh_state(task: Task, device: Device) -> State:
 def train_epoch(job: Job, state: State, epoch: int) -> float:  # the mean loss of the epoch
     "Train for one epoch, or for the rest of it; Stopped if the run is asked to stop."
     task, device, config, data = job.task, job.device, job.config, job.parts["train"]
-    compute = _begin_epoch(job, state, epoch)
+    phase = task.phase(epoch)
+    share_cores(device)
+    if device.message:
+        print(f"  {device.message}", flush=True)
+        device.message = ""
+    state.model.train()
+    model = device.begin(phase, state.model, state.optimizer)
     plan = device.ranks.shard(task.plan(data, epoch))
     losses, first = Losses(device, state), epoch * len(plan)
     device.seed(config.seed, first + losses.step)  # before the batch, which may draw, too
@@ -358,7 +361,7 @@ def train_epoch(job: Job, state: State, epoch: int) -> float:  # the mean loss o
         with explained(device, config):
             for batch in steps:
                 prepare_step(job, state, first + losses.step, len(plan))
-                train_step(job, state, compute, batch, losses)
+                train_step(job, state, model, batch, phase, losses)
                 device.seed(config.seed, first + losses.step)
                 if losses.step == len(plan):
                     break
@@ -377,18 +380,6 @@ def train_epoch(job: Job, state: State, epoch: int) -> float:  # the mean loss o
             return losses.mean()  # here the device may notice what failed before
     except _NotFinite as error:
         raise _not_finite(job, state, epoch, error.args[0]) from None
-
-
-def _begin_epoch(job: Job, state: State, epoch: int) -> Compute:
-    "Prepare an epoch, or the rest of one; return the loss as a function of a batch."
-    device, phase = job.device, job.task.phase(epoch)
-    share_cores(device)
-    if device.message:
-        print(f"  {device.message}", flush=True)
-        device.message = ""
-    state.model.train()
-    model = device.begin(phase, state.model, state.optimizer)
-    return lambda batch: job.task.loss(model, batch, phase)
 
 
 # %% [markdown]
@@ -431,24 +422,31 @@ class Losses:
 # %% [markdown]
 # ## One step
 #
-# A step is a forward pass, a backward pass and an update. A batch larger than the memory is computed in micro-batches, whose gradients add up to its own. (Batch norm is the exception: it takes its means over a micro-batch.) Several devices share each of them. On a TPU each is a program of its own, whose memory is free before the next one begins.
+# A step is a forward pass, a backward pass and an update. A batch larger than the memory is computed in micro-batches, whose gradients add up to that of the batch. (Batch norm is the exception: it takes its means over a micro-batch.) Several devices share each micro-batch. On a TPU each micro-batch is one program, whose memory is freed before the next begins.
 
 # %%
 #| export
-def train_step(job: Job, state: State, compute: Compute, batch: Any, losses: Losses) -> None:
-    "Update the weights by a batch on the device, and add its mean loss to `losses`."
+def train_step(
+    job: Job,
+    state: State,
+    model: Any,  # that of the state, as `Device.begin` returned it
+    batch: Any,  # on the device
+    phase: str,  # such as "full"
+    losses: Losses,
+) -> None:
+    "Update the weights by a batch, and add its mean loss to `losses`."
     device, found = job.device, list[torch.Tensor]()
     *others, last = parts_of(device, batch)
     for part in (*others, last):
         with device.autocast():
-            loss = compute(part)
+            loss = job.task.loss(model, part, phase)
             if not isinstance(loss, torch.Tensor) or loss.numel() > 1:
                 name = type(job.task).__name__
                 raise UserError(f"{name}.loss: return one number, the sum of the parts of the loss")
             if others:
                 loss = loss * (len(part[0]) / len(batch[0]))
         found.append(loss.detach())
-        if part is not last:
+        if part is not last:  # `update` makes the backward pass of the last part
             device.scaler.scale(loss).backward()
             device.end_part(state.model)
     losses.add(reduce(torch.add, found))
@@ -486,7 +484,7 @@ def prepare_step(job: Job, state: State, step: int, per_epoch: int) -> None:
 
 
 # %% [markdown]
-# Three epochs of a small model. The host waits for the device once in each, to read the mean loss. Then four steps on one batch, from fresh weights:
+# We train a small model for three epochs. In each, the host waits for the device once, to read the mean loss. Then we make four steps on one batch, from new weights:
 
 # %%
 config = Config(scenes=16, epochs=3, lr=0.01, **small)
@@ -500,7 +498,7 @@ state, batch = fresh_state(task, device), task.batch(job.parts["train"], [0, 1, 
 for step in range(4):
     losses = Losses(device)
     prepare_step(job, state, step, 50)
-    train_step(job, state, lambda batch: task.loss(state.model, batch, "full"), batch, losses)
+    train_step(job, state, state.model, batch, "full", losses)
     print(f"step {step}: loss {losses.mean():.2f}")
 
 
@@ -671,7 +669,7 @@ def _announce(job: Job, state: State) -> None:
 # %% [markdown]
 # ## Where a run ends
 #
-# However a run ends, `status.json` records it, and an error is raised in the caller. Unless all epochs were done, a signal or the notebook's stop button is passed on as `Stopped` after everything is written, so that the cells below do not run. If the record cannot be written, the error is raised all the same. At the end the backup gets the remaining files. Figures are drawn later; the notebooks copy them by `keep_copies`.
+# However a run ends, `status.json` records it. If an error ended it, the caller gets this error, even if the record cannot be written. A signal or the notebook's stop button raises `Stopped` after everything is written, so that the cells below do not run, unless all epochs are done. At the end the backup gets the remaining files. Figures are drawn later; the notebooks copy them by `keep_copies`.
 #
 # A loss that is NaN or infinite ends the run before anything is overwritten: the last good checkpoint stays.
 
@@ -850,7 +848,7 @@ def _launch(config: Settings, task: Task | None) -> Run:
             failed = run_in_processes(config, ["train", "--config", str(settings)])
         except UserError as mistake:
             last = run.read_json("status.json")
-            if last != before and str(mistake) not in last["reason"]:  # of another than the first
+            if last != before and str(mistake) not in last["reason"]:  # not of the first process
                 with contextlib.suppress(UserError), alone(run.path):  # no other run's status
                     say_status(run, "failed", last["epochs_done"] - 1, f"UserError: {mistake}")
             raise

@@ -24,7 +24,7 @@ from mshnet.model import MSHNet
 
 # %%
 #| export
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -221,11 +221,11 @@ def attend_on_cpu(
     sa: SpatialAttention,
 ) -> Tensor:  # [B,C,H,W]
     "`mshnet.model.attend`, on a CPU by `_AttendOnCpu` unless an attention is changed or watched."
-    if not _on_cpu(y) or any(map(_is_changed, (*ca.modules(), *sa.modules()))):
+    known = (type(ca), type(sa)) == (ChannelAttention, SpatialAttention)  # else of other weights
+    if not (known and _on_cpu(y)) or any(map(_is_changed, (*ca.modules(), *sa.modules()))):
         return attend(y, shortcut, ca, sa)
     weights = ca.fc1.weight, ca.fc2.weight, sa.conv1.weight
-    out: Tensor = _AttendOnCpu.apply(y, shortcut, *weights)
-    return out
+    return _AttendOnCpu.apply(y, shortcut, *weights)  # type: ignore[no-any-return]
 
 
 # %%
@@ -276,8 +276,7 @@ def join_on_cpu(
     "`mshnet.model.join`, on a CPU by `_JoinOnCpu`."
     if not _on_cpu(below):
         return join(beside, below)
-    out: Tensor = _JoinOnCpu.apply(beside, below)
-    return out
+    return _JoinOnCpu.apply(beside, below)  # type: ignore[no-any-return]
 
 
 # %%
@@ -289,7 +288,7 @@ print("gradients confirmed:", torch.autograd.gradcheck(_JoinOnCpu.apply, inputs)
 # %% [markdown]
 # ### The gradient of a 3x3 kernel
 #
-# At each of its nine places a 3x3 kernel has a matrix of weights, which multiplies the image, moved by up to one pixel. The gradient of this matrix is therefore one matrix product: the gradients of all pixels, times the moved image. With a border of zeros around each image, *moved* only means that the rows begin later in memory, so nothing is copied for the nine products. A CPU without AVX-512 computes them faster than torch's own gradient, and with less than a tenth of its rounding error, from 32 input channels on ([measured](../experiments/speed.md)). Other CPUs keep torch's, and so do 16 bits. Below, both are compared with the gradient in float64:
+# At each of its nine places a 3x3 kernel has a matrix of weights, which multiplies the image, moved by up to one pixel. The gradient of this matrix is therefore one matrix product: the gradients of all pixels, times the moved image. With a border of zeros around each image, *moved* only means that the rows begin later in memory, so nothing is copied for the nine products. A CPU without AVX-512 computes them faster than torch's own gradient, and with less than a tenth of its rounding error, from 32 input channels on ([measured](../experiments/speed.md)). Other CPUs keep torch's, and so do 16 bits.
 
 # %%
 #| export
@@ -309,16 +308,6 @@ def _kernel_gradient(x: Tensor, grad: Tensor) -> Tensor:  # [B,C,H,W], [B,D,H,W]
     return products.unflatten(2, (3, 3))
 
 
-# %%
-x, grad = torch.randn(2, 32, 64, 64), torch.randn(2, 32, 64, 64)
-by_torch = torch.nn.grad.conv2d_weight(x, (32, 32, 3, 3), grad, padding=1)
-exact = torch.nn.grad.conv2d_weight(x.double(), (32, 32, 3, 3), grad.double(), padding=1)
-errors = [(found - exact).abs().max() for found in (_kernel_gradient(x, grad), by_torch)]
-print(f"nine products have the smaller error: {bool(errors[0] < errors[1])}")
-
-
-# %%
-#| export
 class _ConvOnCpu(torch.autograd.Function):
     "A convolution by a 3x3 kernel with a border of zeros."
 
@@ -351,10 +340,6 @@ _ONLY_3X3 |= {"dilation": (1, 1), "groups": 1, "padding_mode": "zeros"}
 class _Conv2d(nn.Conv2d):
     "`nn.Conv2d`, by `_ConvOnCpu` where that is right and faster."
 
-    def _get_name(self) -> str:
-        "As a model is printed."
-        return "Conv2d"
-
     def _conv_forward(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         "The convolution, by the attributes that the layer has now."
         plain = torch.is_autocast_enabled("cpu") or not torch.is_grad_enabled()
@@ -362,8 +347,7 @@ class _Conv2d(nn.Conv2d):
         own = {name: getattr(self, name) for name in _ONLY_3X3}
         if plain or x.ndim < 4 or x.shape[1] < 32 or own != _ONLY_3X3:
             return super()._conv_forward(x, weight, bias)
-        out: Tensor = _ConvOnCpu.apply(x, weight, bias)
-        return out
+        return _ConvOnCpu.apply(x, weight, bias)  # type: ignore[no-any-return]
 
 
 # %% [markdown]
@@ -373,18 +357,14 @@ class _Conv2d(nn.Conv2d):
 
 # %%
 #| export
-Network = TypeVar("Network", bound=nn.Module)
-
-
-def use_cpu_passes(model: Network) -> Network:
+def use_cpu_passes(model: nn.Module) -> nn.Module:
     "The same model, with the hand-written passes in all blocks and steps up that are MSHNet's."
     for layer in model.modules():
         if isinstance(layer, UNet) and layer.join is join:
             layer.join = join_on_cpu  # type: ignore[method-assign]
         if not isinstance(layer, Block):
             continue
-        own = (type(layer.ca), type(layer.sa)) == (ChannelAttention, SpatialAttention)
-        if own and layer.attend is attend:  # which reads the weights of these two alone
+        if layer.attend is attend:
             layer.attend = attend_on_cpu  # type: ignore[method-assign]
         for conv in (layer.conv1, layer.conv2):
             if type(conv) is nn.Conv2d:
@@ -392,7 +372,7 @@ def use_cpu_passes(model: Network) -> Network:
     return model
 
 
-def use_plain_passes(model: Network) -> Network:
+def use_plain_passes(model: nn.Module) -> nn.Module:
     "The same model, with the lines of the model page."
     for layer in model.modules():
         for name, by_hand in (("attend", attend_on_cpu), ("join", join_on_cpu)):

@@ -23,16 +23,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-from mshnet.augment import Batch, native_plan, scoring_batch, training_batch, unpadded
+from mshnet.augment import Batch, scoring_batch, training_batch, unpadded
 from mshnet.core import UserError, did_you_mean, resolve, shown
 from mshnet.cpu import use_cpu_passes
 from mshnet.data import Split, hash_of_all, image_digests, outside_of_data, report, splits
-from mshnet.device import Device, OneProcess, make_optimizer
+from mshnet.device import Device, make_optimizer
 from mshnet.loss import mshnet_loss
-from mshnet.metrics import Scores, Tally
+from mshnet.metrics import Counted, Scores, Tally
 from mshnet.model import Block, MSHNet, init_heads
 from mshnet.recipe import Config
-from mshnet.task import Evaluation, Origin, Task
+from mshnet.task import Evaluation, Origin, RowTally, Task
 
 
 # %% [markdown]
@@ -69,7 +69,7 @@ left.legend(loc="upper right", bbox_to_anchor=(1, 0.9));
 # 1. *The warm-up.* Once the predicted area is large, plain IoU has almost no gradient, so the prediction can spread: here over 16% to 27% of the pixels.
 # 2. *All heads join.* Three heads and the fusing convolution have never been trained, and Adagrad's first step moves each of their weights by the whole learning rate, however small the gradient. By then the background of the full-size head is far below zero, say at -11. If each of the nine fusing weights of this head moves by 0.05, the fused background moves by 5. After a few such steps its sign is random, and Adagrad's later steps are too small to change it.
 #
-# Seed 0 never recovers, seed 2 recovers after 15 to 20 epochs, and seed 1 does not collapse. Clipping gradients cannot help, because Adagrad's first step does not depend on their size. Two things do:
+# Seed 0 never recovers, seed 2 recovers after 15 to 20 epochs, and seed 1 does not collapse. Clipping gradients cannot help, because Adagrad's first step does not depend on their size. Two remedies help:
 #
 # - A loss that pulls on a full prediction and on an empty one, with all heads trained from the start (`--preset steady`, the default): none of our seeds has collapsed.
 # - The paper's loss and network with a remedy for each step (right). `--head-bias -4` starts the heads far below zero, so that the warm-up need not spread. `--fusion-start full_size --join-rate 0.1` starts the fusion as a copy of the full-size head and gives the three new heads and the fusion smaller steps. All three seeds then find targets whenever they are scored, after 5 to 30 epochs. Seed 2 marks 5% of the pixels after 20 epochs, and recovers.
@@ -84,7 +84,7 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, RGB, 0.
 
 
 def normalise(image: Tensor) -> Tensor:  # [B,3,S,S] uint8 -> [B,3,S,S] float32
-    "Scale bytes to about mean 0 and standard deviation 1."
+    "Subtract ImageNet's mean and divide by its standard deviation, in each channel."
     mean, deviation = (  # made on the device, to avoid a transfer in every step
         torch.stack([torch.full((1, 1), value, device=image.device) for value in values])
         for values in (MEAN, STD)
@@ -100,16 +100,6 @@ def normalise(image: Tensor) -> Tensor:  # [B,3,S,S] uint8 -> [B,3,S,S] float32
 # %%
 #| export
 NETWORKS: dict[str, Callable[[], nn.Module]] = {"mshnet": MSHNet}
-
-
-def _make_network(name: str) -> nn.Module:
-    "One of NETWORKS, with random weights; UserError for an unknown name."
-    if name not in NETWORKS:
-        known = ", ".join(NETWORKS)
-        what = f"network={shown(name)} is not known{did_you_mean(name, list(NETWORKS))}"
-        todo = f"register your own: mshnet.detection.NETWORKS[{name!r}] = its class"
-        raise UserError(f"{what} (there are {known}; {todo})")
-    return use_cpu_passes(NETWORKS[name]())
 
 
 # %% [markdown]
@@ -161,23 +151,22 @@ def over_mirrors(predict: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
     return torch.stack([predict(images.flip(a)).flip(a) for a in _MIRRORS]).mean(0)
 
 
-class _DetectionTally:
-    "Counts predictions, batch by batch."
+class _DetectionTally(RowTally):
+    "The counts of each image."
 
-    def __init__(self, config: Config) -> None:
-        self.counts, self.batch_size = Tally(config.rule), config.batch_size
+    def __init__(self, rule: str) -> None:
+        super().__init__()
+        self.rule = rule
 
-    def add(self, logits: Tensor, batch: Batch) -> Any:  # of each image, its targets
-        "Count a batch, without the copies that fill it up, and without padding."
-        return self.counts.add(unpadded(logits, batch.mask), batch.mask, batch.real)
-
-    def gather(self, ranks: OneProcess) -> None:
-        "Join the counts of all processes, in the order of the list."
-        self.counts.merge(ranks.all_gather(self.counts), self.batch_size // ranks.count)
+    def count(self, logits: Tensor, batch: Batch) -> list[Counted]:
+        "The counts of each image of a batch, without its padded border."
+        tally = Tally(self.rule)
+        tally.add(unpadded(logits, batch.mask), batch.mask)
+        return tally.images
 
     def scores(self) -> Scores:
         "IoU, nIoU, F1, Pd, Fa."
-        return self.counts.scores()
+        return Tally(self.rule, self.values).scores()
 
 
 def _state(scores: dict[str, Any]) -> str:
@@ -206,15 +195,21 @@ class Detection(Task):
 
     def plan(self, data: Split, epoch: int | None) -> list[list[int]]:
         "The rows of each batch; at native size one image each, unless all have one size in memory."
-        native = epoch is None and self.config.base_size == "native"
-        own = native_plan(data, self.config.batch_size) if native else None
-        return own or super().plan(data, epoch)
+        own_size, size = epoch is None and self.config.base_size == "native", self.config.batch_size
+        if not own_size or (data.in_memory and len({mask.shape for _, mask in data.pairs}) == 1):
+            return super().plan(data, epoch)
+        return [[i if i % size == k else -1 for k in range(size)] for i in range(len(data))]
 
     def model(self) -> nn.Module:
-        "The network, with weights drawn from the seed."
+        "The network, with weights drawn from the seed; UserError if it is not one of NETWORKS."
+        if (name := self.config.network) not in NETWORKS:
+            known = ", ".join(NETWORKS)
+            what = f"network={shown(name)} is not known{did_you_mean(name, list(NETWORKS))}"
+            todo = f"register your own: mshnet.detection.NETWORKS[{name!r}] = its class"
+            raise UserError(f"{what} (there are {known}; {todo})")
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(self.config.seed)
-            model = _make_network(self.config.network)
+            model = use_cpu_passes(NETWORKS[name]())
             if not isinstance(model, MSHNet):
                 return model
             return init_heads(model, self.config.head_bias, self.config.fusion_start)
@@ -226,7 +221,7 @@ class Detection(Task):
     def loss(self, model: Any, batch: Batch, phase: str) -> Tensor:
         "The batch's mean loss."
         masks, logits = model(normalise(batch.image), deep=phase == "full")
-        heads = masks if phase == "warm-up" else masks or [logits]  # none means the warm-up
+        heads = masks if phase == "warm-up" else masks or [logits]  # [] would mean the warm-up
         return mshnet_loss(heads, logits, batch.mask, self.config.loss).mean()
 
     def predict(self, model: Any, batch: Batch, phase: str) -> Tensor:  # [B,1,S,S] float32
@@ -244,7 +239,7 @@ class Detection(Task):
         return torch.where(torch.tensor(phase == "full").to(fused.device), fused, masks[0]).float()
 
     def tally(self) -> _DetectionTally:
-        return _DetectionTally(self.config)
+        return _DetectionTally(self.config.rule)
 
     def for_scoring(self, model: nn.Module, device: Device) -> nn.Module:
         if self.config.base_size == "native":  # each padded size is a shape, and a program
@@ -305,7 +300,7 @@ class Detection(Task):
     def advice(self, history: list[dict[str, Any]]) -> str:
         "The remedy in the epoch in which a prediction became everything or nothing; else empty."
         scores = [entry["scores"] for entry in history if "scores" in entry]
-        *_, before, now = "empty", "empty", *map(_state, scores)
+        before, now = ["empty", "empty", *map(_state, scores)][-2:]
         if now in ("fine", before):
             return ""
         covered = scores[-1]["fa"] / 1e4
@@ -347,5 +342,5 @@ print(Detection(Config()).advice([found, empty]))
 #
 # 1. Why does the fused prediction of seed 0 cover the image, although its warm-up covered only a quarter?
 #    <details><summary>Answer</summary>The fusing convolution is new when the heads join. A background logit far below zero, multiplied by nine weights whose sign is random, can become a large positive number in every pixel at once.</details>
-# 2. Which of the six things of a task change if each image has a class instead of a mask?
+# 2. Which of the six parts of a task change if each image has a class instead of a mask?
 #    <details><summary>Answer</summary>The content of a batch (a class in place of a mask), the network's output, the loss, the prediction and the count (accuracy in place of IoU). The data still are images with a list; the loop, the device and the run folder stay as they are.</details>

@@ -34,7 +34,7 @@ from torch import Tensor, nn
 from mshnet.augment import Batch, unpadded
 from mshnet.data import Split
 from mshnet.device import Device
-from mshnet.metrics import MATCH, Found, Histogram, Objects, in_turns, objects, pd_fa
+from mshnet.metrics import MATCH, Found, Histogram, Objects, objects, pd_fa
 from mshnet.task import Evaluation, Origin, Task, count_predictions, protocol
 
 # %% [markdown]
@@ -182,33 +182,32 @@ def evaluate_split(
 ) -> Evaluation:
     "Score a split, with its curves and a record of each image and target."
     rule, tally, histogram = task.config.rule, task.tally(), Histogram()
-    found, seen = list[list[Found]](), list[list[dict[str, Any]]]()
+    found, seen = list[list[Found]](), dict[int, list[dict[str, Any]]]()  # by row of the split
 
     def count(logits: Tensor, batch: Batch) -> None:
         "Count a batch in all ways."
-        logits, image = (unpadded(x, batch.mask) for x in (logits, batch.image))
-        targets = tally.add(logits, batch)
-        prob, pred, mask = (
-            x[batch.real, 0].numpy() for x in (logits.sigmoid(), logits > 0, batch.mask > 0)
-        )
+        tally.add(logits, batch)
+        real = batch.row >= 0
+        logits, image = (unpadded(x, batch.mask)[real] for x in (logits, batch.image))
+        planes = logits.sigmoid(), logits > 0, batch.mask[real] > 0
+        prob, pred, mask = (x[:, 0].numpy() for x in planes)
         histogram.add(prob, mask)
-        grey = image[batch.real].float().mean(1).numpy()
-        seen.extend(map(target_records, grey, prob, pred, mask, targets, itertools.repeat(rule)))
+        targets, grey = [objects(m) for m in mask], image.float().mean(1).numpy()
+        records = map(target_records, grey, prob, pred, mask, targets, itertools.repeat(rule))
+        seen.update(zip(batch.row[real].tolist(), records, strict=True))
         found.append(pd_fa(prob, targets, THRESHOLDS, rule))
 
     count_predictions(count, task, model, split, device, phase, "batches")
     ranks = device.ranks
     tally.gather(ranks)
     histogram.merge(ranks.all_gather(histogram))
-    seen = in_turns(ranks.all_gather(seen), tally.batch_size // ranks.count)
+    every = {row: some for part in ranks.all_gather(seen) for row, some in part.items()}
     batches = zip(*itertools.chain.from_iterable(ranks.all_gather(found)), strict=True)
     sums = [sum(each, Found(0, 0, 0)) for each in batches]  # of each threshold
-    images, records, counts = [], [], tally.counts
-    columns = split.names, counts.inter, counts.pred, counts.mask, counts.found, seen
-    for name, i, p, m, one, targets in zip(*columns, strict=True):
-        images.append({"name": name, "inter": i, "pred": p, "mask": m, **vars(one)})
-        records += [{"name": name, **target} for target in targets]
-    curves, scores = _curves(histogram, sums, counts.pixels), tally.scores()
+    images = [{"name": split.names[row], **vars(one)} for row, one in tally.rows.items()]
+    records = [{"name": split.names[row], **one} for row in tally.rows for one in every[row]]
+    curves = _curves(histogram, sums, sum(one["pixels"] for one in images))
+    scores = tally.scores()
     details = {"images": images, "curves": curves, "targets": records}
     facts = protocol(task, split, scores, device, weights)
     return Evaluation(scores, facts, task.config.model_dump(), details)

@@ -40,7 +40,7 @@ from mshnet.weights import PRETRAINED, settings_of_weights, weights_file
 # %% [markdown]
 # ## A score
 #
-# The pretrained weights have never seen these synthetic scenes. This is their score on 20 of them, each of 128x128 pixels:
+# The pretrained weights have never seen these synthetic scenes. This is their score on 20 of them (a quarter of `scenes`), each of 128x128 pixels:
 
 # %%
 scenes = {"scenes": 80, "base_size": 128, "crop_size": 128}
@@ -114,7 +114,7 @@ def evaluate(
 # %% [markdown]
 # ### Predicting
 #
-# A `Detector` reads the weights once. It also takes a network. One that `load` returned keeps the phase, the threshold and the sizes of its file. For any other the threshold is 0.5, and a frame is predicted at its own size. The images are in memory, and their sides are multiples of 16; other sides are an error. [Prediction](53_predict.ipynb) takes files, and images of any size.
+# A `Detector` reads the weights once. It also takes a network. A network from `load` keeps the phase, the threshold and the sizes of its file. Any other network has the threshold 0.5 and predicts a frame at its own size. The images are in memory, and their sides are multiples of 16; other sides are an error. [Prediction](53_predict.ipynb) takes files, and images of any size.
 
 # %%
 #| export

@@ -92,20 +92,13 @@ class Tracker:
         return numbers
 
 
-# %% [markdown]
-# ### The table of tracks
-#
-# A live image shows a track from the frame that confirms it. The table `tracks.csv` is made at the end, and there a confirmed track begins with its first detection.
-
-# %%
-#| export
 COLUMNS = "file,track,first,last,frames,row_first,col_first,row_last,col_last,peak"
 
 
 def confirmed_tracks(
     lines: Iterable[dict[str, Any]],  # of all frames, in their order
 ) -> Iterator[list[Any]]:  # of each: the values of COLUMNS
-    "The confirmed tracks of predicted clips."
+    "The confirmed tracks of predicted clips, each from its first detection."
     tracks = defaultdict[tuple[str, int], list[Any]](list)  # by file and number
     for line in lines:
         for found in line["objects"]:

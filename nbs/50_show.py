@@ -20,7 +20,7 @@ import warnings
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Self
 
 import numpy as np
 from matplotlib import font_manager, rcParams
@@ -138,6 +138,7 @@ _LINES = cycler(color=COLORS, marker=[*"osD^vP*"], linestyle=["-", "--", ":", "-
 # %%
 #| export
 _FEW = 30  # epochs that get a marker each; the line of a single one is invisible
+_SHOWN = 5  # images of a figure
 
 
 def _draw_epochs(axes: Axes, rows: list[Any], values: list[Any], label: str = "") -> None:
@@ -202,6 +203,16 @@ Amount = Annotated[float, Field(ge=0, le=1e12)]
 class Record(BaseModel, extra="ignore", allow_inf_nan=False):
     "A record in a file of scores; numbers must be finite."
 
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        "A file of scores, checked; UserError if it is damaged."
+        try:
+            return cls.model_validate(read_json(path))
+        except ValidationError as error:
+            first = error.errors()[0]
+            what = f"{'.'.join(map(str, first['loc'])) or 'the whole file'}: {first['msg']}"
+            raise UserError(f"{path}: is not a valid file of scores ({what})") from None
+
 
 class _ImageRecord(Record):
     "The counts of an image, in pixels where no unit is given."
@@ -244,23 +255,10 @@ class Details(Record):
         return lists
 
 
-T = TypeVar("T", bound=Record)
-
-
-def read_scores_file(path: Path, kind: type[T]) -> T:
-    "A file of scores, checked; UserError if it is damaged."
-    try:
-        return kind.model_validate(read_json(path))
-    except ValidationError as error:
-        first = error.errors()[0]
-        what = f"{'.'.join(map(str, first['loc'])) or 'the whole file'}: {first['msg']}"
-        raise UserError(f"{path}: is not a valid file of scores ({what})") from None
-
-
 def read_details(folder: Path) -> Details:
     "The record of an evaluation in a folder; an empty one without details.json."
     path = folder / "details.json"
-    return read_scores_file(path, Details) if path.exists() else Details()
+    return Details.read(path) if path.exists() else Details()
 
 
 # %%
@@ -352,9 +350,6 @@ def draw_legend(figure: Figure) -> None:
 
 # %%
 #| export
-_SHOWN = 5  # images of a figure
-
-
 @dataclass(frozen=True)
 class View:
     "An image as it is scored, with its prediction."
@@ -368,8 +363,7 @@ class View:
 def view_image(detector: Detector, config: Config, split: Split, index: int) -> View:
     "Predict an image of a split."
     batch = make_task(config).batch(split, [index], None)
-    one = partial(detector, batch_size=1)
-    prob = over_mirrors(one, batch.image) if config.mirrored else one(batch.image)
+    prob = over_mirrors(detector, batch.image) if config.mirrored else detector(batch.image)
     image, prob = (unpadded(x, batch.mask)[0] for x in (batch.image, prob))
     mask = batch.mask[0, 0].numpy() > 0
     return View(split.names[index], image.permute(1, 2, 0).numpy(), prob[0].numpy(), mask)
@@ -424,10 +418,6 @@ def samples(config: Any, folder: str | Path) -> Picture | str:
         draw_panel(below, mask, "mask")
         _mark(above, objects(mask > 0).centroid, HIT)
     return save_picture(figure, Path(folder).expanduser() / "figures" / "samples.png")
-
-
-# %%
-place.cleanup()
 
 # %% [markdown]
 # ## Questions

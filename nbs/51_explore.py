@@ -163,7 +163,7 @@ save_picture(explored(view), run.folder / "figures" / "explored.png")
 #
 # The widget shows the test images of the data set that the weights were trained on. Images with the lowest IoU come first; for weights outside a run folder we keep the order of the list. Each is predicted when it is first shown, in the same way as for the scores.
 #
-# The user chooses image, spot and threshold, and the figure follows. (The arrow keys walk through a chosen list.) A figure takes half a second, so the slider draws only when it is released.
+# The user chooses image, spot and threshold, and the figure follows. (The arrow keys walk through a chosen list.) A figure takes half a second, so the slider draws only when it is released. In a headless run, or without ipywidgets, `explore` returns a still figure of the same image at the same threshold, and stores it with the figures of the run.
 
 # %%
 #| export
@@ -197,11 +197,6 @@ def _widget(
     return w.VBox([image, spot, slider, picture])
 
 
-# %% [markdown]
-# `explore` puts it together. In a headless run, or without ipywidgets, it returns a still figure of the same image at the same threshold, and stores it with the figures of the run.
-
-# %%
-#| export
 def movable() -> bool:
     "Whether someone is at this notebook, and has widgets."
     return "ipykernel" in sys.modules and watched()

@@ -96,7 +96,7 @@ for axes, threshold in zip(figure.subplots(1, 3), (0.1, 0.5, 0.9), strict=True):
     axes.set_title(f"threshold {threshold}: areas {areas}")
 
 # %% [markdown]
-# A lower threshold makes each detection larger. A higher one shrinks the first and loses the second, a target. The default is the threshold stored with the weights, else 0.5. `threshold` of `detect` and `--threshold` of `mshnet predict` change it, and `--min-area` drops small detections.
+# At 0.1 both targets are detected. Each higher threshold shrinks the first detection, and 0.5 already loses the second. The default is the threshold stored with the weights, else 0.5. `threshold` of `detect` and `--threshold` of `mshnet predict` change it, and `--min-area` drops small detections.
 #
 # ## Folders and videos
 #
@@ -111,7 +111,7 @@ for name in ("one/0.png", "one/1.png", "two/0.png", "two/1.png"):
 (here / "broken.png").write_bytes((here / "one" / "0.png").read_bytes()[:999])
 with warnings.catch_warnings(record=True, action="always") as caught:
     done = predict_files("", f"{here}/**", here / "out", "cpu")
-print(done, "| status", done.status, "|", len(caught), "warning")
+print(done, "|", len(caught), "warning")
 names = sorted(p.relative_to(here / "out").as_posix() for p in (here / "out").rglob("[!.]*.*"))
 print(*names, sep="\n")
 
@@ -136,7 +136,7 @@ for axes, ((rows, columns), fade) in zip(figure.subplots(2, 2).flat, tiles, stri
 
 
 # %% [markdown]
-# Is the result the same as in one piece? Nearly. The channel attention of the network takes the mean and the maximum of its whole input, so the channels get different attention weights in a tile than in the frame. Large tiles change little, and so does padding: on synthetic frames of 1500x1500 pixels, tiles of 1,024 add one to 61 detections, and tiles of 512 change none; padding alone loses 3 of 287 detections on NUAA-SIRST and adds 2. Small tiles do matter: on 182 frames of NUAA-SIRST, which fit into one piece, tiles of 256 add 54 detections to 246 and lose 5 ([script and results](../results/predict-tiles)). A tile should be as large as the memory allows. `--tile 2048` takes four times the memory of the default.
+# Is the result the same as in one piece? Nearly. The channel attention of the network takes the mean and the maximum of its whole input, so the channels get different attention weights in a tile than in the frame. Large tiles change little: on synthetic frames of 1500x1500 pixels, tiles of 1,024 add one to 61 detections, and tiles of 512 change none. Padding changes little, too: on NUAA-SIRST it loses 3 of 287 detections and adds 2. Small tiles do matter: on 182 frames of NUAA-SIRST, which fit into one piece, tiles of 256 add 54 detections to 246 and lose 5 ([script and results](../results/predict-tiles)). A tile should be as large as the memory allows. `--tile 2048` takes four times the memory of the default.
 #
 # A frame of 10,000x10,000 pixels with 668 synthetic targets, in 144 tiles, took 76 seconds on two otherwise idle cores and 1.6 GB of memory at most, with weights that predict at one size ([folder](../results/predict-large)).
 #
@@ -144,18 +144,11 @@ for axes, ((rows, columns), fade) in zip(figure.subplots(2, 2).flat, tiles, stri
 #
 # On a new camera a target may be larger than any in the training images. At half its size it looks familiar. So the pretrained weights predict each frame twice, at its own size and at half of it. The logit of a pixel is 0.3 times its logit at full size, plus 0.3 times its logit at half size, plus 3. The file of weights contains these three numbers and the factor 2 of the reduction as its `multiscale`.
 #
-# Does it help on a new camera? We trained weights without one data set, four times, and predicted it at one size and at two ([numbers](../results/pretrained/continued)):
+# Does it help on a new camera? We trained weights without one data set, four times, and predicted it at one size and at two ([table](../mshnet/pretrained.md), [numbers](../results/pretrained/continued)). Two sizes raise Pd on three sets (most on IRSTD-1k, from 0.859 to 0.905; NUAA-SIRST falls from 0.911 to 0.900) and IoU on two of three. But Fa about doubles, or more.
 #
-# | data set left out | Pd: one size, two | IoU: one, two | Fa: one, two |
-# |---|---|---|---|
-# | IRSTD-1k | 0.859, 0.905 | 0.507, 0.598 | 24.9, 49.5 |
-# | NUAA-SIRST | 0.911, 0.900 | 0.649, 0.691 | 18.9, 43.8 |
-# | NUDT-SIRST | 0.684, 0.708 | 0.379, 0.338 | 70.0, 187.4 |
-# | drone clips | 0.820, 0.826 | no masks | no masks |
+# This is a little optimistic: the three numbers were chosen on some of these images. On held-out images of data sets that the weights know, the second size raises the IoU of IRSTD-1k from 0.510 to 0.690, and lowers that of NUAA-SIRST from 0.771 to 0.733 and that of NUDT-SIRST from 0.675 to 0.620. Two sizes compute a quarter more pixels than one. `mshnet test` always predicts at one size.
 #
-# This is a little optimistic: the three numbers were chosen on some of these images. On held-out images of data sets that the weights know, the second size raises the IoU of IRSTD-1k from 0.510 to 0.690, and lowers that of NUAA-SIRST from 0.771 to 0.733 and that of NUDT-SIRST from 0.675 to 0.620. It computes a quarter more pixels. `mshnet test` always predicts at one size.
-#
-# Other weights predict at one size, that of their training. IRSTD-1k has images of 512x512 pixels; training resizes them to 256x256, so a target is half as large as in the file. In the test frames at their own size, weights trained there find 0.779 of the targets with 0.52 false alarms a frame; at half their size, 0.912 with 0.22 (means of three seeds, [numbers](../results/irstd-1k-steady)). So a run records the rounded factor by which training reduced its images, and its weights predict each frame reduced by it. With `--base-size native` or `--crop native` frames keep their size. Runs from before 2026-11-27, and published weights, have no record: reduce the frames yourself. A run that begins with the pretrained weights inherits their three numbers, so it looks at both sizes: on a new camera they find more targets than either ([numbers](../results/cross-camera/fine-tune)).
+# Other weights predict at one size, that of their training. IRSTD-1k has images of 512x512 pixels; training resizes them to 256x256, so a target is half as large as in the file. In test frames at their own size, weights trained on IRSTD-1k find 0.779 of the targets with 0.52 false alarms a frame; in frames reduced to half, 0.912 with 0.22 (means of three seeds, [numbers](../results/irstd-1k-steady)). So a run records the rounded factor by which training reduced its images, and its weights predict each frame reduced by it. With `--base-size native` or `--crop native` frames keep their size. Runs from before 2026-11-27, and published weights, have no record: reduce the frames yourself. A run that begins with the pretrained weights inherits their three numbers and predicts at both sizes: on a new camera, two sizes found more targets than either size by itself ([numbers](../results/cross-camera/fine-tune)).
 #
 # One size gives probabilities near 0 or 1, and the threshold hardly matters. With two, the sizes may disagree. If one is sure of a target and the other of none, their logits cancel and the constant 3 remains, a probability of 0.95. So either size may find a target. If that size is less sure the probability is lower, and `--threshold` chooses between more targets and fewer false alarms.
 #
@@ -223,11 +216,6 @@ def detections(
     )
 
 
-# %% [markdown]
-# The boxes of an overlay keep a little distance from the target. Small frames are upsampled by a whole factor, such as 6 for 160x160 pixels, and very large ones are reduced. Above 50 detections we omit the labels, which would cover the frame.
-
-# %%
-#| export
 _COLOUR = "#E69F00"  # of Okabe and Ito's palette; differs from grey for colour-blind eyes too
 _MOST_LABELS = 50
 
@@ -236,7 +224,7 @@ def overlay(
     pixels: np.ndarray,  # [H,W] or [H,W,3] uint8
     found: Sequence[dict[str, Any]],  # the rows of the detections, with their tracks in a clip
 ) -> Image.Image:  # longest side up to 4096
-    "A frame with its detections marked."
+    "A frame with its detections marked; above 50 without labels, which would cover it."
     side = max(pixels.shape[:2])
     scale = float(max(1, 1024 // side)) if side <= 4096 else 4096 / side
     width, height = (max(1, round(n * scale)) for n in pixels.shape[1::-1])
@@ -402,7 +390,7 @@ def _pixels_in(image: Any) -> np.ndarray:  # [H,W] or [H,W,3] uint8
         fits = values.ndim in (2, 3) and values.shape[2:] != (2,)
         if not fits or not values.size or values.dtype == np.int8:
             raise ValueError(values.shape)
-        picture = Image.fromarray(_without_fractions(values))
+        picture = Image.fromarray(_as_pillow_reads(values))
     except (TypeError, ValueError, IndexError, RuntimeError):
         shape, kind = getattr(image, "shape", ""), getattr(image, "dtype", type(image).__name__)
         what = f"{kind}{shape and f' {shape}'} is not an image"
@@ -411,7 +399,7 @@ def _pixels_in(image: Any) -> np.ndarray:  # [H,W] or [H,W,3] uint8
     return pixels_of(picture)
 
 
-def _without_fractions(values: np.ndarray) -> np.ndarray:
+def _as_pillow_reads(values: np.ndarray) -> np.ndarray:
     "Values as Pillow reads them; those that are bytes, or bytes divided by 255, as bytes."
     kind, size = values.dtype.kind, values.itemsize
     if kind in "iu" and (size == 8 or (size == 4 and 0 <= values.min() <= values.max() <= 255)):
@@ -745,7 +733,7 @@ def _record(detector: Detector, path: Path, inputs: Any, options: dict[str, Any]
 def _predict_part(results: _Results, detector: Detector) -> None:
     "Predict this process's files and show progress; Stopped after a request to stop."
     ranks, tile, found, skipped = detector.device.ranks, results.request["tile"], 0, 0
-    all_are_done = ranks.barrier()
+    wait_for_all = ranks.barrier()
     if not (results.folder / SUMMARY).exists():
         todo = "name an --output-dir on a disk that all machines share"
         raise UserError(f"{results.folder}: is not on this machine; {todo}")
@@ -763,7 +751,7 @@ def _predict_part(results: _Results, detector: Detector) -> None:
                 skipped += bool(frame.error)
                 more = f", {skipped} skipped" if skipped else ""
                 meter.set_postfix_str(counted(found, "detection") + more, refresh=False)
-        all_are_done()
+        wait_for_all()
     except BaseException as error:
         if not ranks.rank:
             results.summarise("stopped" if isinstance(error, KeyboardInterrupt) else "failed")
@@ -790,7 +778,7 @@ def predict_files(
     options = {"tile": int(tile), "threshold": number, "min_area": int(min_area), "tracks": tracks}
     inputs = [inputs] if isinstance(inputs, str | Path) else list(inputs)
     if tracks:
-        Tracker()  # its library is missed before the work, not after it
+        Tracker()  # fails now, before the work, if its library is missing
     files = find_inputs(inputs, READABLE)  # a mistyped input is reported first
     path = weights_file(weights or PRETRAINED)
     detector = Detector(path, device, precision, shared=True)

@@ -11,7 +11,7 @@
 import math
 import os
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +22,7 @@ import numpy as np
 from mshnet.core import UserError, one_line, quoted, read_record, settings_from
 from mshnet.files import digest
 from mshnet.metrics import fraction
-from mshnet.show import Details, Record, TargetRecord, read_details, read_scores_file, shortened
+from mshnet.show import Details, Record, TargetRecord, read_details, shortened
 from mshnet.task import wilson
 from mshnet.weights import settings_of_weights, weights_file
 
@@ -139,7 +139,7 @@ def read_scored(folder: str | os.PathLike[str]) -> Scored:
         test = f"mshnet test --weight-path {weights} --output-dir {output}"
         remedy = f"name a run that is finished, or score this one ({test}) and name that folder"
         raise UserError(f"{place}: has no scores.json; {remedy}")
-    file = read_scores_file(place / "scores.json", _ScoresFile)
+    file = _ScoresFile.read(place / "scores.json")
     names = file.scores if "task" in file.protocol else SCORES
     held = [file.scores.get(name) for name in SCORES if names is SCORES]
     if any(isinstance(v, str) or (v is not None and v < 0) for v in held):
@@ -224,16 +224,12 @@ SIZES = {"1-9": (1, 9), "10-25": (10, 25), "26-64": (26, 64), "65+": (65, math.i
 SIZES["all"] = (0, math.inf)
 
 
-def by_size(
-    targets: Sequence[TargetRecord],
-) -> list[tuple[str, int, int, float, tuple[float, float]]]:
+def by_size(targets: Sequence[TargetRecord]) -> Iterator[tuple[str, int, int, float, Any]]:
     "By the area of a target: the name of the size, targets, found ones, Pd, its 95% interval."
-    rates = []
     for name, (least, most) in SIZES.items():
         here = [target.matched for target in targets if least <= target.area <= most]
         count = sum(here), len(here)
-        rates.append((name, count[1], count[0], fraction(*count), wilson(*count)))
-    return rates
+        yield name, count[1], count[0], fraction(*count), wilson(*count)
 
 
 def seed_groups(runs: Sequence[Scored]) -> list[list[Scored]]:  # each of two runs or more
@@ -251,17 +247,12 @@ def seed_groups(runs: Sequence[Scored]) -> list[list[Scored]]:  # each of two ru
 
 
 # %%
-tiny = by_size([TargetRecord(area=5, matched=n > 0) for n in range(10)])[0]
+tiny = next(by_size([TargetRecord(area=5, matched=n > 0) for n in range(10)]))
 print("{0}: {2} of {1} found, Pd {3:.2f}, between {4[0]:.2f} and {4[1]:.2f}".format(*tiny))
 [group] = seed_groups(compare([kept / f"scenes-quick/seed{n}" for n in range(5)]).runs)
 ious = [run.scores["iou"] for run in group]
 f"IoU {np.mean(ious):.3f} \u00b1 {np.std(ious, ddof=1):.3f} (n = {len(group)})"
 
-
-# %% [markdown]
-# ### The tables
-#
-# A table is Markdown whose columns are aligned. It reads the same in a terminal and in a document. An undefined number is a dash. The first table has the scores, and below them the means over seeds. The second has a column for each field of the protocols that differs; one line has the fields that agree. Detections have one more, rates by size.
 
 # %%
 #| export

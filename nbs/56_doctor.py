@@ -126,13 +126,7 @@ class _Checkup:
 #
 # A build of torch without CUDA sees no GPU. torch itself warns of a driver that is too old, and of a GPU that it was not compiled for; the line `accelerator` repeats these warnings. If another torch was installed meanwhile, a notebook keeps the old one loaded until its kernel restarts. (These machines were not available; we tested with mock objects.)
 #
-# The settings decide how bad a problem is. An example is a GPU that torch cannot use:
-#
-# | setting | line `build` | because the run |
-# |---|---|---|
-# | `--device cpu` | ok | needs no GPU |
-# | `--device auto` | warning | is slow |
-# | `--device cuda` | error | does not start |
+# The settings decide how bad a problem is. A GPU that torch cannot use is ok with `--device cpu`, because the run needs none; a warning with `auto`, because the run is slow; and an error with `cuda`, because the run does not start.
 
 # %%
 #| export
@@ -165,7 +159,7 @@ def _accelerator(checkup: _Checkup) -> _Finding:
         text += " (torch finds no GPU; a trial run needs none)"
     if 0 < free < float("inf"):  # else it is not known
         text += f"; {free:.1f} GB of memory free"
-    if device.precision == "bf16" and not device.has_bf16():
+    if device.precision == "bf16" and device.fastest() != "bf16":
         return "warning", f"{text}; this chip only emulates bf16; use --precision fp32 (or auto)"
     if warned:
         return "warning", f"{text}; it warns: {warned} (see build below)"
@@ -183,7 +177,7 @@ def _build(checkup: _Checkup) -> _Finding:
     why = why_no_xla(environ, chips, torch.__version__, version) if chips or version else ""
     if why and asked in ("auto", "xla"):
         return "error", why
-    have = {name: version for name in PACKAGES if (version := installed(name))}
+    have = {name: version for name in (*PACKAGES, *XLA_PACKAGES) if (version := installed(name))}
     if have.get("torch", torch.__version__).split("+")[0] != torch.__version__.split("+")[0]:
         text = f"torch {torch.__version__} is loaded, {have['torch']} is installed"
         return "error", f"{text}; restart the kernel"

@@ -306,15 +306,7 @@ def _presets(settings: type[Settings]) -> str:
 # %% [markdown]
 # The flags depend on the task. We look for the task first: in the flags, in the file of settings, in the run that is resumed, in the weights that are evaluated or used to predict.
 #
-# Names of several words have dashes or, as in a notebook, underscores. For an unknown flag the error names the most similar one, for a flag with one dash the one with two, and for a retired flag its replacement. A flag of a different command has an error of its own. Names of older guides, such as `--data-path`, are accepted and not listed. Here is one mistake of each kind:
-
-# %%
-for words in ("train --epoch 3", "train -epochs 3", "compare a --output b", "data --epochs 3"):
-    try:
-        parse(words.split())
-    except UserError as error:
-        print(error)
-
+# Names of several words have dashes or, as in a notebook, underscores. For an unknown flag the error names the most similar one, for a flag with one dash the one with two, and for a retired flag its replacement. A flag of a different command has an error of its own. Names of older guides, such as `--data-path`, are accepted and not listed. Below the code is one mistake of each kind:
 
 # %%
 #| export
@@ -412,7 +404,11 @@ def _data_folder(command: str, folder: str, written: dict[str, Any]) -> str:
 
 
 # %%
-print(*parse(["train", "sirst", "--epochs=3"])[:2])
+for words in ("train --epoch 3", "train -epochs 3", "compare a --output b", "data --epochs 3"):
+    try:
+        parse(words.split())
+    except UserError as error:
+        print(error)
 
 
 # %% [markdown]
@@ -506,7 +502,7 @@ def _predict(config: Config, inputs: list[str], argv: Sequence[str], **options: 
     settings = {name: getattr(config, name) for name in names}
     summary = predict(config.weight_path, inputs, **settings, **options)
     print(f"{summary}\nweights  {_which_weights(config)}\nresults  {summary.folder}")
-    return summary.status
+    return 1 if summary.skipped else 0
 
 
 def _data(config: Any, split: float | None = None, write: str = "") -> int:

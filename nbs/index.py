@@ -18,7 +18,7 @@
 #
 # Blue: found; orange: false alarm; yellow: missed; inset: enlarged. Three frames of 15, one for each case; in all 15 the weights find 13 of 15 targets, with 2 false alarms ([all frames](../results/pretrained/frames.json)).
 #
-# The 15 are the labelled middle frames of every tenth of 161 clips. These clips helped to choose the weights, not to train them. Source: Svanström et al., Data in Brief 2021 ([Zenodo 5500576](https://zenodo.org/records/5500576), CC0).
+# From every tenth of 161 clips we took the middle frame, if it is labelled. These clips helped to choose the weights, not to train them. Source: Svanström et al., Data in Brief 2021 ([Zenodo 5500576](https://zenodo.org/records/5500576), CC0).
 #
 # ## Start here
 #
@@ -82,7 +82,7 @@
 #
 # A data set is a folder with `images/`, `masks/` and two lists of names (`trainval.txt` or `train.txt`, and `test.txt`), or a `.zip` of it. No data yet? `mshnet train --epochs 3` trains on synthetic scenes. `mshnet data NUAA-SIRST` (or `NUDT-SIRST`, `IRSTD-1k`) downloads to `data/` (never tried).
 #
-# [Your own images](guides/own_images.ipynb) explains masks, lists, fine-tuning, and what 40 images gain. Training resizes images to 256x256. After training from scratch, `mshnet predict` reduces frames by the same factor: on IRSTD-1k (512x512) IoU is 0.560 instead of 0.377 (0.628 at 256x256, where `mshnet test` scores). `mshnet train --base-size native` does not resize (measured for fine-tuning only).
+# [Your own images](guides/own_images.ipynb) explains masks, lists, fine-tuning, and what 40 images gain. Training resizes images to 256x256. After training from scratch, `mshnet predict` reduces frames by the same factor: on IRSTD-1k (512x512) IoU is 0.560, without it 0.377 (0.628 at 256x256, as `mshnet test` scores). `mshnet train --base-size native` does not resize (measured for fine-tuning only).
 #
 # ```python
 # import mshnet
@@ -107,7 +107,7 @@
 #
 # ## Results
 #
-# We have not reproduced the paper: its recipe (`paper`, here in bf16) was stopped after 60 of 400 epochs. `steady` is the default recipe, chosen on held-out training images. Scores on the test lists; *IoU*: overlap with the true pixels; *Pd*: fraction of targets found; *Fa*: pixels of false alarms per million.
+# We have not reproduced the paper: its recipe (`paper`, here in bf16) was stopped after 60 of 400 epochs. `steady` is the default recipe, chosen on held-out training images. Scores on the test lists; *IoU*: intersection over union; *Pd*: fraction of targets found; *Fa*: pixels of false alarms per million.
 #
 # | data set, images to train/test | recipe | epochs | seeds | mean IoU | lowest | highest | Pd | Fa | collapsed |
 # |---|---|---|---|---|---|---|---|---|---|

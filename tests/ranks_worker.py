@@ -58,7 +58,7 @@ def compare_gradients(device):
 def compare_parts(device):
     "Largest difference of the weights after a step in parts to one of the whole batch alone."
     task, models = Detection(CONFIG), []
-    split, phase = task.splits()["train"], "full"
+    split = task.splits()["train"]
     for where, micro in ((device, 2), (open_one(), 0)):
         where.micro_batch = micro
         model = where.to_device(task.model()).eval()
@@ -67,7 +67,7 @@ def compare_parts(device):
         batch = where.transfer_batch(task.batch(split, rows, 0))
         step = where.begin("parts", model, optimizer)
         job, state = Job(task, {"train": split}, where), State(model, optimizer)
-        train_step(job, state, lambda x, step=step: task.loss(step, x, phase), batch, Losses(where))
+        train_step(job, state, step, batch, "full", Losses(where))
         models.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
         where.micro_batch = 0
     return (models[0] - models[1]).abs().max().item()

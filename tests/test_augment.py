@@ -6,12 +6,12 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from conftest import same, train_and_kill
+from conftest import refused, same, train_and_kill
 from PIL import Image
 from scipy.ndimage import center_of_mass, label
 
 from mshnet.augment import augment as augmented
-from mshnet.augment import native_plan, pad_mirrored, resize_square, sample_params, scoring_batch
+from mshnet.augment import pad_mirrored, resize_square, sample_params, scoring_batch
 from mshnet.cli import main
 from mshnet.compare import compare
 from mshnet.core import UserError
@@ -19,7 +19,6 @@ from mshnet.data import Split, splits
 from mshnet.detection import Detection, normalise
 from mshnet.evaluate import Detector, evaluate
 from mshnet.export import export
-from mshnet.metrics import in_turns
 from mshnet.recipe import Config
 from mshnet.run import read_checkpoint
 from mshnet.train import train
@@ -131,13 +130,13 @@ def test_a_native_run_resumes_to_the_bit(run, tmp_path):
 
 
 @pytest.mark.parametrize("world", [1, 2, 4])
-def test_the_shares_of_processes_are_in_list_order(world):
-    "Each takes its slots of every batch, and their lists join as those of equal images do."
+def test_the_shares_of_processes_are_equal(world):
+    "Each takes its slots of every batch of unequal images."
     pairs = tuple((np.zeros((16 + 16 * (i % 3), 32), np.uint8),) * 2 for i in range(11))
     split = Split("test", tuple(map(str, range(11))), pairs, "sizes")
-    plan, share = native_plan(split, 4), 4 // world
+    plan, share = Detection(Config(base_size="native", batch_size=4)).plan(split, None), 4 // world
     each = [[r for rows in plan for r in rows[k : k + share] if r >= 0] for k in range(0, 4, share)]
-    assert in_turns(each, share) == list(range(11))
+    assert sorted(row for rows in each for row in rows) == list(range(11))
     assert max(map(len, each)) <= min(map(len, each)) + share
 
 
@@ -187,9 +186,8 @@ def test_an_image_that_cannot_be_scored_natively_is_named(folder, tmp_path, caps
     for part in ("images", "masks"):
         Image.fromarray(np.zeros((2048, 2064), np.uint8)).save(data / part / "test1.png")
     out = tmp_path / "run"
-    words = ["train", "--dataset-dir", str(data), "--base-size", "native", "--batch-size", "2"]
-    assert main([*words, "--output-dir", str(out), "--device", "cpu"]) == 2
-    error = capsys.readouterr().err.splitlines()[-1]
+    words = ["--dataset-dir", data, "--output-dir", out, "--device", "cpu"]
+    error = refused(capsys, "train --base-size native --batch-size 2", *words)
     assert "more than 4,194,304 pixels" in error and "test1" in error and "--base-size 256" in error
     assert not out.exists()
     assert len(splits(Config(dataset_dir=str(data), base_size=64, batch_size=2))["test"]) == 5

@@ -54,9 +54,7 @@ def test_a_mistake_is_one_line_with_its_remedy(capsys, tmp_path, monkeypatch, fl
     "Status 2, before anything is measured."
     monkeypatch.setattr(bench, "take_turns", None)
     monkeypatch.setattr(bench, "measure_memory", None)
-    assert run(f"{TINY} --output-dir {tmp_path} {flags}") == 2
-    err = capsys.readouterr().err.splitlines()
-    (line,) = [text for text in err if not text.startswith("warning: ")]
+    line = refused(capsys, f"bench {TINY} --output-dir {tmp_path} {flags}")
     assert message in line and not list(tmp_path.iterdir())
 
 

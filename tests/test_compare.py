@@ -273,7 +273,7 @@ def test_contrast_is_the_formula():
 def test_sizes_count_their_edges():
     "1-9, 10-25, 26-64, 65 and more, and all."
     areas = (1, 9, 10, 25, 26, 64, 65, 4000)
-    found = by_size([TargetRecord(area=a, matched=a < 10) for a in areas])
+    found = [*by_size([TargetRecord(area=a, matched=a < 10) for a in areas])]
     assert [targets for _, targets, *_ in found] == [2, 2, 2, 2, 8]
     assert [pd for *_, pd, _ in found] == [1, 0, 0, 0, 0.25]
     assert found[-1][-1] == pytest.approx(wilson(2, 8))

@@ -25,7 +25,7 @@ FILE = ROOT / "tests/contract.json"
 
 
 def flags(settings):
-    "The arguments of every command: flags or name, metavar, help."
+    "The arguments of every command: flags or name, help."
     [commands] = [a for a in make_parser(settings)._actions if a.dest == "command"]
     found = {}
     for name, sub in commands.choices.items():

@@ -888,18 +888,6 @@ def same(a, b):
     return all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
 
 
-def test_threads_change_no_batch(made):
-    "The number of workers is a setting of the place, not of the recipe."
-    plans = Detection(Config(batch_size=2)).plan(made, 1)
-    batches = [
-        list(prefetch(lambda plan: training_batch(made, plan, 1, SMALL), plans, workers))
-        for workers in (0, 1, 3)
-    ]
-    assert [len(b) for b in batches] == [4, 4, 4]
-    for others in batches[1:]:
-        assert all(same(a, b) for a, b in zip(batches[0], others, strict=True))
-
-
 def test_an_error_in_a_thread_is_raised_at_its_batch():
     "Not swallowed, and not before the batches that come first."
     stream = prefetch(lambda x: 1 // (3 - x), range(9), 2)
@@ -946,7 +934,7 @@ def test_each_epoch_is_shuffled_anew():
 def test_filler_is_marked_and_grey_becomes_three_equal_channels(made):
     "Scoring leaves out what is not real; the model takes three channels."
     batch = scoring_batch(made, [2, 0, -1], SMALL)
-    assert batch.real.tolist() == [True, True, False]
+    assert batch.row.tolist() == [2, 0, -1]
     assert batch.image.shape == (3, 3, 64, 64)
     assert batch.image.dtype == batch.mask.dtype == torch.uint8
     assert (batch.image[:, :1] == batch.image).all()

@@ -56,7 +56,7 @@ ENOUGH = BUSY | {"doctor.USUAL_THREADS": 3}
 STUCK = {"doctor.open_device": Mock(side_effect=RuntimeError("no\nmore"))}
 WARNS = {"doctor.open_device": warns}
 CLOUD = {"doctor.where": lambda: KAGGLE, "doctor.open_device": lambda *_: Device("fp32")}
-SLOW = {"device.Device.has_bf16": lambda self: False}
+SLOW = {"device.Device.fastest": lambda self: "fp32"}
 LITTLE = {"doctor.free_memory": lambda: GB / 2}
 UNKNOWN = {"doctor.free_memory": lambda: float("inf")}
 ROOM = {"doctor.shutil.disk_usage": lambda folder: SimpleNamespace(free=0.5 * GB)}

@@ -13,6 +13,8 @@ from scipy.optimize import linear_sum_assignment
 from skimage.measure import label
 
 from mshnet import metrics
+from mshnet.augment import Batch
+from mshnet.detection import _DetectionTally
 from mshnet.metrics import BINS, RADIUS, Histogram, Objects, Tally, find, objects, pd_fa, score
 
 seeds = pytest.mark.parametrize("seed", range(20))
@@ -148,13 +150,13 @@ def batches(count, seed=0):
 def test_batching_and_filler_change_nothing(rule, size):
     "A score belongs to the images, not to the machine that held so many of them at once."
     logits, mask = batches(7)
-    tally = Tally(rule)
+    tally = _DetectionTally(rule)
     for i in range(0, 7, size):
         part, truth = logits[i : i + size], mask[i : i + size]
-        spare = size - len(part)
-        part = torch.cat([part, torch.ones(spare, 1, 24, 24)])
-        truth = torch.cat([truth, torch.ones(spare, 1, 24, 24)])
-        tally.add(part, truth, torch.arange(size) < size - spare)
+        filler, rows = torch.ones(size - len(part), 1, 24, 24), [*range(i, i + len(part))]
+        rows = torch.tensor(rows + [-1] * len(filler))
+        part, truth = (torch.cat([x, filler]) for x in (part, truth))
+        tally.add(part, Batch(part, truth, rows))
     assert tally.scores() == score(logits, mask, rule)
 
 
@@ -267,19 +269,15 @@ def test_the_object_curve_of_several_images_is_their_sum():
 
 @pytest.mark.parametrize("rule", ["exact", "reference"])
 def test_the_counts_of_each_image_are_plain_numbers(rule):
-    "They are written as JSON, and real images' targets are handed on to the curve."
+    "They are written as JSON."
     logits, mask = batches(5)
-    real, tally = torch.tensor([True, True, False, True, True]), Tally(rule)
-    targets = tally.add(logits, mask.to(torch.uint8), real)
-    pred, truth = ((x[real, 0] > 0).numpy() for x in (logits, mask))
-    assert json.loads(json.dumps([tally.inter, tally.pred, tally.mask])) == [
-        [int(image.sum()) for image in x] for x in (pred & truth, pred, truth)
-    ]
-    found = json.loads(json.dumps([list(vars(f).values()) for f in tally.found]))
-    want = [plainly(p, m, rule) for p, m in zip(pred, truth, strict=True)]
-    assert found == [list(map(int, counted)) for counted in want]
-    assert [len(t) for t in targets] == [f.targets for f in tally.found]
-    assert tally.pixels == truth.size
+    tally = Tally(rule)
+    tally.add(logits, mask.to(torch.uint8))
+    pred, truth = ((x[:, 0] > 0).numpy() for x in (logits, mask))
+    found = json.loads(json.dumps([list(vars(f).values()) for f in tally.images]))
+    for counted, p, m in zip(found, pred, truth, strict=True):
+        pixels = [(p & m).sum(), p.sum(), m.sum(), m.size]
+        assert counted == list(map(int, [*plainly(p, m, rule), *pixels]))
 
 
 BATCH = torch.ones(1, 1, 8, 8)

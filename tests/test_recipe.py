@@ -10,7 +10,7 @@ from conftest import TOP, make_dataset, same
 from scipy import ndimage
 
 from mshnet.augment import AugmentParams, _placement, augment, sample_clutter, sample_params
-from mshnet.core import UserError, configure, read_settings, run_name, settings_from
+from mshnet.core import UserError, configure, run_name, settings_from
 from mshnet.cpu import use_cpu_passes
 from mshnet.detection import NETWORKS, Detection, normalise
 from mshnet.evaluate import evaluate
@@ -308,13 +308,6 @@ def test_a_run_of_the_first_release_resumes_as_it_was(tmp_path):
     assert same(*(read_checkpoint(x.folder / "last.pt")["model"] for x in (longer, whole)))
     with pytest.raises(UserError, match=r"optimizer adagrad -> adamw.*--resume .* takes them"):
         train(small(run.folder))
-
-
-def test_a_small_file_of_settings_is_no_run_of_the_first_release(tmp_path):
-    "What it does not name keeps the default of today."
-    wanted = {"lr": 0.01, "warm_epoch": -1, "choose": "last", "rule": "exact"}
-    (tmp_path / "own.json").write_text(json.dumps(wanted))
-    assert configure(read_settings(str(tmp_path / "own.json"))) == Config(**wanted)
 
 
 def test_averages_follow_the_formula_and_are_what_is_scored(tmp_path):

@@ -15,12 +15,11 @@ import demo
 import nbformat
 import papermill
 import pytest
-from conftest import TOP
+from conftest import TOP, refused
 from papermill.exceptions import PapermillExecutionError
 from PIL import Image
 
 import nbs
-from mshnet.cli import main
 from mshnet.core import configure
 from mshnet.recipe import Config
 from mshnet.task import make_task
@@ -105,8 +104,7 @@ def test_a_wrong_parameter_fails_with_the_line_of_the_command_line(tmp_path, cap
     "papermill itself accepts any name; ours is a line, no traceback, before anything is spent."
     with pytest.raises(PapermillExecutionError) as error:
         execute("local", tmp_path, epochz=3)
-    assert main(["train", "--epochz", "3"]) == 2
-    line = capsys.readouterr().err.strip()
+    line = refused(capsys, "train --epochz 3")
     assert error.value.evalue == "unknown setting 'epochz'; did you mean 'epochs'?"
     assert line == f"mshnet: {error.value.evalue}" and len(error.value.traceback) == 1
     assert not (tmp_path / "run").exists()

@@ -585,7 +585,7 @@ def test_the_gradient_of_the_parts_is_that_of_the_batch(micro):
         batch = device.transfer_batch(task.batch(split, [0, 1, 2, 3], 0))
         losses = Losses(device)
         job, state = Job(task, {"train": split}, device), State(model, optimizer)
-        train_step(job, state, partial(task.loss, model, phase="full"), batch, losses)
+        train_step(job, state, model, batch, "full", losses)
         moved = [a - b for a, b in zip(before, model.parameters(), strict=True)]
         gradients.append([losses.total, *moved])
     for whole, added in zip(*gradients, strict=True):

@@ -57,14 +57,6 @@ def test_a_toy_trains_and_is_scored(ring):
     assert (protocol["task"], protocol["samples"], protocol["split"]) == ("ring", 10, "test")
 
 
-def test_micro_batches_have_the_loss_of_a_batch(ring, tmp_path):
-    "The mean over the parts is that of the batch, also where the last part is smaller."
-    parts = {"micro_batch": 3, "output_dir": str(tmp_path / "small")}
-    small = train(ring.config.model_copy(update=parts))
-    losses = [[e["loss"] for e in run.history] for run in (small, ring)]
-    assert losses[0] == pytest.approx(losses[1], rel=1e-3)
-
-
 def test_scores_can_be_repeated(ring):
     "Noise of a scoring follows from the seed; what `test` scores is what the run has scored."
     found = evaluate(ring, batch_size=3)

@@ -26,7 +26,7 @@ def kept_share() -> np.ndarray:  # [1000] float64
     return found
 
 
-def amounts(level: np.ndarray) -> np.ndarray:  # [B] times -> [B,2] float32
+def amounts(level: np.ndarray) -> np.ndarray:  # [B] times 0..999 -> [B,2] float32
     "The factors of the image and of the noise in the mixture, at each of these times."
     kept = kept_share()[level]
     return np.stack([kept**0.5, (1 - kept) ** 0.5], 1).astype(np.float32)

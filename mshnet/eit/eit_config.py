@@ -82,5 +82,5 @@ class EitConfig(Settings, _EitFields):
         whole = self.dataset_dir and (self.data == "simulated" or folder.is_dir())
         why = dict.fromkeys(("tanks", "noise", "gains") if whole else (), " with a dataset_dir")
         why |= {"on_bad_image": ": a damaged file ends the run", "val_fraction": ": val is fixed"}
-        why |= {"ema": ": ema_law has its own"} if self.ema and self.ema_law == "paper" else {}
+        why |= {"ema": ": ema_law sets the decay"} if self.ema and self.ema_law == "paper" else {}
         return super().unused(written) + [f"{n} is not used{why[n]}" for n in why if n in written]

@@ -107,7 +107,7 @@ class DiTBlock(nn.Module):
         return x + gate2 * self.mlp(self.norm2(x) * (1 + scale2) + shift2)
 
 
-def _start(layer: nn.Module) -> None:
+def _init_weights(layer: nn.Module) -> None:
     "The published starting weights, from the random numbers of torch; modulation starts at zero."
     if isinstance(layer, nn.Linear):
         nn.init.xavier_uniform_(layer.weight)
@@ -231,7 +231,7 @@ class DiT(nn.Module):
         self.blocks.downs, self.blocks.ups = nn.ModuleList(downs), nn.ModuleList(ups)
         self.blocks.mid = DiTBlock(width, Attention(width, heads))
         self.final_layer = _Final(width, patch)
-        self.apply(_start)
+        self.apply(_init_weights)
 
     def forward(self, noisy: Tensor, level: Tensor, condition: Tensor) -> Tensor:
         "[B,1,S,S], [B] time 0..999, [B,maps,s,s] where s divides S -> [B,1,S,S] without noise."

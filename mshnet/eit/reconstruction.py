@@ -101,7 +101,7 @@ class Eit(Task):
         return super().identity(parts) | {"statistics": getattr(parts["train"], "recorded", "")}
 
     def batch(self, data: Any, rows: list[int], epoch: int | None) -> EitBatch:
-        "The batch of these tanks; in training each is turned, stronger or weaker, and mixed."
+        "The batch of these tanks; in training each is turned, rescaled and mixed with noise."
         c, at = self.config, [max(row, 0) for row in rows]
         if epoch is None:
             pairs, level = [data.pair(row) for row in at], np.zeros(len(rows), int)

@@ -123,7 +123,7 @@ class SimulatedTanks:
 @lru_cache(maxsize=4)  # a run and its figures use the same ones
 def simulated_tanks(name: str, count: int, seed: int, size: int, **how: Any) -> SimulatedTanks:
     "Simulate a split of a data set; `how` is that of `simulate`: fine, noise, gains."
-    voltages, _ = tank.simulate(count, seed, 1, **how)  # images are drawn when they are needed
+    voltages, _ = tank.simulate(count, seed, size=1, **how)  # images are rendered when needed
     return SimulatedTanks(name, voltages, tank.sample_shapes(count, seed), size)
 
 # %% ../../nbs/eit/02_tanks.ipynb #check_voltages
@@ -151,7 +151,7 @@ def check_voltages(voltages: Tensor, where: object, stats: Stats | None = None) 
     size, normalised = both.square().mean(2).sqrt().median(1).values.tolist()
     level = size if size < 1 / _LEVELS else max(size, normalised)
     if not 1 / _LEVELS <= level < _LEVELS:
-        what = f"the voltages are {level:.3g} times what mean.pth and std.pth promise"
+        what = f"the voltages are {level:.3g} times what mean.pth and std.pth predict"
         why = "these are the statistics of another set, or the voltages have another unit"
         raise UserError(f"{where}: {what}: {why}")
 
@@ -273,7 +273,7 @@ def resize_images(images: Tensor, size: int) -> Tensor:  # [N,H,H] to [N,size,si
     return F.interpolate(images[:, None], size=(size, size), mode=mode)[:, 0]
 
 # %% ../../nbs/eit/02_tanks.ipynb #_files
-_SEEDS = {"val": 2**31, "test": 2**31 + 1}  # of 64 simulated tanks; of training it is the run's
+_SEEDS = {"val": 2**31, "test": 2**31 + 1}  # of simulated tanks; train has the run's seed
 
 
 def _files(folder: Path) -> list[Path]:

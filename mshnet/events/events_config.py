@@ -110,7 +110,7 @@ class EventsConfig(Settings, _EventFields):
         todo = ""
         if not 0 < self.bin_ms <= self.window_ms:
             todo = f"use a bin above 0 and at most time_window={self.window_ms:g}ms"
-        elif abs(1000 * self.bin_ms - round(1000 * self.bin_ms)) > self.bin_ms:  # a thousandth
+        elif abs(1000 * self.bin_ms - round(1000 * self.bin_ms)) > self.bin_ms:  # 0.1% of a bin
             todo = "use whole microseconds"
         elif self.window_ms > 10_000 * self.bin_ms:
             todo = "use at most 10,000 bins in a time_window"

@@ -39,9 +39,9 @@ class _Neurons(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        "Gradients by the current, the weight and the bias."
+        "Gradients with respect to the current, the weight and the bias."
         u, weight = ctx.saved_tensors
-        later = torch.zeros_like(u[0])  # gradient by the current of the step after this one
+        later = torch.zeros_like(u[0])  # gradient with respect to the current of the next step
         found, by_weight = [later], torch.zeros_like(weight)
         for direct, membrane in zip(grads[0].unbind()[::-1], u.unbind()[::-1], strict=True):
             slope = (1 + ctx.slope * (membrane - 1).abs()).square().reciprocal()
@@ -137,7 +137,7 @@ class _Scan(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
-        "Gradients by a and b."
+        "Gradients with respect to a and b."
         a, h = ctx.saved_tensors
         zero = torch.zeros_like(a[:1])
         by_b = _scan(torch.cat([zero, a[1:].flip(0)]), grads[0].flip(0)).flip(0)

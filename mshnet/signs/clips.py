@@ -124,7 +124,7 @@ def _number(text: str, where: str) -> float:
 
 
 def read_tracks(path: Path) -> dict[str, np.ndarray]:  # [T,6] float32
-    "The tracks of each video in a table: left hand, right hand, nose; x and y in pixels."
+    "Tracks of each video: left hand, right hand, nose; x and y in pixels of a frame 200 wide."
     found: dict[str, dict[float, list[float]]] = {}
     for i, row in enumerate(_rows(path, _COLUMNS)):
         at, video = _number(row.get("frame", str(i)), str(path)), row.get("video", path.stem)
@@ -260,7 +260,7 @@ SIDE = 24  # of a simulated frame
 def _sign_sentence(
     signs: Sequence[int], alphabet: np.ndarray, rng: np.random.Generator, signer: int
 ) -> tuple[np.ndarray, tuple[int, ...]]:  # [T,6] float32: left, right, nose; x and y in pixels
-    "The tracks of these signs of the alphabet, and the frames between them."
+    "The tracks of signs of the alphabet [signs,hand,point,xy], and the frames between them."
     own = np.random.default_rng([104, signer])
     place, speed = own.normal(0, 1, 2), own.uniform(0.85, 1.15)
     hands, cuts = list[np.ndarray](), list[int]()
@@ -353,8 +353,8 @@ def count_frames(path: Path) -> int:  # 0: the video is damaged
     try:
         with av.open(str(path.absolute())) as video:
             stream = video.streams.video[0]
-            told = stream.frames or round((video.duration or 0) / 1e6 * (stream.average_rate or 0))
-            return told or sum(packet.size > 0 for packet in video.demux(stream))
+            count = stream.frames or round((video.duration or 0) / 1e6 * (stream.average_rate or 0))
+            return count or sum(packet.size > 0 for packet in video.demux(stream))
     except (EOFError, ValueError, IndexError):  # also PyAV's InvalidDataError
         return 0
     except OSError as error:  # the disk's fault, or a permission

@@ -21,7 +21,7 @@ _NEVER = -1e30  # the logarithm of an impossible state; finite, because inf - in
 
 
 def least_frames(labels: Sequence[object]) -> int:
-    "The fewest steps in which a sentence can be read: one a gloss, and a blank between repeats."
+    "The fewest steps, not frames, to read a sentence: one a gloss, and a blank between repeats."
     return len(labels) + sum(a == b for a, b in pairwise(labels))
 
 
@@ -121,8 +121,8 @@ class Bigram:
 
     def log(self, before: int, gloss: int) -> float:
         "The log probability of a gloss (0: the end) after another (0: the beginning)."
-        alone = (self.seconds[gloss] + 0.5) / (self.total + 0.5 * self.classes)
-        return float(np.log((self.pairs[before, gloss] + 2 * alone) / (self.firsts[before] + 2)))
+        unigram = (self.seconds[gloss] + 0.5) / (self.total + 0.5 * self.classes)
+        return float(np.log((self.pairs[before, gloss] + 2 * unigram) / (self.firsts[before] + 2)))
 
 
 Prefix = tuple[int, ...]
@@ -130,7 +130,7 @@ Prefix = tuple[int, ...]
 
 def beam_search(
     log_probs: np.ndarray,  # [T,C] log probabilities
-    width: int = 10,  # sentences that are kept
+    width: int = 10,  # prefixes that are kept
     bigram: Bigram | None = None,
     weight: float = 0.0,  # of the bigram's log probability
 ) -> list[int]:  # [L]

@@ -31,7 +31,7 @@ def _distances(truth: Sequence[str], found: Sequence[str]) -> list[list[int]]:
 
 
 def align(truth: Sequence[str], found: Sequence[str]) -> list[Step]:
-    "Lay a prediction beside the truth with the fewest changes; equal ends stay together."
+    "Align a prediction with the truth by the fewest changes; equal ends stay together."
     head, tail = list[Step](), list[Step]()
     while truth and found and truth[0] == found[0]:
         head, truth, found = [*head, ("=", truth[0], found[0])], truth[1:], found[1:]

@@ -126,7 +126,7 @@ class Reader(nn.Module):
         return vocabulary, Bigram(Counter(pairs), len(vocabulary) + 1)
 
     def resize(self, weights: dict[str, Tensor]) -> None:
-        """Take the classes of weights that are about to be loaded; ValueError if it has others.
+        """Take the classes of weights to load; ValueError if the network stores other glosses.
 
         Weights without glosses, such as those of a ResNet, get the ones of the network.
         """

@@ -30,7 +30,7 @@ FRAMES = 4  # of a step
 
 def place_glosses(log_probs: np.ndarray, numbers: Sequence[int]) -> list[int]:
     "The steps, in order, at which these glosses are most probable together."
-    best, back = np.zeros(len(log_probs)), []  # best[t]: of the glosses so far, all before step t
+    best, back = np.zeros(len(log_probs)), []  # best[t]: log probability of all, before step t
     for number in numbers:
         here = best + log_probs[:, number]
         back.append([int(here[: t + 1].argmax()) for t in range(len(here))])

@@ -93,7 +93,7 @@ def _track_features(tracks: np.ndarray) -> np.ndarray:  # [T,6] -> [T,14] float3
     return np.concatenate([*found, hands[:, :2] - hands[:, 2:]], 1).astype(np.float32)
 
 # %% ../../nbs/signs/05_signing.ipynb #_shared_glosses
-Places = dict[str, list[tuple[int, int]]]  # of a gloss: the rows of sentences, the place in each
+Places = dict[str, list[tuple[int, int]]]  # for each gloss: (row of a sentence, place in it)
 
 
 def _shared_glosses(sentences: Sequence[Sequence[str]]) -> Places:

@@ -109,7 +109,7 @@ def ring_mesh(around: int = 64) -> Mesh:
 # %% [markdown]
 # ## The forward problem
 #
-# A triangle of conductivity 1 joins its three corners by conductances that depend only on its angles. (Its entries of K are the integrals of grad φ_i · grad φ_j, where φ_i is the linear function that is 1 at corner i and 0 at the others.) The sum over all triangles is K, as in the chain. Most of K is zero, because a corner has about six neighbours. A sparse factorization solves it for all 16 driven pairs in one to five milliseconds. The potential is determined up to a constant. Adding 1 to K for each pair of electrodes chooses the constant for which the potentials of the electrodes add up to 0. A real electrode has a width and a contact resistance. The *complete electrode model* describes both (Somersalo, Cheney and Isaacson, SIAM J. Appl. Math. 52, 1992, pages 1023 to 1040). Ours is simpler: an electrode is one corner without resistance.
+# A triangle of conductivity 1 joins its three corners by conductances that depend only on its angles. (Its entries of K are the integrals of grad φ_i · grad φ_j, where φ_i is the linear function that is 1 at corner i and 0 at the others.) The sum over all triangles is K, as in the chain. Most of K is zero, because a corner has about six neighbours. A sparse factorization solves it for all 16 driven pairs in one to five milliseconds. The potential is determined up to a constant. We add 1 to each of the 16x16 entries of K between electrodes: then the potentials of the electrodes add up to 0. A real electrode has a width and a contact resistance. The *complete electrode model* describes both (Somersalo, Cheney and Isaacson, SIAM J. Appl. Math. 52, 1992, pages 1023 to 1040). Ours is simpler: an electrode is one corner without resistance.
 
 # %%
 #| export
@@ -132,7 +132,7 @@ class Tank:
     def potentials(self, conductivity: Tensor) -> Tensor:  # [N,E], above 0 -> [N,n,16]
         "Potentials of all corners for each driven pair."
         values = (conductivity[:, :, None, None] * self.conductances).flatten(1)
-        whole = F.pad(values, (0, ELECTRODES**2), value=1.0).numpy()  # 1: a pair of electrodes
+        whole = F.pad(values, (0, ELECTRODES**2), value=1.0).numpy()  # 1: between electrodes
         size = (len(self.mesh.nodes),) * 2
         solved = [splu(csc_matrix((one, self._places), size)).solve(self._driven) for one in whole]
         return torch.from_numpy(np.stack(solved))
@@ -170,7 +170,7 @@ plt.gca().set(aspect="equal", ylim=(1.15, -1.15), xlim=(-1.15, 1.15));
 def draw_shapes(rng: np.random.Generator) -> np.ndarray:  # [3,7]
     """One to three inclusions at random places in the tank, apart from each other and the wall.
 
-    A row is row, column, radius (0: none), angle, stretch, corners, change.
+    Columns: row, column, radius (tank: 1; 0: none), angle, stretch, corners (32: ellipse), change.
     """
     shapes: list[list[float]] = []
     for _ in range(rng.integers(1, 4)):
@@ -258,7 +258,7 @@ def triangle_means(images: Tensor, fine: bool = False) -> Tensor:  # [N,H,H] flo
 
 def measure_images(images: Tensor) -> Tensor:  # [N,H,H], -1 to 1 -> [N,208] float64
     "Voltage differences of tanks with the conductivities of these images."
-    tank, _, water = standard_tank(fine=True)  # and water around the image, where the change is 0
+    tank, _, water = standard_tank(fine=True)  # grid_sample gives 0 outside: water
     return tank.voltages(1 + triangle_means(conductivity(images.double()) - 1, fine=True)) - water
 
 
@@ -372,10 +372,10 @@ def simulate(
     shapes = sample_shapes(count, seed, first)
     clean, rows = measure(shapes, fine), range(first, first + count)
     drawn = [np.random.default_rng([seed, row, 1]).normal(size=240) for row in rows]
-    drift = torch.tensor(np.stack(drawn))
-    gain = (1 + gains * drift[:, :16, None]) * (1 + gains * drift[:, None, 16:32])
+    normal = torch.tensor(np.stack(drawn))  # [N,240]: 32 for the gains, 208 for the noise
+    gain = (1 + gains * normal[:, :16, None]) * (1 + gains * normal[:, None, 16:32])
     level = clean.square().mean(1, keepdim=True).sqrt()
-    voltages = UNIT * (clean * pairs(gain) + noise * level * drift[:, 32:])
+    voltages = UNIT * (clean * pairs(gain) + noise * level * normal[:, 32:])
     return voltages.float(), render_images(shapes, size)
 
 # %% [markdown]

@@ -3,7 +3,7 @@
 #
 # > Which tanks, which network, how many samples: what you can choose, and four presets.
 #
-# Without a data set we simulate tanks: random objects, and the voltages that physics gives them. These are too clean, because a real instrument adds noise, and each pair of electrodes has a different gain. So both errors are settings, `noise` and `gains`. Their defaults are as large as in [real tanks](00_tank.ipynb). The other settings of task `eit`, beside those of every run, are of the image, the network and the sampling. `hints`, for example, are linear reconstructions that the network gets beside the map of the voltages.
+# Without a data set we simulate tanks: random objects, and the voltages that physics gives them. These are too clean, because a real instrument adds noise, and each pair of electrodes has a different gain. So both errors are settings, `noise` and `gains`. Their defaults are as large as in [real tanks](00_tank.ipynb). The other settings of task `eit` concern the image, the network and the sampling. For example, `hints` is the number of linear reconstructions that the network gets together with the map of the voltages.
 #
 # Below are the errors of the 208 voltages of one tank (all are differences from plain water). Noise of 0.02 is 2% of the root mean square of the voltages, about equal for each of them. A gain multiplies, so its error grows with the voltage, and all large errors are due to gains:
 
@@ -104,7 +104,7 @@ class EitConfig(Settings, _EitFields):
         whole = self.dataset_dir and (self.data == "simulated" or folder.is_dir())
         why = dict.fromkeys(("tanks", "noise", "gains") if whole else (), " with a dataset_dir")
         why |= {"on_bad_image": ": a damaged file ends the run", "val_fraction": ": val is fixed"}
-        why |= {"ema": ": ema_law has its own"} if self.ema and self.ema_law == "paper" else {}
+        why |= {"ema": ": ema_law sets the decay"} if self.ema and self.ema_law == "paper" else {}
         return super().unused(written) + [f"{n} is not used{why[n]}" for n in why if n in written]
 
 # %% [markdown]

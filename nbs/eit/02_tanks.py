@@ -5,7 +5,7 @@
 #
 # A training set is many pairs of voltages and a true image. Simulated pairs cost nothing, real ones are rare, and a wrong unit or a wrong order of the electrodes gives plausible but wrong images. So this page simulates pairs, reads them, and compares the voltages of each data set with simulated ones.
 #
-# Here are a [tank](00_tank.ipynb) with its sixteen electrodes and the map of its 208 voltages. An inclusion near the wall changes mostly the voltages of the pairs beside it: the one between electrodes 9 and 10 is seen in row 9 and column 9 (orange: lower than in water). The last two maps show two mistakes. If the electrodes are counted backwards, the map is that of the mirrored tank: nothing looks wrong, and the network returns a mirrored image. If each row of a file begins at the driven pair instead of pair 0, the map is no longer symmetric; that of a tank always is.
+# Here are a [tank](00_tank.ipynb) with its sixteen electrodes and the map of its 208 voltages. An inclusion near the wall changes mostly the voltages of the pairs beside it: the inclusion between electrodes 9 and 10 is seen in row 9 and column 9 (orange: lower than in water). The last two maps show two mistakes. If the electrodes are counted backwards, the map is that of the mirrored tank: nothing looks wrong, and the network returns a mirrored image. If each row of a file begins at the driven pair instead of pair 0, the map is no longer symmetric, as the map of a tank must be.
 
 # %%
 from tempfile import TemporaryDirectory
@@ -60,7 +60,7 @@ from mshnet.weights import read_file
 #
 # Inclusions change the voltage of a pair beside the driven one four times as much as that of the pair opposite. A network learns best from inputs of similar magnitude, so each value is normalised by its mean and standard deviation over the training set. Turning a tank must not change this normalisation. So values of the same distance between the driven and the sensed pair share one mean and one deviation. Over many tanks they are equal by symmetry; over a finite set they are not, so we average them. The cell below turns a hundred tanks by seven electrodes: only with shared statistics the mean square of their normalised voltages remains 1.
 #
-# Tanks simulated in memory are normalised by the statistics of the simulator. Files are normalised by `mean.pth` and `std.pth` of their folder, which we do not average, else by its training files. Real tanks without `mean.pth` are normalised by the published statistics; any other folder without either is refused. A run on files records their statistics, averaged by distance, and `mshnet predict` uses them for any other measurement. After a training on simulated tanks it uses the published ones. So a network that was trained on simulated tanks can read recorded ones, and no true image of a recorded tank is needed.
+# Tanks simulated in memory are normalised by the statistics of the simulator. Files are normalised by `mean.pth` and `std.pth` of their folder, unchanged. Without these files, real tanks are normalised by the published statistics, and other tanks by the statistics of the folder's training files. A folder with none of these is refused. A run on files records their statistics, averaged by distance, and `mshnet predict` uses them for any other measurement. After a training on simulated tanks it uses the published ones. So a network that was trained on simulated tanks can read recorded ones, and no true image of a recorded tank is needed.
 
 # %%
 #| export
@@ -173,7 +173,7 @@ class SimulatedTanks:
 @lru_cache(maxsize=4)  # a run and its figures use the same ones
 def simulated_tanks(name: str, count: int, seed: int, size: int, **how: Any) -> SimulatedTanks:
     "Simulate a split of a data set; `how` is that of `simulate`: fine, noise, gains."
-    voltages, _ = tank.simulate(count, seed, 1, **how)  # images are drawn when they are needed
+    voltages, _ = tank.simulate(count, seed, size=1, **how)  # images are rendered when needed
     return SimulatedTanks(name, voltages, tank.sample_shapes(count, seed), size)
 
 
@@ -221,7 +221,7 @@ def check_voltages(voltages: Tensor, where: object, stats: Stats | None = None) 
     size, normalised = both.square().mean(2).sqrt().median(1).values.tolist()
     level = size if size < 1 / _LEVELS else max(size, normalised)
     if not 1 / _LEVELS <= level < _LEVELS:
-        what = f"the voltages are {level:.3g} times what mean.pth and std.pth promise"
+        what = f"the voltages are {level:.3g} times what mean.pth and std.pth predict"
         why = "these are the statistics of another set, or the voltages have another unit"
         raise UserError(f"{where}: {what}: {why}")
 
@@ -258,7 +258,7 @@ for title, values in measured.items():
 # %% [markdown]
 # ## The machinery: files
 #
-# The published sets have an npz file for each sample: `ys` the 208 voltage differences, `xs` the true image of 128 by 128, and two classical reconstructions. The folders are `train`, `valid` and `test`, with `mean.pth` and `std.pth` beside them; `test2017` and `test2023` are recordings of real tanks. Their voltages are divided by a factor that was published with each of them, which brings them to the unit of the simulations. A data set may be larger than the memory, so a sample is read when it is needed. An npz file may hold pickles, which can run code, so we read arrays of numbers only. An error is one line with the name of the file.
+# The published sets have an npz file for each sample: `ys` the 208 voltage differences, `xs` the true image of 128 by 128, and two classical reconstructions. The folders are `train`, `valid` and `test`, with `mean.pth` and `std.pth` beside them; `test2017` and `test2023` are recordings of real tanks. The voltages of each real set are divided by its published factor, which gives the unit of the simulations. A data set may be larger than the memory, so a sample is read when it is needed. An npz file may hold pickles, which can run code, so we read arrays of numbers only. An error is one line with the name of the file.
 
 # %%
 #| export
@@ -367,7 +367,7 @@ def resize_images(images: Tensor, size: int) -> Tensor:  # [N,H,H] to [N,size,si
 
 # %%
 #| export
-_SEEDS = {"val": 2**31, "test": 2**31 + 1}  # of 64 simulated tanks; of training it is the run's
+_SEEDS = {"val": 2**31, "test": 2**31 + 1}  # of simulated tanks; train has the run's seed
 
 
 def _files(folder: Path) -> list[Path]:

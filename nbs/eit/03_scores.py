@@ -22,7 +22,7 @@ from mshnet.eit.tank import correlation
 #
 # - **CC**, the correlation of the pixels with the true image, is the main score: right shape, right position.
 # - **RMSE**, the root of the mean squared error, also measures the strength.
-# - **Dice**, twice the overlap divided by the sum of both areas, is computed for conductive and for resistive inclusions, above 0.5 in absolute value.
+# - **Dice**, twice the overlap divided by the sum of both areas, is computed for the pixels above 0.5 (conductive) and for those below -0.5 (resistive).
 # - **PSNR** is RMSE in decibels, with the fixed peak 2, the range of the images. (The published script takes the maximum of each image as the peak, which differs from tank to tank.)
 # - **SSIM** compares small windows, of which most are plain water. On real tanks (UEF) an image of plain water has 0.87, more than any reconstruction, and 0.85 if only windows within the tank count, as here. We print SSIM for comparison with other tables, but do not use it to compare methods.
 
@@ -83,7 +83,7 @@ for i, (axis, (name, image)) in enumerate(zip(axes, shown.items(), strict=True))
 # %% [markdown]
 # ## Is the standard deviation right?
 #
-# For normal errors, 68% of the pixels lie within one standard deviation of the mean and 95% within two. These are limits for many samples: the mean and the deviation of four samples are uncertain themselves, and contain 50% and 78%. We count how many do. Most of a tank is water, which is easy, so we also compute the correlation between standard deviation and error: a useful standard deviation is large *where the errors are*. Below, the true standard deviation grows from 0.2 at the left to 1.8 at the right. We compare four claims: half of it, the truth, 1 everywhere, and the truth from right to left. The third nearly passes the counts, but has no correlation; the last is large where the errors are small:
+# For normal errors, 68% of the pixels lie within one standard deviation of the mean and 95% within two. This holds for many samples. With four samples, mean and deviation are uncertain themselves, and the numbers are 50% and 78%. We count these pixels. Most of a tank is water, which is easy, so we also compute the correlation between standard deviation and error: a useful standard deviation is large *where the errors are*. Below, the true standard deviation grows from 0.2 at the left to 1.8 at the right. We compare four claimed deviations: half the true one, the true one, 1 everywhere, and the true one mirrored left to right. The third has nearly the right counts, but no correlation; the last is large where the errors are small:
 
 # %%
 #| export

@@ -3,7 +3,7 @@
 #
 # > A transformer that cleans a noisy image, as published and at any size, alone or beside a linear first guess.
 #
-# A diffusion model needs one network: given a noisy image, the amount of noise and the measured voltages, it returns the image without noise. The network of CDEIT (Shi, Kang and Liatsis, IEEE TIM 2025, arXiv:2412.16979) is a transformer in the shape of a U-Net, with 109,719,108 parameters. This page writes it for every size, with the names of the published weights. All networks here have one interface: `network(noisy, level, condition)`. The condition is the map of the voltages (16x16), or a stack of maps.
+# A diffusion model needs one network: given a noisy image, the amount of noise and the measured voltages, it returns the image without noise. The network of CDEIT (Shi, Kang and Liatsis, IEEE TIM 2025, arXiv:2412.16979) is a transformer in the shape of a U-Net, with 109,719,108 parameters. This page implements it for every size, with the names of the published weights. All networks here have one interface: `network(noisy, level, condition)`. The condition is the map of the voltages (16x16), or a stack of maps.
 #
 # ## The whole network
 #
@@ -34,7 +34,7 @@ from torch.nn import functional as F
 # %% [markdown]
 # ## Codes of position and time
 #
-# A transformer sees a set of tokens, without their positions. So each token gets a code of its column and of its row: sines and cosines of falling frequency. The code is fixed. The amount of noise (`level`) is coded in the same manner, cosines first. In the figure we multiply the code of one token with those of all others: it resembles most those of its neighbours, and those of its row and its column.
+# A transformer sees a set of tokens, without their positions. So each token gets a code of its column and of its row: sines and cosines of falling frequency. The code is fixed. The time of the diffusion (`level`, 0 to 999; [the later, the more noise](05_diffusion.ipynb)) is coded in the same manner, cosines first. In the figure we multiply the code of one token with those of all others: it resembles most those of its neighbours, and those of its row and its column.
 
 # %%
 #| export
@@ -64,7 +64,7 @@ plt.gca().set(title="product with the code in row 3, column 3", xlabel="column",
 # %% [markdown]
 # ## A block
 #
-# A block is attention, then a small network for each token. The time of the diffusion acts only through the normalisation: it shifts, scales and gates both parts. The gates are outputs of a linear layer. With random weights of this layer a fresh block changes its input (by 0.54 and 0.80 below). `_start` sets the weights of this layer to zero, so a block of a fresh network returns its input unchanged (adaLN-Zero, Peebles and Xie, arXiv:2212.09748).
+# A block is attention, then a small network for each token. The time of the diffusion acts only through the normalisation: it shifts, scales and gates both parts. The gates are outputs of a linear layer. With random weights of this layer a fresh block changes its input (by 0.54 and 0.80 below). `_init_weights` sets the weights of this layer to zero, so a block of a fresh network returns its input unchanged (adaLN-Zero, Peebles and Xie, arXiv:2212.09748).
 
 # %%
 #| export
@@ -146,7 +146,7 @@ class DiTBlock(nn.Module):
         return x + gate2 * self.mlp(self.norm2(x) * (1 + scale2) + shift2)
 
 
-def _start(layer: nn.Module) -> None:
+def _init_weights(layer: nn.Module) -> None:
     "The published starting weights, from the random numbers of torch; modulation starts at zero."
     if isinstance(layer, nn.Linear):
         nn.init.xavier_uniform_(layer.weight)
@@ -166,7 +166,7 @@ x, code = Norm(32)(torch.randn(2, 64, 32)), torch.randn(2, 32)
 for attention in (Attention(32, 4), WindowAttention(32, 4, 8)):
     block = DiTBlock(32, attention)
     random = (block(x, code) - x).abs().max()
-    zero = (block.apply(_start)(x, code) - x).abs().max()
+    zero = (block.apply(_init_weights)(x, code) - x).abs().max()
     print(f"largest change by a block: random gates {random:.2f}, gates from zero {zero:.2f}")
 
 # %% [markdown]
@@ -174,7 +174,7 @@ for attention in (Attention(32, 4), WindowAttention(32, 4, 8)):
 #
 # A linear reconstruction is one matrix, and it explains most of a tank. A small network need not learn it. `Guided` multiplies the voltages by fixed matrices and gives the results to a network as further maps. It adds the output of the network to the first result. Before training it *is* the linear reconstruction, and training only adds what a matrix cannot do. The matrices are weights that are not trained. So a checkpoint contains them, and a prediction needs neither a simulator nor the training data.
 #
-# The figure takes the output of the weights in the package apart, for one tank and an input of pure noise (time 999). The first guess has both large inclusions, but blurred, the red one too weak, and the blue one too strong (the colours end at -1). The network corrects the strength of both. Of the small inclusion only a trace is left.
+# The figure splits the output of the packaged model into its two terms, for one tank and an input of pure noise (time 999). The first guess has both large inclusions, but blurred, the red one too weak, and the blue one too strong (the colours end at -1). The network corrects the strength of both. Of the small inclusion only a trace is left.
 
 # %%
 from mshnet.eit.eit_config import EitConfig
@@ -309,7 +309,7 @@ class DiT(nn.Module):
         self.blocks.downs, self.blocks.ups = nn.ModuleList(downs), nn.ModuleList(ups)
         self.blocks.mid = DiTBlock(width, Attention(width, heads))
         self.final_layer = _Final(width, patch)
-        self.apply(_start)
+        self.apply(_init_weights)
 
     def forward(self, noisy: Tensor, level: Tensor, condition: Tensor) -> Tensor:
         "[B,1,S,S], [B] time 0..999, [B,maps,s,s] where s divides S -> [B,1,S,S] without noise."
@@ -332,7 +332,7 @@ class DiT(nn.Module):
 
 
 # %% [markdown]
-# The published size has the published number of parameters; the fixed codes of positions are not trained. (The meta device makes it without its half gigabyte.) A fresh network predicts an image of zeros, because its last layer starts at zero.
+# The published size has the published number of parameters; the fixed codes of positions are not trained. (On the meta device it needs no memory, otherwise half a gigabyte.) A fresh network predicts an image of zeros, because its last layer starts at zero.
 
 # %%
 with torch.device("meta"):

@@ -34,7 +34,7 @@ def kept_share() -> np.ndarray:  # [1000] float64
     return found
 
 
-def amounts(level: np.ndarray) -> np.ndarray:  # [B] times -> [B,2] float32
+def amounts(level: np.ndarray) -> np.ndarray:  # [B] times 0..999 -> [B,2] float32
     "The factors of the image and of the noise in the mixture, at each of these times."
     kept = kept_share()[level]
     return np.stack([kept**0.5, (1 - kept) ** 0.5], 1).astype(np.float32)
@@ -126,13 +126,13 @@ print(f"{(decided > 0.5).float().mean():.2f} of the samples have the square on t
 
 
 # %% [markdown]
-# The mean of the samples shows two half squares, as a regression network would. The standard deviation shows that both are uncertain.
+# The mean of the samples shows both squares at half strength, as a regression network would. The standard deviation shows that both are uncertain.
 #
 # ## The machinery: noise and averaged weights
 #
 # A result must not depend on the batch size or the number of devices. So the host makes the noise, for each tank separately, from the seed and the index of the tank. The noise is a part of the batch.
 #
-# The published model is an average of the weights of training. Its options are "0.995, every 10 steps". But the package that reads them (ema-pytorch 0.8.3) has further defaults: it only copies the weights until call 100. Then the decay rises as 1 - (1 + n - 100)^(-2/3) and reaches 0.995 at call 2,930. Our default is simpler: (1 + n) / (10 + n) up to `ema`, in every step. The preset `paper` uses the published one.
+# The published model is an average of the weights of training. Its options are "0.995, every 10 steps". But the package that reads them (ema-pytorch 0.8.3) has further defaults: it only copies the weights until call 100 (call n follows training step n, from 0). Then the decay rises as 1 - (1 + n - 100)^(-2/3) and reaches 0.995 at call 2,930. Our default is simpler: (1 + n) / (10 + n) up to `ema`, in every step n. The preset `paper` uses the published one.
 
 # %%
 #| export

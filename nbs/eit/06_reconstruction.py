@@ -5,7 +5,7 @@
 #
 # Voltages go in. An image of the tank comes out, with a standard deviation for each pixel. The training loop can train, resume, evaluate and export any such method, if a `Task` defines the batch (`batch`), the error of an image (`loss`), images from voltages (`predict`) and scores (`tally`). This page is the task of tomography. It joins the parts of the earlier pages: [tanks](02_tanks.ipynb), [scores](03_scores.ipynb), [networks](04_networks.ipynb), [diffusion](05_diffusion.ipynb).
 #
-# Here the weights in the package reconstruct a simulated tank that they were not trained on, with one inclusion that conducts better than water (red) and two that conduct worse (blue). Both large inclusions are at the right place, but the red square is stretched towards the centre. Of the small one only a trace is seen. The standard deviation is small in plain water and largest in and around the inclusions.
+# Here the weights in the package reconstruct a simulated tank that they were not trained on, with one inclusion that conducts better than water (red) and two that conduct worse (blue). Both large inclusions are at the right place, but the red square is stretched towards the centre. The standard deviation is small in plain water and largest in and around the inclusions.
 
 # %%
 import matplotlib.pyplot as plt
@@ -17,7 +17,7 @@ from mshnet.task import trained_task
 task, model = trained_task("", EitConfig())  # the weights in the package
 data = task.splits(["test"])["test"]
 batch = task.batch(data, [0, 1, 2, 3], None)  # None: not augmented
-drawn = task.predict(model.eval(), batch, "full").detach()  # "full": the phase after a warm-up
+drawn = task.predict(model.eval(), batch, "full").detach()  # "full": the only phase here
 draw_tank("tank 0", drawn[0], batch.image[0, 0], plt.figure(figsize=(8, 2), layout="constrained"));
 
 # %%
@@ -62,7 +62,7 @@ from mshnet.weights import PRETRAINED, read_file, weights_file
 # %% [markdown]
 # ## Scores
 #
-# The mean of the sampled images is scored, tank by tank, and the scores are averaged. CC, the correlation of the image with the true one, is the main score. We also count how often the true value lies within the standard deviation. The score line ends with the RMSE of an image of zeros (plain water), which any method must beat. Below are the scores of the first four tanks: of the linear [first guess](04_networks.ipynb#A-first-guess) alone and of the trained network. Training lowers the RMSE from 0.143 to 0.108.
+# The mean of the sampled images is scored, tank by tank, and the scores are averaged. CC, the correlation of the image with the true one, is the main score. We also count how often the true value lies within one and two standard deviations of the mean. The score line ends with the RMSE of an image of zeros (plain water), which any method must beat. Below are the scores of the first four tanks: of the linear [first guess](04_networks.ipynb#A-first-guess) alone and of the trained network. Training lowers the RMSE from 0.143 to 0.108.
 
 # %%
 #| export
@@ -141,7 +141,7 @@ class Eit(Task):
         return super().identity(parts) | {"statistics": getattr(parts["train"], "recorded", "")}
 
     def batch(self, data: Any, rows: list[int], epoch: int | None) -> EitBatch:
-        "The batch of these tanks; in training each is turned, stronger or weaker, and mixed."
+        "The batch of these tanks; in training each is turned, rescaled and mixed with noise."
         c, at = self.config, [max(row, 0) for row in rows]
         if epoch is None:
             pairs, level = [data.pair(row) for row in at], np.zeros(len(rows), int)

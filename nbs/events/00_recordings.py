@@ -168,7 +168,7 @@ for width in (20, 10):
 # %%
 #| export
 def denoise(recording: Recording, milliseconds: float = 10.0) -> Recording:
-    "Keep events with a report of one of the four neighbours in the time before; all if none has."
+    "Keep an event if one of 4 neighbours reported within this time before; if none did, keep all."
     width, span = recording.shape[2] + 2, int(recording.t[-1]) + 1
     pixel = (recording.y + 1) * width + recording.x + 1  # with a margin around the sensor
     key = pixel * span + recording.t
@@ -305,7 +305,7 @@ with TemporaryDirectory() as folder:
 # %% [markdown]
 # ## The machinery: folders and frames
 #
-# A folder has labelled recordings. CIFAR10-DVS has no official test list, so we hold out a tenth of each class. The same files always give the same split. The folders are those of the publishers, and those in which the package tonic stores its downloads. (tonic is not needed.) A recording that lies beside its conversion, such as `0.aedat` and `0.npz`, counts once. Else the one might be a training recording and the other a test recording.
+# The folder or the name of a recording gives its class. CIFAR10-DVS has no official test list, so we hold out a tenth of each class. The same files always give the same split. The folders are those of the publishers, and those in which the package tonic stores its downloads. (tonic is not needed.) A recording that lies beside its conversion, such as `0.aedat` and `0.npz`, counts once. Otherwise one of the two could be a training recording and the other a test recording.
 
 # %%
 #| export
@@ -323,11 +323,11 @@ class _Entry(NamedTuple):
 
 
 def hold_out(labels: Sequence[int], share: float, seed: int) -> np.ndarray:  # [N] bool
-    "Which samples are held out: a fraction of each class, at least one, and never all of several."
-    of, held = np.asarray(labels), np.zeros(len(labels), bool)
+    "Held-out samples: a fraction of each class, at least one; one stays if a class has several."
+    classes, held = np.asarray(labels), np.zeros(len(labels), bool)
     rng = np.random.default_rng([seed, 17])
-    for label in np.unique(of):
-        rows = rng.permutation(np.flatnonzero(of == label))
+    for label in np.unique(classes):
+        rows = rng.permutation(np.flatnonzero(classes == label))
         held[rows[: max(1, min(round(share * len(rows)), len(rows) - 1))]] = True
     return held
 
@@ -372,7 +372,7 @@ def _find_gestures(root: Path, dataset: str) -> dict[str, list[_Entry]]:
     return found
 
 
-def _find_things(root: Path, dataset: str) -> dict[str, list[_Entry]]:
+def _find_objects(root: Path, dataset: str) -> dict[str, list[_Entry]]:
     "Folders of classes, of which a tenth is held out for the test."
     found = _in_classes(root, dataset, root)
     pairs = list(zip(found, hold_out([entry.label for entry in found], 0.1, seed=42), strict=True))
@@ -382,7 +382,7 @@ def _find_things(root: Path, dataset: str) -> dict[str, list[_Entry]]:
 def find_recordings(folder: Path, dataset: str) -> dict[str, list[_Entry]]:  # by split
     "The recordings of a data set, perhaps in a folder of tonic's name; UserError if none."
     expect_folder(folder)
-    own = {"dvsgesture": _find_gestures, "cifar10dvs": _find_things}.get(dataset, _find_folders)
+    own = {"dvsgesture": _find_gestures, "cifar10dvs": _find_objects}.get(dataset, _find_folders)
     tonic = {"nmnist": "NMNIST", "dvsgesture": "DVSGesture", "cifar10dvs": "CIFAR10DVS"}
     name = tonic.get(dataset, dataset)
     for root in (folder, folder / name, folder / name / name, folder / dataset):
@@ -470,8 +470,8 @@ def read_frames(
     gone = ("", "", "")  # a file that is not there is reported when it is read
     stamps = [(entry, stamp(entry.path) or gone) for entry in entries]
     lines = [f"{e.name} {e.label} {size} {time}" for e, (size, time, _) in stamps]
-    held = resolve("mshnet.task:content_of")([entry.path for entry in entries])
-    file = cache / f"{_mark(how, 'version 3', held, *lines)}.frames"  # changes with what is refused
+    content = resolve("mshnet.task:content_of")([entry.path for entry in entries])
+    file = cache / f"{_mark(how, 'version 3', content, *lines)}.frames"  # also of what is refused
     if (stamp(file) or gone)[0] != len(entries) * how.steps * int(np.prod(how.shape)):
         make_folder(cache)
         with cannot_be_written(file), replacing(file) as out:
@@ -480,7 +480,7 @@ def read_frames(
     counts = np.memmap(file, np.uint8, "r", shape=(len(entries), how.steps, *how.shape))
     labels, names = [entry.label for entry in entries], [entry.name for entry in entries]
     mark, rows = _mark(*(f"{e.name} {size}" for e, (size, *_) in stamps)), np.arange(len(entries))
-    return Frames(name, source, counts, rows, labels, names, mark, held)
+    return Frames(name, source, counts, rows, labels, names, mark, content)
 
 
 # %%

@@ -3,7 +3,7 @@
 #
 # > Which recordings, how wide the bins, which network: what you can choose, and named recipes.
 #
-# How wide is a bin, and how long does a neuron remember? These two times decide what a spiking network can see. We count the events of a recording in bins of width `dt`. A neuron forgets with the time constant `tau`: after a bin, the fraction beta = exp(-dt / tau) of its membrane potential is left. The published networks have beta = 0.97, which is 33 ms for bins of 1 ms (blue). Here `tau` is the setting, and beta is computed. So with wider bins there are fewer steps, but the neurons do not change: the points of both lie on one curve, that of 60 ms (not drawn).
+# How wide is a bin, and how long does a neuron remember? These two times decide what a spiking network can see. We count the events of a recording in bins of width `dt`. A neuron forgets with the time constant `tau`: after a bin, the fraction beta = exp(-dt / tau) of its membrane potential is left. The published networks have beta = 0.97, which is 33 ms for bins of 1 ms (blue). Here `tau` is the setting, and beta is computed. So with wider bins there are fewer steps, but the neurons do not change: the points for bins of 20 ms and of 60 ms would lie on the same curve.
 
 # %%
 import matplotlib.pyplot as plt
@@ -142,7 +142,7 @@ class EventsConfig(Settings, _EventFields):
         todo = ""
         if not 0 < self.bin_ms <= self.window_ms:
             todo = f"use a bin above 0 and at most time_window={self.window_ms:g}ms"
-        elif abs(1000 * self.bin_ms - round(1000 * self.bin_ms)) > self.bin_ms:  # a thousandth
+        elif abs(1000 * self.bin_ms - round(1000 * self.bin_ms)) > self.bin_ms:  # 0.1% of a bin
             todo = "use whole microseconds"
         elif self.window_ms > 10_000 * self.bin_ms:
             todo = "use at most 10,000 bins in a time_window"

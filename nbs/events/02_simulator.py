@@ -60,7 +60,7 @@ SIDE = 34  # pixels of the simulated sensor
 _THRESHOLD, _DARK = 0.25, 0.2  # of the logarithm; brightness of black
 _HOT, _JITTER = 2, 500.0  # pixels that report all the time; microseconds by which times vary
 _BATCH = 100  # recordings that are simulated at once
-_MOVES, _DURATION = 24, 300_000  # steps of one movement; microseconds of a recording
+_STEPS, _DURATION = 24, 300_000  # steps of one movement; microseconds of a recording
 _CORNERS = np.array([[-1.5, 0], [1.5, 1.5], [1.5, -1.5], [-1.5, 0]])  # x, y in pixels
 
 
@@ -75,7 +75,7 @@ def _shift(images: np.ndarray, by: np.ndarray) -> np.ndarray:  # [N,H,W]; x, y
 
 def _events(images: np.ndarray, rng: np.random.Generator) -> np.ndarray:  # [E,5]
     "Events of all images: image, time, x, y, polarity; not in order."
-    moves = [np.linspace(start, end, _MOVES, endpoint=False) for start, end in pairwise(_CORNERS)]
+    moves = [np.linspace(start, end, _STEPS, endpoint=False) for start, end in pairwise(_CORNERS)]
     path = np.concatenate([*moves, _CORNERS[-1:]])  # where the digit is in each step
     stored, found = np.log(_shift(images, path[0]) + _DARK), []
     step = _DURATION / (len(path) - 1)
@@ -161,7 +161,7 @@ def _simulate_batch(start: int, count: int, seed: int, noise: float) -> Iterator
     rng = np.random.default_rng([seed, start, 1])
     events = np.concatenate([_events(np.stack(images), rng), _noise_events(count, noise, rng)])
     events[:, 1] = np.clip(events[:, 1] + rng.normal(0, _JITTER, len(events)), 0, _DURATION - 1)
-    events = events[np.lexsort(events[:, 1::-1].T)].astype(np.int64)
+    events = events[np.lexsort(events[:, 1::-1].T)].astype(np.int64)  # by image, then by time
     for i, part in enumerate(np.split(events, np.searchsorted(events[:, 0], range(1, count)))):
         columns = (part[:, 2], part[:, 3], part[:, 1], part[:, 4])
         yield Recording.checked(columns, (2, SIDE, SIDE), f"simulated {start + i}")

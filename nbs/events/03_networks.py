@@ -3,7 +3,7 @@
 #
 # > Spiking neurons see the events, and a Mamba stack follows their rates in time.
 #
-# An event camera reports changes of brightness, pixel by pixel, with the time of each, and nothing where nothing happens. A spiking neuron, too, is silent until its input is strong enough. Can a network of such neurons read the recordings? Counted in bins of some milliseconds, a recording is a sequence of T frames with two channels: brighter and darker. Mamba-Spike (Qin and Liu, CGI 2024, arXiv:2408.11823) classifies the sequence. We write the network for every size, with the layer names of the published weights. Its parts, with the published sizes for N-MNIST:
+# An event camera reports changes of brightness, pixel by pixel, with the time of each, and nothing where nothing happens. A spiking neuron, too, is silent until its input is strong enough. Can a network of such neurons read the recordings? Counted in bins of some milliseconds, a recording is a sequence of T frames with two channels: brighter and darker. Mamba-Spike (Qin and Liu, CGI 2024, arXiv:2408.11823) classifies the sequence. We implement the network for every size, with the layer names of the published weights. Its parts, with the published sizes for N-MNIST:
 #
 # ```
 #    frames                        T x 2x34x34
@@ -61,9 +61,9 @@ class _Neurons(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        "Gradients by the current, the weight and the bias."
+        "Gradients with respect to the current, the weight and the bias."
         u, weight = ctx.saved_tensors
-        later = torch.zeros_like(u[0])  # gradient by the current of the step after this one
+        later = torch.zeros_like(u[0])  # gradient with respect to the current of the next step
         found, by_weight = [later], torch.zeros_like(weight)
         for direct, membrane in zip(grads[0].unbind()[::-1], u.unbind()[::-1], strict=True):
             slope = (1 + ctx.slope * (membrane - 1).abs()).square().reciprocal()
@@ -207,7 +207,7 @@ class _Scan(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
-        "Gradients by a and b."
+        "Gradients with respect to a and b."
         a, h = ctx.saved_tensors
         zero = torch.zeros_like(a[:1])
         by_b = _scan(torch.cat([zero, a[1:].flip(0)]), grads[0].flip(0)).flip(0)

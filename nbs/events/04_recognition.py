@@ -20,14 +20,14 @@ optimizer = task.optimizer(model)
 for epoch in range(task.config.epochs):
     for rows in task.plan(splits["train"], epoch):
         batch = task.batch(splits["train"], rows, epoch)
-        loss = task.loss(model, batch, "full")  # the phase after a warm-up
+        loss = task.loss(model, batch, "full")  # "full": the only phase here
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
 print("a batch:", list(batch.frames.shape), "its labels:", batch.label.tolist())
 
 # %% [markdown]
-# Now the trained network reads ten recordings of the test split, the digits 0 to 9. The figure shows the 5: its 15 bins (red: brighter, blue: darker), and the probability of each class after each bin (`evidence` has the logits), of classes 1, 5 and 9 in colour. The answers after three bins do not depend on the recording, because only the answer after the last bin is trained, and three bins (60 ms) show only a part of the first of three movements.
+# Now the trained network reads ten recordings of the test split, the digits 0 to 9. The figure shows the 5: its 15 bins (red: brighter, blue: darker), and the probability of each class after each bin (classes 1, 5 and 9 in colour; `evidence` has the logits). After three bins all ten answers are 1. Only the answer after the last bin is trained, and three bins (60 ms) show only a part of the first of three movements.
 
 # %%
 batch = task.batch(splits["test"], list(range(10)), None)  # None: no augmentation
@@ -96,7 +96,7 @@ from mshnet.task import (
 #
 # A batch has the counts of its recordings as bytes; they become floats on the device. In training each recording is moved by a few pixels at random, and rotated, stretched, slanted and bent a little (`warp`); the figure after the class shows it. Digits are not mirrored, because a mirrored 2 is not a digit, nor turned upside down, because a 6 would be a 9.
 #
-# `A_log` and `D` of a Mamba block should not decay. Weight decay pulls weights to zero. At zero in `A_log` all states of a channel of a Mamba block forget equally fast, and at zero in `D` a channel passes on only its states, not its input. The published code marks both, but its optimizer ignores the marks. Ours puts them into a group without decay.
+# Weight decay pulls weights to zero. This harms two parameters of a Mamba block. With `A_log` = 0 all states of a channel forget equally fast. With `D` = 0 a channel loses the direct path from its input to its output. The published code marks both, but its optimizer ignores the marks. Ours puts them into a group without decay.
 
 # %%
 #| export

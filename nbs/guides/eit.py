@@ -20,8 +20,8 @@ test = load_tanks(task.config, ["test"])["test"]
 batch = task.batch(test, [1, 5], None)
 samples = task.predict(model.eval(), batch, "full").detach()
 figure, axes = plt.subplots(2, 4, figsize=(8, 4.2), layout="constrained")
-for row, name, images, truth in zip(axes, [1, 5], samples, batch.image, strict=True):
-    shown = {"208 voltages": tank_map(test.voltages[name]), "ground truth": truth[0]}
+for row, index, images, truth in zip(axes, [1, 5], samples, batch.image, strict=True):
+    shown = {"208 voltages": tank_map(test.voltages[index]), "ground truth": truth[0]}
     shown |= {"mean of four": images.mean(0), "standard deviation": images.std(0)}
     for axis, (title, image) in zip(row, shown.items(), strict=True):
         limit = float(image.abs().max()) if "voltages" in title else 1
@@ -33,7 +33,7 @@ for row, name, images, truth in zip(axes, [1, 5], samples, batch.image, strict=T
     figure.colorbar(drawn, ax=row[-1], shrink=0.8)  # of the standard deviation
 
 # %% [markdown]
-# The figure shows two simulated tanks. Red conducts better than water, blue hardly at all; the images have values from -1 to 1. In the map of voltages, a row is a driven pair and a column a sensed pair; orange is lower than in plain water. The small inclusion of the first tank is missed, and the standard deviation does not show it: where all samples agree, all may be wrong.
+# The figure shows two simulated tanks. Red conducts better than water, blue hardly conducts; the images have values from -1 to 1. In the map of voltages, a row is a driven pair and a column a sensed pair; orange is lower than in plain water. The small inclusion of the first tank is missed, and the standard deviation does not show it: where all samples agree, all may be wrong.
 #
 # ## Try it in one minute
 #
@@ -79,7 +79,7 @@ for row, name, images, truth in zip(axes, [1, 5], samples, batch.image, strict=T
 # | `xs is up to ...` | `xs` has labels 0, 1, 2, a different scale, or NaN | save the change of the conductivity: -1, 0, 1 |
 # | `fit the images in no orientation` | `xs` belongs to other voltages | find the images that were measured |
 # | `... times as large as in most rows` | a row in a different unit, or a wrong value; one factor for all rows would make the other images empty | correct the row, or save it in a separate file |
-# | `the voltages are ... times what mean.pth and std.pth promise` | `mean.pth` and `std.pth` of other data, or voltages in a different unit | copy the files of this set, or convert the voltages |
+# | `the voltages are ... times what mean.pth and std.pth predict` | `mean.pth` and `std.pth` of other data, or voltages in a different unit | copy the files of this set, or convert the voltages |
 # | `data=... needs dataset_dir` | real tanks need their files | pass `--dataset-dir DIR` |
 # | `damaged, or refused because it would run code when loaded` | a damaged file, or one with a pickle | save arrays of numbers only |
 # | `holds other data; use a new or an empty folder` | `--write` found files that it did not write | use a different folder |
@@ -98,11 +98,11 @@ for row, name, images, truth in zip(axes, [1, 5], samples, batch.image, strict=T
 # mshnet train simdata-cdeit --task eit --preset tpu --device xla --batch-size 64 --micro-batch 16
 # ```
 #
-# `--preset paper` is the published recipe: Adam, a constant learning rate of 1e-5, the published average of the weights. `--micro-batch` computes a batch in parts and adds their gradients, so that `--batch-size 64` also fits into the memory of a small device.
+# `--preset paper` is the published recipe: Adam, batches of 16, a constant learning rate of 1e-5, the published average of the weights. `--preset tpu` changes it to batches of 64, bfloat16, and a learning rate that falls from 1e-4. `--micro-batch` computes a batch in parts and adds their gradients, so that `--batch-size 64` also fits into the memory of a small device.
 #
 # ## How good is it?
 #
-# The table has the 47 real tanks, 22 of UEF and 25 of KTC, at 32x32 pixels, evaluated once. CC is the correlation with the ground truth, RMSE the root mean square error:
+# The table has the 47 real tanks, 22 of UEF and 25 of KTC, at 32x32 pixels, evaluated once. CC is the correlation with the ground truth, RMSE the root mean square error. Ridge regression, Tikhonov (one linear step) and Gauss-Newton (several steps) are classical methods ([glossary](glossary.ipynb)):
 #
 # | method | UEF CC | UEF RMSE | KTC CC | KTC RMSE |
 # |---|---|---|---|---|
@@ -130,7 +130,7 @@ for row, name, images, truth in zip(axes, [1, 5], samples, batch.image, strict=T
 #
 # ## Options
 #
-# | option | of | effect |
+# | option | command | effect |
 # |---|---|---|
 # | `--samples 16` | `predict`, `test` | more images for each measurement: a smoother mean, a more precise standard deviation |
 # | `--sampling-steps 10` | `predict`, `test` | more steps from noise to an image |

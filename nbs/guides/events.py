@@ -50,7 +50,7 @@ for i, step in enumerate((1, 7, 12)):
 #
 # [Data sets](datasets.ipynb) has the addresses and terms. Download the data yourself, because addresses change and some require a form. We also read the folders that the Python package tonic makes of N-MNIST and DVS Gesture.
 #
-# Your own recordings must have the classes and the sensor of one of these four data sets; folders with other names are ignored. Save them as `.npz` files with `x`, `y`, `t` (whole microseconds) and `p` (1 brighter, 0 or -1 darker). For other classes or a different sensor, [write a task](task.ipynb).
+# Your own recordings must have the classes and the sensor of one of these four data sets; folders with other class names are ignored. Save each recording as `train/CLASS/NAME.npz` or `test/CLASS/NAME.npz`, with the arrays `x`, `y`, `t` (whole microseconds) and `p` (1 brighter, 0 or -1 darker). For other classes or a different sensor, [write a task](task.ipynb).
 #
 # ```bash
 # mshnet data --task events --dataset nmnist data/NMNIST
@@ -81,7 +81,7 @@ for i, step in enumerate((1, 7, 12)):
 #
 # We trained on the first 1,000 recordings of the training list and tested on the first 100 of the test list. 20 epochs take 123 to 149 s of processor time and reach an accuracy of 0.96 to 0.99 ([runs](../../results/nmnist-small/seed0)). The command above reads the whole list of 60,000 recordings, so expect more than two hours on such a CPU. After an interruption, the same command resumes.
 #
-# Larger sensors and the published network need a GPU. We have not trained them (`gestures`: see the end of this page):
+# Larger sensors and the published network need a GPU. We have not trained them (`gestures`: see [below](#Convert-recordings)):
 #
 # ```bash
 # mshnet train gestures --task events --dataset dvsgesture --preset sensor-128
@@ -95,14 +95,14 @@ for i, step in enumerate((1, 7, 12)):
 # | method, N-MNIST: 1,000 recordings to train on, 100 to test | right of 100 | 95% interval |
 # |---|---|---|
 # | 3 nearest neighbours on counts of events | 85 | 77 to 91 |
-# | logistic regression on roots of counts | 90 | 83 to 94 |
+# | logistic regression on square roots of counts | 90 | 83 to 94 |
 # | this network, seed 0 | 98 | 93 to 99 |
 # | this network, seed 1 | 99 | 95 to 100 |
 # | this network, seed 2 | 96 | 90 to 98 |
 # | logistic regression, five folds over all 1,100 recordings | 0.875 of all | 0.854 to 0.893 |
 # | this network, the same folds | 0.967 of all | 0.955 to 0.976 |
 #
-# - Trust the last two rows most, although the recipe was chosen on 1,000 of these 1,100 recordings. The 100 test recordings had been used more often: for earlier networks, two short runs and three recipes (281, 280 and 293 of 300 right, over three seeds). In the five folds 1,064 of 1,100 are right ([folder](../../results/events-folds)).
+# - Trust the last two rows most, although the recipe was chosen on 1,000 of these 1,100 recordings. The 100 test recordings were used more often: we scored earlier networks, two short runs and three recipes on them. With three seeds each, the recipes had 281, 280 and 293 (this one) of 300 right. In the five folds 1,064 of 1,100 are right ([folder](../../results/events-folds)).
 # - With 100 recordings a difference of a few points may be chance. Compare methods on the same recordings: count those that only one of them gets right (McNemar's test).
 # - The settings of the simple methods were chosen within the training recordings, in each fold anew ([folder](../../results/events-yardsticks)).
 # - On held-out recordings these helped: a wider [surrogate gradient](glossary.ipynb) (`--slope 2`; published: 25), warped training recordings (`--warp 0.16`), and 20 epochs.

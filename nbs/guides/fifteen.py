@@ -82,12 +82,12 @@ print(split.pairs[0][0].shape, "becomes", pairs[0][0].shape)
 # %% [markdown]
 # ### 6. `collate`: one batch ([augment](../22_augment.ipynb))
 #
-# Arrays become tensors of bytes. Grey images get their three equal channels only here, because one channel needs less memory. On a TPU the last batch of an evaluation is filled up to the shape of the others; `real` is False for what fills it.
+# Arrays become tensors of bytes. Grey images get their three equal channels only here, because one channel needs less memory. On a TPU the last batch of an evaluation is filled up to the shape of the others; the `row` of what fills it is -1.
 
 # %%
 from mshnet.augment import collate
 
-batch = collate(pairs, real=[True] * len(pairs))
+batch = collate(pairs, range(len(pairs)))
 print({name: (tuple(x.shape), x.dtype) for name, x in batch._asdict().items()})
 
 # %% [markdown]
@@ -175,7 +175,7 @@ for row, col in detections.centroid:
 from mshnet.metrics import Tally
 
 tally = Tally(config.rule)
-tally.add(logits, batch.mask, batch.real)
+tally.add(logits, batch.mask)
 by_hand = tally.scores()
 print(by_hand)
 

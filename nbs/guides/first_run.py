@@ -10,7 +10,7 @@
 #
 # ## 1. Install
 #
-# You need Python 3.11 or newer{{published:  and git}}; `python3 --version` (Windows: `py --version`) prints yours. If it is older, install a newer one and write, for example, `python3.12` (Windows: `py -3.12`) below. (Debian and Ubuntu also need the package `python3-venv`.) Open a terminal in the folder of this project, the one that has `setup.py`{{published:  (`git clone` makes it)}}. Use a virtual environment: it keeps this PyTorch apart from other projects.
+# You need Python 3.11 or newer{{published:  and git}}; `python3 --version` (Windows: `py --version`) prints yours. If it is older, install a newer one and use, for example, `python3.12` (Windows: `py -3.12`) below. (Debian and Ubuntu also need the package `python3-venv`.) Open a terminal in the folder of this project, the one that has `setup.py`{{published:  (`git clone` makes it)}}. Use a virtual environment: it keeps this PyTorch apart from other projects.
 #
 # **Linux and macOS:**
 #

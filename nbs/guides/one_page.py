@@ -29,7 +29,7 @@ def make_scenes(count, seed):
     "Images [N,3,S,S], standardised, and masks [N,1,S,S] of 0 and 1."
     pairs = [scene(np.random.default_rng([seed, i]), SIZE) for i in range(count)]
     images, masks = (torch.from_numpy(np.stack(part)).float() for part in zip(*pairs, strict=True))
-    images = (images / 255 - 0.45) / 0.225  # mean about 0, standard deviation about 1
+    images = (images / 255 - 0.45) / 0.225  # about ImageNet's mean and standard deviation
     return images[:, None].repeat(1, 3, 1, 1), masks[:, None]
 
 
@@ -129,7 +129,7 @@ for shape in [*(output.shape for output in outputs), logits.shape]:
 # %% [markdown]
 # ## The loss
 #
-# With one target pixel in a hundred, "no target anywhere" is right for 99% of the pixels, so **cross-entropy** alone learns slowly. The **soft IoU loss** is 1 - overlap / union of prediction and mask, so correctly empty background does not count. But when the prediction is very wrong, its gradient nearly vanishes. Cross-entropy still has a gradient there. We use their sum for each of the five outputs, with the mask in its size.
+# With one target pixel in a hundred, "no target anywhere" is right for 99% of the pixels, so **cross-entropy** alone learns slowly. The **soft IoU loss** is 1 - overlap / union of prediction and mask, so correctly empty background does not count. But when the prediction is very wrong, its gradient nearly vanishes. Cross-entropy still has a gradient there. We use their sum for each of the five outputs (four heads, one fused), with the mask at the size of the output.
 
 # %%
 def loss_of(logits, mask):

@@ -5,7 +5,7 @@
 #
 # **What was trained:** on real data, only hand tracks of 161 sentences. The videos of CE-CSL were not available, so networks for videos were trained on simulated videos only. No weights are included.
 #
-# A *gloss* is the written name of a sign, such as JOHN or BOOK. Continuous sign language recognition reads the sequence of glosses from a video. Nobody has marked where a sign begins or ends. The network ([TFNet](https://arxiv.org/abs/2409.11960)) predicts a gloss or a blank for every fourth frame. The CTC loss sums over all possible positions of the glosses.
+# A *gloss* is the written name of a sign, such as JOHN or BOOK. Continuous sign language recognition reads the sequence of glosses from a video. Nobody has marked where a sign begins or ends. The network ([TFNet](https://arxiv.org/abs/2409.11960)) predicts a gloss or a *blank* (no new gloss) for every fourth frame. The CTC loss sums over all possible positions of the glosses.
 
 # %%
 import matplotlib.pyplot as plt
@@ -48,7 +48,7 @@ plt.show()
 # | you have | format | train with |
 # |---|---|---|
 # | videos | `label/train.csv` with the columns Number, Translator, Gloss (separated by `/`; the columns by commas, semicolons or tabs), and `video/train/A/train-00001.mp4`, or a folder of jpg frames for each video; the same for `dev` (or `val`) and `test` | `--preset quick` for a trial, `--preset paper` on a GPU; or `--network tfnet` and your own settings |
-# | hand tracks | `hands_condensed.csv` (video, frame, left-x ... nose-y; in pixels of an image scaled to a width of about 200), `train_words.csv` and `test_words.csv` (video, speaker, word, startframe, endframe) | nothing: the default network reads hand tracks |
+# | hand tracks | `hands_condensed.csv` (video, frame, left-x ... nose-y; in pixels of an image scaled to a width of about 200), `train_words.csv` and `test_words.csv` (video, speaker, word, startframe, endframe) | no flag: the default network reads hand tracks |
 #
 # These are the layouts of CE-CSL (Chinese, 5,988 videos) and of RWTH-BOSTON-104 (American, 201 sentences, hand tracks). [Data sets](datasets.ipynb) has their addresses and terms, [clips](../signs/03_clips.ipynb) the details. The first command reports what a folder contains, the second writes simulated videos in the layout of CE-CSL:
 #
@@ -81,7 +81,7 @@ plt.show()
 # mshnet train boston104 --task signs
 # ```
 #
-# On the 161 training sentences of RWTH-BOSTON-104 this takes 98 s with two threads, and reaches a word error rate of 0.17 to 0.20. This needs no GPU. After an interruption, the same command resumes.
+# On the 161 training sentences of RWTH-BOSTON-104 (here in the folder `boston104`) this takes 98 s with two threads, and reaches a word error rate of 0.17 to 0.20. This needs no GPU. After an interruption, the same command resumes.
 #
 # The published recipe for videos (`--preset paper`) needs a GPU. It has 73,274,003 parameters, batches of 2, 55 epochs, and a learning rate of 1e-4 that falls twice. We have not trained it, so the published word error rate on CE-CSL, 41.9%, is not checked:
 #
@@ -130,7 +130,7 @@ plt.show()
 # | `--network tfnet`, `vac` | for videos: TFNet with its two branches, or VAC, a lighter baseline of one branch; the default, `tracks`, is for hand tracks |
 # | `--decoder greedy`, `--bigram-weight 0` | no beam search; no frequencies of gloss pairs from the training list |
 # | `--micro-batch 1` | compute a batch clip by clip, so only one clip has to fit into memory |
-# | `--distil published` | gradients also flow into the teacher, which can give a NaN loss; the default of `paper` stops them |
+# | `--distil published` | in the distillation (the BiLSTM teaches the convolutions) gradients also flow into the BiLSTM, which can give a NaN loss; the default of `paper` stops them |
 # | `--buckets 2` | on a TPU: batches have one of two lengths (default: four), so fewer programs are compiled, with more padding. Batch norm also counts the padding, so this changes what is learned |
 #
 # For a GPU we suggest `--preset paper --micro-batch 1 --warmup-steps -1 --clip-grad 1 --choose val --patience 10`, and the flags of the table instead of the published batch of 2. The learning rate grows with the square root of the batch size. We have not trained this.

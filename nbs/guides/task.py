@@ -21,7 +21,7 @@ from mshnet.train import train
 
 
 class Plain(nn.Module):
-    "Three convolutions, which MSHNet should beat."
+    "Two convolutions and two heads; MSHNet should beat it."
 
     def __init__(self):
         super().__init__()
@@ -83,12 +83,12 @@ run = train(config, Weighted(config))
 #
 # | method | returns |
 # |---|---|
-# | `splits(names)` | the splits of the data: `len`, `names`, `name`, `source`, `hash` |
+# | `splits(names)` | a dictionary of splits; each has `len`, `names` (of its samples), `name`, `source` and `hash` |
 # | `batch(data, rows, epoch)` | a `NamedTuple` of tensors for the samples `rows`; -1 means padding, and `epoch` is None during evaluation |
 # | `model()` | the network with the weights of the seed |
 # | `loss(model, batch, phase)` | the mean loss, one number; `phase` is the name of the training phase, such as a warm-up |
 # | `predict(model, batch, phase)` | what is evaluated: a tensor, or tensors in a tuple or dictionary |
-# | `tally()` | an object with `add(prediction, batch)`, `gather(ranks)` and `scores()` |
+# | `tally()` | an object that counts: `add(prediction, batch)`, `gather(ranks)` (joins the counts of all processes) and `scores()` |
 #
 # Also set `better`: the name of the score that chooses an epoch, and 1 if more is better, else -1. The other methods have a default that you may override, such as `phase`, `rate`, `optimizer`, `protocol`, `evaluate` and `report`. Your own settings are fields of a subclass of `Settings`. They become flags of the command line and part of the run's name, and a resumed run checks them.
 #
@@ -209,7 +209,7 @@ print(train(config))
 # %% [markdown]
 # ## What to keep in mind
 #
-# - **The same operations in every step.** On a TPU a step is compiled. If a shape or a Python number changes between steps, it is compiled again. A call of `.item()` makes the device wait. Make constants with `torch.full` on the batch's device.
+# - **The same operations in every step.** On a TPU a step is compiled. If a shape or a Python number changes between steps, it is compiled again. Avoid `.item()`: the host then waits for the device. Make constants with `torch.full` on the batch's device.
 # - **The seed.** `model()` must give the same weights for the same seed. Use `self.rng(row, epoch)` for the random numbers of a sample, on the CPU.
 # - **The batch.** The first dimension of all its tensors is the batch dimension, which is split across devices. Pad sequences to one length, or to a few.
 # - **Special values.** A prediction may contain -inf (a log-probability). NaN and +inf end the run, because they mean that the weights are unusable.

@@ -3,7 +3,7 @@
 #
 # > TFNet as published, a light baseline, and a small network for hand tracks, all with the same interface.
 #
-# Which sign is this? One frame shows the hands. A sign is a movement of about half a second. And which glosses are probable depends on the whole sentence. So the networks of this page have three parts: one reads each frame (with its neighbours), two convolutions read 16 of its outputs, and a recurrent network reads the sentence. A last layer gives each gloss a logit. These are the shapes of the published sizes:
+# Which sign is this? One frame shows the hands. A sign is a movement of about half a second. The probability of a gloss depends on the whole sentence. So the networks of this page have three parts. The first reads each frame (with its neighbours), two convolutions read the outputs for 16 frames, and a recurrent network reads the sentence. A last layer gives each gloss a logit. These are the shapes of the published sizes:
 #
 # ```
 #    a video of T frames         B x T x 3 x 224 x 224
@@ -191,7 +191,7 @@ class Reader(nn.Module):
         return vocabulary, Bigram(Counter(pairs), len(vocabulary) + 1)
 
     def resize(self, weights: dict[str, Tensor]) -> None:
-        """Take the classes of weights that are about to be loaded; ValueError if it has others.
+        """Take the classes of weights to load; ValueError if the network stores other glosses.
 
         Weights without glosses, such as those of a ResNet, get the ones of the network.
         """

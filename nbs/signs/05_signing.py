@@ -135,7 +135,7 @@ def _track_features(tracks: np.ndarray) -> np.ndarray:  # [T,6] -> [T,14] float3
 
 # %%
 #| export
-Places = dict[str, list[tuple[int, int]]]  # of a gloss: the rows of sentences, the place in each
+Places = dict[str, list[tuple[int, int]]]  # for each gloss: (row of a sentence, place in it)
 
 
 def _shared_glosses(sentences: Sequence[Sequence[str]]) -> Places:
@@ -169,7 +169,7 @@ def _splice(data: Clips, row: int, places: Places, rng: Generator) -> tuple[Any,
 #
 # The main score is the corpus WER. The page on [glosses](00_glosses.ipynb) explains it, and the marks of an alignment. The final evaluation stores every sentence with its alignment, and adds two scores: the WER of the test sentences that are also in the training list (`known_wer`), and of the others (`new_wer`). A network that memorises sentences has a good WER only for those that it knows.
 #
-# We train on the 40 simulated sentences of the figure. The first line shows what splicing would make of a sentence: after its first SIGN-AD follows the end of another sentence that has a SIGN-AD. Then follow the WER of the test split and the alignment of one of its sentences, before training and after 30 epochs. Untrained, nearly every gloss is an error, and inserted ones make the WER larger than 1. After a few seconds of training nearly all are right, because simulated signs are easy.
+# We train on the 40 simulated sentences of the figure. The first line shows how splicing changes a sentence: the part after its first SIGN-AD is replaced by the end of another sentence with a SIGN-AD. The other lines show the WER of the test split and the alignment of one of its sentences, before training and after 30 epochs. Untrained, nearly every gloss is an error, and inserted ones make the WER larger than 1. After a few seconds of training nearly all are right, because simulated signs are easy.
 
 # %%
 _, spliced = _splice(train, 0, _shared_glosses(train.sentences), task.rng(0, 0))

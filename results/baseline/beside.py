@@ -196,7 +196,7 @@ def check_scoring(config, test, folder):
     ]
     model = device.to_device(trained.model)
     pairs = predictions(task, model, test, device, trained.phase)
-    logits = torch.cat([logits[batch.real, 0].float() for logits, batch in pairs])
+    logits = torch.cat([logits[batch.row >= 0, 0].float() for logits, batch in pairs])
     scores = plain.Scores()
     for file, ours in zip(files, logits, strict=True):
         scores.add(ours, plain.load(file, size)[1][0].numpy() > 0)
