@@ -312,7 +312,7 @@ def parse(argv: Sequence[str]) -> tuple[str, dict[str, Any], str, dict[str, Any]
         word = {"folder": "DIR", "weights": "RUN"}.get(empty[0], _flag(empty[0]))
         raise UserError(f"{word} is empty, as a variable that is not set; leave it out or set it")
     file, weights = written.pop("config", ""), written.pop("weights", "")
-    if weights and (not rest or argv[1] == weights):  # as above
+    if weights and (not rest or argv[1] == weights):  # as above, but as a flag
         _expect_same(weights, "weight_path", written)
         places = [i for i, word in enumerate(argv) if i and word == weights]
         at = next((i for i in places if not argv[i - 1].startswith("-")), places[-1])

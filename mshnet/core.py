@@ -137,7 +137,7 @@ class Settings(PlaceFields, OptimizerFields, TrainingFields):
     presets: ClassVar[dict[str, dict[str, Any]]] = {}  # named differences from the defaults
     retired: ClassVar[dict[str, str]] = {}  # presets of before, and the flags that replace them
     gone: ClassVar[dict[str, Any]] = {}  # settings of before, with the value that all runs have now
-    first_look: ClassVar[str] = ""  # the preset if neither data nor a preset are written
+    first_look: ClassVar[str] = ""  # the preset if neither data nor a preset are given
     synthetic_name: ClassVar[str] = "synthetic"  # name of the data if no data set is named
     name_defaults: ClassVar[dict[str, Any]] = {}  # instead of the defaults: left out of run names
     flags: ClassVar[dict[str, list[str]]] = {}  # by command: the flags that only this task has
@@ -160,7 +160,7 @@ class Settings(PlaceFields, OptimizerFields, TrainingFields):
             if (value := written.pop(name, usual)) != usual:
                 why = RETIRED.get(name, "is retired")
                 raise UserError(f"{name}={shown(value)} is not possible: {name} {why}")
-        if not (isinstance(preset, str) and is_record(written)):  # else it is a name alone
+        if not (isinstance(preset, str) and is_record(written)):  # in a record it is only a name
             if preset in (*cls.retired,):
                 raise UserError(f"preset={preset} is retired: use {cls.retired[preset]}")
             if preset not in ("", *cls.presets):
@@ -269,15 +269,15 @@ def _translate(written: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def configure(
-    written: Mapping[str, Any],  # settings by name; None: not written
+    written: Mapping[str, Any],  # settings by name; None: not set
     file: str = "",  # a JSON file of settings, such as a run's config.json
     trained: Mapping[str, Any] | None = None,  # settings that weights were trained with
 ) -> Any:  # a `Config`, or the settings of another task
-    """The settings of a run, from what its user wrote, a file and an earlier run.
+    """The settings of a run, from what its user set, a file and an earlier run.
 
-    `Config(...)`, to which are added: the settings of an earlier run (`trained`, or the run that
-    `resume` names; its recipe and data, not its folder and machine) below those of a file, below
-    those written; values as text; names of guides (ALIASES). Warns of settings without effect.
+    `written` overrides the file, and the file overrides the earlier run: `trained`, or the run that
+    `resume` names (its recipe and data, not its folder and machine). Values may be text, and names
+    those of guides (ALIASES). Warns of settings without effect.
     Raises UserError for a mistake, or a file that cannot be read.
     """
     flags, read = map(_translate, (written, read_settings(file)))

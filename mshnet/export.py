@@ -25,7 +25,7 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.export import Dim
 
-from .core import UserError, reason, settings_class, shown
+from .core import PlaceFields, UserError, reason, settings_class, shown
 from .cpu import use_plain_passes
 from .data import SUFFIXES
 from .detection import MEAN, STD, fuse_bn, normalise
@@ -109,8 +109,9 @@ def safetensors_bytes(trained: Trained) -> bytes:
 
 def _own_record(trained: Trained) -> dict[str, Any]:
     "The record of a checkpoint, without folders and machines."
-    recipe, config = settings_class(trained.task)().recipe(), trained.record.get("config", {})
-    kept = {k: config[k] for k in recipe if k in config and not k.endswith("_list")}
+    fields, config = settings_class(trained.task).model_fields, trained.record.get("config", {})
+    own = [k for k in fields if k in config and k not in PlaceFields.model_fields]
+    kept = {k: config[k] for k in own if not k.endswith("_list")}
     return trained.record | {"config": kept}
 
 # %% ../nbs/52_export.ipynb #_logits

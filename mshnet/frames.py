@@ -35,7 +35,7 @@ class Frame:
 
     file: Path
     number: int  # within its file, from 0
-    single: bool  # the only frame of its file
+    single: bool  # the only frame of a file that is no video
     pixels: np.ndarray  # [H,W] or [H,W,3] uint8; empty after an error
     error: str = ""  # one line
     count: int = 1  # frames of the file, by its header

@@ -200,7 +200,7 @@ class Mirror:
         parts = ("log.jsonl", "best.pt") if name == "last.pt" else ()
 
         def write(file: BinaryIO, piece: bytes) -> None:
-            for part in parts if file.tell() == 0 else ():  # `old` is read: they are no older
+            for part in parts if file.tell() == 0 else ():  # before the first piece: `old` is read
                 if stamp(self.source / part) != self.copied.get(part):
                     self.copy(part)
             self.write(file, piece)

@@ -160,7 +160,7 @@ def session_hours(place: Place | None = None, environ: Mapping[str, str] = os.en
     return min(place.hours, place.tpu_hours) if tpu else place.hours
 
 
-BEGUN = time.monotonic()  # the clock on the wall counts only here
+BEGUN = time.monotonic()  # of this process; time of day is used only here
 with contextlib.suppress(Exception):  # a system that does not report it
     began = float(os.environ.get("MSHNET_BEGUN") or psutil.Process().create_time())
     BEGUN -= max(0, time.time() - began)
@@ -230,7 +230,7 @@ def site_of(config: Settings, place: Place | None = None, mount: bool = True) ->
     mirror, note = _backup_folder(config, place, Path(os.path.abspath(folder)))
     attached = _attached(place, Path(os.path.abspath(folder)))
     copies = [] if config.resume else [*filter(None, [mirror]), *attached]
-    session = max(session_hours(place), config.max_hours)  # more hours are those of the session
+    session = max(session_hours(place), config.max_hours)  # more hours replace those of the service
     asked, left = 3600 * config.max_hours or math.inf, 3600 * session - session_seconds()
     seconds, hours = (asked, config.max_hours) if asked <= left else (left, session)
     return Site(folder, mirror, copies, seconds, hours, note)

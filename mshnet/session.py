@@ -139,7 +139,7 @@ def take_along(
     folder: str | Path,  # of a run
     place: Place | None = None,
 ) -> str:  # one line
-    "Pack a run where the session's disk is deleted, and return where it is."
+    "In Colab and on Kaggle, pack a run folder as .tar.gz; return a line on where the run is."
     run, place = Path(folder).expanduser().resolve(), place or where()
     if place.name == "here":
         return f"{folder}: this disk keeps it"

@@ -441,11 +441,11 @@ class Trained:
     task: str = "detect"  # of TASKS
     record: dict[str, Any] = field(default_factory=dict)  # of the file; {}: published weights
     threshold: float = 0.5  # of the probability, for detections
-    multiscale: tuple[float, ...] = ()  # see `predict_frame`; (): each frame at its own size
+    multiscale: tuple[float, ...] = ()  # full, reduced, constant, reduction; (): its own size
 
 
 def scales_of(content: Mapping[str, Any]) -> tuple[float, ...]:
-    "The numbers of `predict_frame`: of a file's content, or as its run recorded them."
+    "The `multiscale` numbers of a file, or those that its run recorded; (): at its own size."
     data = content.get("data", {})
     alone = (0, 1, 0) if "reduction" in data else ()  # at the size of the training
     numbers = content.get("multiscale") or data.get("multiscale", "").split() or alone

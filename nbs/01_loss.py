@@ -132,7 +132,7 @@ for axes in (scale, place):
 # %% [markdown]
 # *Scale.* An error of a few pixels costs more than with plain IoU. For large errors `d` dominates, the factor *a* returns towards 1, and only the IoU penalises them. The location loss is not 0 although the centre is right: it sees the wrong area and is as large as 1 - IoU.
 #
-# *Location.* Plain IoU is flat as soon as the prediction misses, and offers no way back. The location loss keeps growing. The surprise is the polar form: on the antidiagonal the distance from the corner hardly changes at first, so a shift costs little.
+# *Location.* Plain IoU is flat as soon as the prediction misses, and offers no way back. The location loss keeps growing. The surprise is the polar form: on the antidiagonal the distance from the corner hardly changes at first, and the angle counts squared, so a small shift costs little.
 #
 # ## One loss per image
 #

@@ -192,7 +192,7 @@ class PlaceFields(Fields):
 
 
 # %% [markdown]
-# `Settings` joins them, on top of the preset. A task's class adds the rest. `Settings` is frozen and rejects unknown names. It also rejects `True` for a number, which Python would take as 1, and texts that no file can have as its name, because most texts here are paths. `recipe` returns only the settings that change the result:
+# `Settings` joins these classes, and puts the given values on top of the preset. A task's class adds the rest. `Settings` is frozen and rejects unknown names. It also rejects `True` for a number, which Python would take as 1, and texts that no file can have as its name, because most texts here are paths. `recipe` returns only the settings that change the result:
 
 # %%
 config = Config(preset="paper", lr=0.1, device="cpu")
@@ -209,7 +209,7 @@ class Settings(PlaceFields, OptimizerFields, TrainingFields):
     presets: ClassVar[dict[str, dict[str, Any]]] = {}  # named differences from the defaults
     retired: ClassVar[dict[str, str]] = {}  # presets of before, and the flags that replace them
     gone: ClassVar[dict[str, Any]] = {}  # settings of before, with the value that all runs have now
-    first_look: ClassVar[str] = ""  # the preset if neither data nor a preset are written
+    first_look: ClassVar[str] = ""  # the preset if neither data nor a preset are given
     synthetic_name: ClassVar[str] = "synthetic"  # name of the data if no data set is named
     name_defaults: ClassVar[dict[str, Any]] = {}  # instead of the defaults: left out of run names
     flags: ClassVar[dict[str, list[str]]] = {}  # by command: the flags that only this task has
@@ -232,7 +232,7 @@ class Settings(PlaceFields, OptimizerFields, TrainingFields):
             if (value := written.pop(name, usual)) != usual:
                 why = RETIRED.get(name, "is retired")
                 raise UserError(f"{name}={shown(value)} is not possible: {name} {why}")
-        if not (isinstance(preset, str) and is_record(written)):  # else it is a name alone
+        if not (isinstance(preset, str) and is_record(written)):  # in a record it is only a name
             if preset in (*cls.retired,):
                 raise UserError(f"preset={preset} is retired: use {cls.retired[preset]}")
             if preset not in ("", *cls.presets):
@@ -339,7 +339,7 @@ def task_of(written: Mapping[str, Any], of_run: Mapping[str, Any]) -> Any:
 # %% [markdown]
 # ### From all sources to one `Config`
 #
-# `configure` collects the settings of all sources and hands them to the class of the task, which validates them once. In the code `of_run` are the settings of the run to resume, `read` those of the file, and `flags` those that the user wrote. A setting that will have no effect is reported, because whoever passed it probably expected one. If the file is the record of a run, it holds all settings, so a preset beside it has no effect either. Some names known from guides, such as `data_path`, work, too. The example has all three:
+# `configure` collects the settings of all sources and hands them to the class of the task, which validates them once. In the code `of_run` are the settings of the run to resume, `read` those of the file, and `flags` those that the user wrote. A setting that will have no effect is reported, because whoever passed it probably expected one. If the file is the record of a run, it holds all settings, so a preset beside it has no effect either. Some names known from guides, such as `data_path`, work, too. The example has a setting without effect, such a name, and a preset beside a record:
 
 # %%
 catch = warnings.catch_warnings(record=True, action="always")
@@ -365,15 +365,15 @@ def _translate(written: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def configure(
-    written: Mapping[str, Any],  # settings by name; None: not written
+    written: Mapping[str, Any],  # settings by name; None: not set
     file: str = "",  # a JSON file of settings, such as a run's config.json
     trained: Mapping[str, Any] | None = None,  # settings that weights were trained with
 ) -> Any:  # a `Config`, or the settings of another task
-    """The settings of a run, from what its user wrote, a file and an earlier run.
+    """The settings of a run, from what its user set, a file and an earlier run.
 
-    `Config(...)`, to which are added: the settings of an earlier run (`trained`, or the run that
-    `resume` names; its recipe and data, not its folder and machine) below those of a file, below
-    those written; values as text; names of guides (ALIASES). Warns of settings without effect.
+    `written` overrides the file, and the file overrides the earlier run: `trained`, or the run that
+    `resume` names (its recipe and data, not its folder and machine). Values may be text, and names
+    those of guides (ALIASES). Warns of settings without effect.
     Raises UserError for a mistake, or a file that cannot be read.
     """
     flags, read = map(_translate, (written, read_settings(file)))
@@ -417,7 +417,7 @@ ALIASES = {
 }
 
 # %% [markdown]
-# A file of settings is a JSON object. Every run leaves one, `config.json` in its folder. If the user names a run to resume, or the weights in a run folder, the settings are read from the `config.json` of this folder, whichever file of it is named; without one, a checkpoint has them, too. The run may have moved, or the machine may be different, so the settings of its folder and its machine are left out. A record of a newer release may hold settings that this release lacks; `settings_from` skips them.
+# A file of settings is a JSON object. Every run leaves one, `config.json` in its folder. If the user names a run to resume, or the weights in a run folder, the settings are read from the `config.json` of this folder, whichever file of it is named; without this file they are read from the checkpoint. The run may have moved, or the machine may be different, so the settings of its folder and its machine are left out. A record of a newer release may hold settings that this release lacks; `settings_from` skips them.
 #
 # A notebook of `nbs/run` sets its settings as plain variables, because papermill can replace those. Papermill itself accepts any name: `papermill -p epochz 3` defines a variable that nobody reads, and the run takes all of its usual epochs. Therefore every plain variable of such a notebook must be a setting.
 

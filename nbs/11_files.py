@@ -203,7 +203,7 @@ def cannot_be_written(
 # %% [markdown]
 # ### Copies
 #
-# A copy is read back and compared by its digest before it replaces the target. (The system may read it from this machine's memory instead of a far disk; no program can prevent that.) The source stays open during the copy. If another process *replaces* it, we copy the old content whole; if another process *writes to* it, we raise `ChangedMeanwhile` and keep the old copy. A `stamp` shows whether a file has changed since. A copy can also keep its predecessor, as `previous`; the one before that is emptied, because Google Drive's trash keeps replaced files and counts them.
+# A copy is read back and compared by its digest before it replaces the target. (The system may read it from this machine's memory instead of a far disk; no program can prevent that.) The source is opened once and read whole. If another process *replaces* it, we copy the old content whole; if another process *writes to* it, we raise `ChangedMeanwhile` and keep the old copy. A `stamp` shows whether a file has changed since. A copy can also keep its predecessor, as `previous`. An older `previous` is emptied before it is replaced, because Google Drive's trash keeps replaced files and counts them.
 
 # %%
 #| export

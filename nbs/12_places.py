@@ -38,7 +38,7 @@ from mshnet.core import Settings, UserError, reason, run_name, shown
 # %% [markdown]
 # ## The same settings on three machines
 #
-# Both services set an environment variable in every session. Here we pretend to be on each machine in turn, on Kaggle with a TPU. Where would it put a run with these settings, and after how many hours would it stop? (`here` is your machine.)
+# Both services set an environment variable in every session. Here we pretend to be on each machine in turn, on Kaggle with a TPU. Where would mshnet put a run with these settings, and after how many hours would it stop? (`here` is your machine.)
 
 # %%
 kaggle = {"KAGGLE_KERNEL_RUN_TYPE": "Batch", "TPU_WORKER_ID": "0"}
@@ -165,8 +165,8 @@ def megabytes(size: float) -> str:
 # | `max_hours` | a run stops |
 # |---|---|
 # | not set | half an hour before the service's limit, counted from the start of this process |
-# | less than that | after so many hours of this command, or as if not set, if that is earlier |
-# | more than that | after so many hours of this process |
+# | earlier than this limit | after these hours of this command, at the latest as in the first row |
+# | later than this limit | after these hours, counted from the start of this process |
 #
 # A restarted kernel counts from zero although its session does not: set `max_hours` to the remaining hours minus 0.5.
 
@@ -205,7 +205,7 @@ def session_hours(place: Place | None = None, environ: Mapping[str, str] = os.en
     return min(place.hours, place.tpu_hours) if tpu else place.hours
 
 
-BEGUN = time.monotonic()  # the clock on the wall counts only here
+BEGUN = time.monotonic()  # of this process; time of day is used only here
 with contextlib.suppress(Exception):  # a system that does not report it
     began = float(os.environ.get("MSHNET_BEGUN") or psutil.Process().create_time())
     BEGUN -= max(0, time.time() - began)
@@ -291,7 +291,7 @@ def site_of(config: Settings, place: Place | None = None, mount: bool = True) ->
     mirror, note = _backup_folder(config, place, Path(os.path.abspath(folder)))
     attached = _attached(place, Path(os.path.abspath(folder)))
     copies = [] if config.resume else [*filter(None, [mirror]), *attached]
-    session = max(session_hours(place), config.max_hours)  # more hours are those of the session
+    session = max(session_hours(place), config.max_hours)  # more hours replace those of the service
     asked, left = 3600 * config.max_hours or math.inf, 3600 * session - session_seconds()
     seconds, hours = (asked, config.max_hours) if asked <= left else (left, session)
     return Site(folder, mirror, copies, seconds, hours, note)

@@ -136,7 +136,7 @@ with tempfile.TemporaryDirectory() as tmp:
 def _made_once(target: Path) -> Iterator[Path | None]:
     "Yield a scratch path whose content becomes the target, or None if the target exists."
     target.parent.mkdir(parents=True, exist_ok=True)
-    lock = target.with_name(f".{target.name}.lock")  # none where it is there: others' disks
+    lock = target.with_name(f".{target.name}.lock")  # not made if it exists: perhaps read-only
     with contextlib.nullcontext(True) if target.exists() else locked(lock) as locks:
         if target.exists():
             yield None
@@ -205,7 +205,7 @@ def _readable(member: zipfile.ZipInfo) -> str:
 #
 # We download archives of public repositories at a fixed commit, as GitHub packs them. (Pages of Google Drive and Baidu move, and ask for an account.) An archive may hold much more than one data set, in folders that its owner chose. We read it while it arrives, keep nothing but the images and masks of the data set, and stop after the last one.
 #
-# A file belongs to the data set if its name and its pixels do, whatever its folder (`tools/pixels.py` made the digests from the sets of our results). The format, lossless compression and repeated grey channels make no difference. Of a mask we compare only which pixels are zero. So a changed or damaged image cannot slip in: it is missing at the end, and the error names it. What one address lacks, the next may have. Nothing appears under the data set's name before it is complete.
+# A file belongs to the data set if its name and its pixels do, whatever its folder (`tools/pixels.py` made the digests from the sets of our results). The format, lossless compression and repeated grey channels make no difference. Of a mask we compare only which pixels are zero. So a changed or damaged image cannot slip in: it is missing at the end, and the error names it. Files that one address lacks may come from the next. Nothing appears under the data set's name before it is complete. Below the code, two files with the same pixels, and the error of a download that fails.
 #
 # **None of the addresses was tried.** Commits and file names are those in an index of public repositories; the tests use a local server.
 

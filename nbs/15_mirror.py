@@ -59,7 +59,7 @@ with tempfile.TemporaryDirectory() as tmp:
 # %% [markdown]
 # ## The machinery: which files are copied, and what they may replace
 #
-# The backup gets every file but temporary ones and `previous.pt`, which it makes for itself. The small records come first, because they are copied in a moment; but scores come after the weights that they belong to. `status.json` comes last, and not at all after a `last.pt` that failed: copies are compared by it, and it must not promise epochs that are missing. (It may be ahead by the epochs that passed while `last.pt` was copied.)
+# The backup gets every file but temporary ones and `previous.pt`, which it makes for itself. The small records come first, because they are copied in a moment; but scores come after the weights that they belong to. `status.json` comes last, and is not copied if `last.pt` failed: copies are compared by it, and it must not promise epochs that are missing. (It may be ahead by the epochs that passed while `last.pt` was copied.)
 #
 # A backup never replaces another run of the same name, and never a copy with more epochs: if the backup cannot be reached and a run begins anew, its old copy survives until the new run has as many epochs.
 
@@ -101,7 +101,7 @@ def _is_another(run: Path, copy: Path) -> bool:
 # %% [markdown]
 # ### The copying thread
 #
-# The first round writes a marker file into the backup, and nothing is written where this marker is missing. If a Drive is unmounted, an empty folder of the local disk is left in its place: it has no marker, so it stays empty. The marker differs from session to session: of two sessions that copy the same run, the later one continues; the earlier one stops copying and reports it, until it has more epochs than the backup. A new session has no list of what the backup contains; a file of the same size and digest counts as copied.
+# The first round writes a marker file into the backup, and later rounds write nothing where it is missing. If a Drive is unmounted, an empty folder of the local disk is left in its place: it has no marker, so it stays empty. The marker differs from session to session: of two sessions that copy the same run, the later one continues; the earlier one stops copying and reports it, until it has more epochs than the backup. A new session has no list of what the backup contains; a file of the same size and digest counts as copied.
 #
 # After each write of the run the thread copies the changed files and rests for a minute; after failures it rests longer, up to five minutes. As a daemon it blocks neither the training nor the end of the process if a disk hangs. It raises no error, but reports when a problem begins and when it is over. An error with one file does not stop the others, because a disk may be too full for a checkpoint but not for the log.
 #
@@ -266,7 +266,7 @@ class Mirror:
         parts = ("log.jsonl", "best.pt") if name == "last.pt" else ()
 
         def write(file: BinaryIO, piece: bytes) -> None:
-            for part in parts if file.tell() == 0 else ():  # `old` is read: they are no older
+            for part in parts if file.tell() == 0 else ():  # before the first piece: `old` is read
                 if stamp(self.source / part) != self.copied.get(part):
                     self.copy(part)
             self.write(file, piece)

@@ -3,7 +3,7 @@
 #
 # > The frames of files: images, pages of a TIFF, frames of a video or of an animation.
 #
-# An infrared camera writes 14 or 16 bits and a network reads 8. A careless conversion between them loses the small targets. The other difficulty is the file: one image, the pages of a TIFF, a video, an animated GIF, PNG or WebP, complete or broken off. This page turns all of them into one sequence of 8-bit frames, read as for training.
+# An infrared camera writes 14 or 16 bits and a network reads 8. A careless conversion between them loses the small targets. The other difficulty is the file: one image, the pages of a TIFF, a video, an animated GIF, PNG or WebP, complete or truncated. This page turns all of them into one sequence of 8-bit frames, read as for training.
 
 # %%
 #| hide
@@ -63,13 +63,13 @@ for axes, (title, (black, white)) in zip(figure.subplots(1, 3), ranges.items(), 
     axes.set(xticks=[], yticks=[], title=f"{title}\ntarget {target:.0f}, warm spot {spot:.0f}")
 
 # %% [markdown]
-# The range of `grey_range` goes from minimum to maximum, but not far beyond the percentiles 2 and 99.5: at most twice the distance between these two, on either side. Beyond that, only three pixels that touch count, so a single bad pixel, or two together, do not count. A target of three pixels or more within that reach keeps its contrast, and a brighter one becomes white, far above the background. Frames without such outliers are stretched from minimum to maximum.
+# The range of `grey_range` goes from minimum to maximum, but not far beyond the percentiles 2 and 99.5: at most twice the distance between these two, on either side. If a pixel lies beyond that, the range ends at the largest value that three neighbouring pixels reach, so a single bad pixel, or two together, do not count. A target of three pixels or more within that reach keeps its contrast, and a brighter one becomes white, far above the background. Frames without such outliers are stretched from minimum to maximum.
 #
-# Hot lines, a few telemetry rows or an empty border cover more than half a percent of a frame, so they move the percentiles. `grey_range` therefore also looks at the frame without its two extreme values, and without up to four rows or columns at an edge (eight elsewhere) that are far from those beside them. If most pixels remain, and their percentiles 2 and 99.5 are less than half as far apart, these decide the range. (In 1,065 real images without such lines, this distance changes by an eighth at most.) If most of a frame still gets fewer than 16 levels, a warning says so.
+# Hot lines, a few telemetry rows or an empty border cover more than half a percent of a frame, so they move the percentiles. `grey_range` therefore also looks at the frame without all pixels of its smallest and of its largest value, and without up to four rows or columns at an edge (eight elsewhere) that are far from those beside them. If most pixels remain, and their percentiles 2 and 99.5 are less than half as far apart, these decide the range. (In 1,065 real images without such lines, this distance changes by an eighth at most.) If most of a frame still gets fewer than 16 levels, a warning says so.
 #
 # ## A folder with a damaged file
 #
-# Below is a folder with a file of one image, one that breaks off, and a TIFF of two pages. A damaged file gives its reason in place of a frame, and the next file is read. In a video, a damaged picture gives its reason, and the next picture is read:
+# Below is a folder with a file of one image, a truncated one, and a TIFF of two pages. A damaged file gives its reason in place of a frame, and the next file is read. In a video, a damaged frame gives its reason, and the next frame is read:
 
 # %%
 place = tempfile.TemporaryDirectory()
@@ -86,9 +86,9 @@ for frame in read_frames(sorted(here.iterdir()), 1):
 #
 # An image of more than 160 million pixels is rejected, because a file of a few kilobytes can claim them. A frame is passed on when the next one has been read, because only then we know whether it is the last.
 #
-# Videos in colour become 8-bit. A grey video of more bits (or of three equal channels of 16) is stretched frame by frame, as in training: with one range for the whole clip, a hot frame would hide the dim targets of all others. The price is overlays that may flicker. Of several picture tracks the first is read, with a warning. A video that was taken with the camera turned says so in its header, and we turn or mirror each frame as a player does.
+# Videos in colour become 8-bit. A grey video of more bits (or of three equal channels of 16) is stretched frame by frame, as in training: with one range for the whole clip, a hot frame would hide the dim targets of all others. The price is overlays that may flicker. Of several video tracks the first is read, with a warning. A video that was taken with the camera turned says so in its header, and we turn or mirror each frame as a player does.
 #
-# A decoder does not report that a video breaks off, so we compare where its packets end with the duration in the header. The packets of all streams count, because sound may last longer than the picture. A broken AVI has the duration of what is left, so there we compare with the number of frames in the header. (For an MP4 that would be wrong: it counts frames that an edit has hidden.)
+# A decoder does not report that a video is truncated, so we compare where its packets end with the duration in the header. The packets of all streams count, because sound may last longer than the picture. A broken AVI has the duration of what is left, so there we compare with the number of frames in the header. (For an MP4 that would be wrong: it counts frames that an edit has hidden.)
 
 # %%
 #| export
@@ -103,7 +103,7 @@ class Frame:
 
     file: Path
     number: int  # within its file, from 0
-    single: bool  # the only frame of its file
+    single: bool  # the only frame of a file that is no video
     pixels: np.ndarray  # [H,W] or [H,W,3] uint8; empty after an error
     error: str = ""  # one line
     count: int = 1  # frames of the file, by its header

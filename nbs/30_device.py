@@ -243,11 +243,11 @@ class OneProcess:
         return work()
 
     def barrier(self) -> Callable[[], object]:
-        "A call that waits for all processes, for days if need be; all ask for it before the work."
+        "A call that waits for all processes, up to 7 days; each must create it before the work."
         return lambda: None
 
     def any_rank(self, request: str, now: bool) -> str:
-        "The request of any process, or an empty text; several processes exchange it only `now`."
+        "A stop request of any process, or an empty text; processes exchange it only if `now`."
         return request
 
     def assert_in_sync(self, model: nn.Module) -> None:
@@ -257,7 +257,7 @@ class OneProcess:
 # %% [markdown]
 # ## A step
 #
-# These lines are the same on every device. A batch that is larger than the memory is computed in parts; only the last part is followed by the update. A network that has barely been trained can have activations beyond 65,504, where float16 ends: such a prediction is computed again in float32. If that is NaN or infinite too, we raise an error.
+# These lines are the same on every device. With `micro_batch`, a batch that does not fit into the memory is computed in parts; only the last part is followed by the update. A network that has barely been trained can have activations beyond 65,504, where float16 ends: such a prediction is computed again in float32. If that is NaN or infinite too, we raise an error.
 
 # %%
 #| export
@@ -401,15 +401,15 @@ OPTIMIZERS: dict[str, Any] = {"adagrad": _Adagrad, "adam": optim.Adam, "adamw": 
 
 def make_optimizer(
     name: str,  # of OPTIMIZERS
-    groups: list[dict[str, Any]],  # parameters on their device, each group with its rate
+    groups: list[dict[str, Any]],  # parameters on their device, each group with its learning rate
     weight_decay: float = 0.0,
 ) -> optim.Optimizer:
-    "An optimizer whose rate may change in every step, on any device."
+    "An optimizer whose learning rate may change in every step, on any device."
     weights = [weight for group in groups for weight in group["params"]]
-    recorded = weights[0].device.type == "xla" and name != "adagrad"
-    options = {"capturable": True} if recorded else {}
+    capturable = weights[0].device.type == "xla" and name != "adagrad"
+    options = {"capturable": True} if capturable else {}
     optimizer = OPTIMIZERS[name](groups, weight_decay=weight_decay, **options)
-    for weight in weights if recorded else ():
+    for weight in weights if capturable else ():
         step = torch.zeros((), device=weight.device)
         moments = {key: torch.zeros_like(weight) for key in ("exp_avg", "exp_avg_sq")}
         optimizer.state[weight] = {"step": step, **moments}
@@ -492,13 +492,13 @@ def _check_batch(device: Device, size: int, name: str = "batch_size") -> None:
 def device_for(config: Settings) -> Device:
     "The device of a run, which must be able to share its batch; UserError if not."
     if config.deterministic or _CHOSEN.get("deterministic"):  # by an earlier run
-        # take only operations that repeat to the last bit, or all again
+        # switch deterministic operations on, or off again after such a run
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         on = _CHOSEN["deterministic"] = config.deterministic
         torch.use_deterministic_algorithms(on, warn_only=True)  # of one without a substitute
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
         torch.backends.cudnn.benchmark = False
-        if torch.get_num_threads() == _CHOSEN["threads"]:  # not those that a busy machine left
+        if torch.get_num_threads() == _CHOSEN["threads"]:  # by `share_cores`: it changes with load
             torch.set_num_threads(USUAL_THREADS)
     device = open_device(config.device, config.precision, config.num_devices)
     if device.kind == "cpu":
@@ -564,7 +564,7 @@ def _smaller(device: Device, config: Settings) -> str:
 #
 # Shorter spinning costs nothing on an idle machine. `import mshnet` sets it, unless you have set `OMP_WAIT_POLICY` or `GOMP_SPINCOUNT` or loaded torch before. One thread per free core helps even more. So a run on a CPU measures how busy other programs keep our cores, for 0.1 s before each epoch (a `Detector`: every three seconds), and uses as many threads as they leave. `OMP_NUM_THREADS`, `MKL_NUM_THREADS`, `torch.set_num_threads` (after the import of mshnet) and `--deterministic` keep the number that was set; then only `mshnet doctor` warns of other programs.
 #
-# On Linux a training also tunes glibc's allocator. Between two steps it gives large blocks of memory back to the system, and gets the same blocks again, page by page and filled with zeros. That is a tenth of a step, with large batches a quarter. So we keep these blocks for the next step, except single blocks of 48 MB and more, which would leave large holes.
+# On Linux a training also tunes glibc's allocator. Between two steps this allocator gives large blocks of memory back to the system, and gets the same blocks again, page by page and filled with zeros. This costs a tenth of a step's time, with large batches a quarter. So we keep these blocks for the next step, except single blocks of 48 MB and more, which would leave large holes.
 
 # %%
 #| export
@@ -581,7 +581,7 @@ def own_cores() -> list[int]:
 
 
 def busy_cores(seconds: float = 0.1) -> float:  # 0 to the number of our cores
-    "How many of our cores other programs keep busy, seen for some time."
+    "How many of our cores other programs keep busy, measured over `seconds`."
     start, used = time.monotonic(), time.process_time()
     percent = dict(enumerate(psutil.cpu_percent(seconds, percpu=True)))
     own = (time.process_time() - used) / (time.monotonic() - start)

@@ -3,7 +3,7 @@
 #
 # > One process drives all chips of a TPU, and every step must record the same program.
 #
-# On a CPU or a GPU, torch runs an operation when Python calls it. On a TPU nothing runs then. torch_xla records the operation, and `sync` hands everything recorded to a compiler, XLA, which makes one program of it and runs that. Compiling takes seconds to minutes, running takes milliseconds. A step that records the same operations again finds its program compiled.
+# On a CPU or a GPU, torch runs an operation when Python calls it. On a TPU nothing runs at that moment. torch_xla records the operation, and `sync` hands everything recorded to a compiler, XLA, which makes one program of it and runs that. Compiling takes seconds to minutes, running takes milliseconds. A step that records the same operations again finds its program compiled.
 #
 # So one rule decides whether a TPU is fast: **every step must record the same program**. First we see what breaks the rule. The machinery finds a TPU, or reports why it cannot be used, and makes a `Device` of it that counts what is compiled.
 
@@ -241,7 +241,7 @@ class _Programs:
 # %% [markdown]
 # ### The device
 #
-# A TPU always has bfloat16; float32 must be requested for exact products. How a tensor lies on the chips is its *sharding*: the model and the optimizer are copied to every chip, a batch is cut along its first dimension. We mark each tensor with its sharding. If the outputs of a step had no mark, the step would be compiled twice, because they are the inputs of the next one. `read` evaluates all requested tensors in one program; one by one they would be one program each, and recompute what they share. Compiled programs can be kept for the next session.
+# Every TPU has bfloat16. By default it rounds the inputs of float32 products too, so we request exact ones. How a tensor lies on the chips is its *sharding*: the model and the optimizer are copied to every chip, a batch is cut along its first dimension. We mark each tensor with its sharding. If the outputs of a step had no mark, the step would be compiled twice, because they are the inputs of the next one. `read` evaluates all requested tensors in one program; read one by one, each would be a program that computes the shared operations again. Compiled programs can be kept for the next session.
 
 # %%
 #| export

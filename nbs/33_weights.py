@@ -80,7 +80,7 @@ print("remedy for mine.pt:", reinstall("mine.pt") or "none")
 # %% [markdown]
 # ## The machinery: loading a file
 #
-# `load_weights` calls three functions in turn: `read_file` reads, `find_weights` searches the content for a state dict, and `fit_weights` strips a prefix that the names share, and puts the weights into the model. All tensors are copied before the first is put into the model, so a file fits or changes no weight. (Only `resize` may have given a network a new last layer before.)
+# `load_weights` calls three functions in turn: `read_file` reads, `find_weights` searches the content for a state dict, and `fit_weights` strips a prefix that the names share, and puts the weights into the model. All tensors are copied before the first is put into the model, so a file fits or changes no weight. (One exception: a model's own `resize` may already have replaced its last layer.)
 
 # %%
 #| export

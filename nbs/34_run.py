@@ -1,7 +1,7 @@
 # %% [markdown]
 # # A run is a folder
 #
-# > A run is a folder: its settings, its machine, its log, and a checkpoint from which it resumes exactly (on a GPU with `--deterministic`; with three processes or more, up to rounding).
+# > Its settings, its machine, its log, and a checkpoint from which it resumes exactly (on a GPU with `--deterministic`; with three processes or more, up to rounding).
 #
 # Sessions end without notice. So a run keeps in one folder all that its next step depends on. The same command resumes it from its checkpoint, on a new machine too. A run that is killed repeats one epoch, at most two. Only the checkpoint is needed to resume; the other files are for reading, and a damaged one counts as missing.
 #
@@ -65,7 +65,7 @@ from mshnet.xla import XLA_PACKAGES
 # %% [markdown]
 # ## What the next step depends on
 #
-# The weights are not enough: an optimizer has a memory. We train a small model for four steps. A second one makes two, is stored, and a restored copy makes two more. It ends at the same weights to the last bit. A copy of only the weights ends elsewhere, because Adagrad divides by the root of the sum of all squared gradients so far, and the copy begins this sum anew:
+# The weights are not enough: an optimizer has a memory. We train a small model for four steps. A second one makes two, is stored, and a restored copy makes two more. The copy ends at the same weights to the last bit. A model with only the weights ends elsewhere, because Adagrad divides by the root of the sum of all squared gradients so far, and this model begins the sum anew:
 
 # %%
 def train(steps, state=None):
@@ -114,7 +114,7 @@ with tempfile.TemporaryDirectory() as tmp:
 # %% [markdown]
 # ## The log
 #
-# The log line of an epoch is written before its checkpoint. A run that is killed between the two repeats the epoch, marks the second line, and readers take the last line of an epoch. A line that was cut off by a power failure is ignored:
+# The log line of an epoch is written before its checkpoint. If a run is killed between the two, it repeats the epoch and marks the second line. Readers take the last line of each epoch. A line that was cut off by a power failure is ignored:
 
 # %%
 with tempfile.TemporaryDirectory() as tmp:
@@ -207,8 +207,8 @@ def prepare(folder: Folder, config: Settings, device: str, unfinished: bool = Tr
         if not unfinished and folder.file("last.pt").exists():
             return  # a finished run keeps its records
         folder.file("figures").mkdir(parents=True, exist_ok=True)
-    began = config.weight_path or folder.read_json("config.json").get("weight_path", "")
-    again = {"resume": "", "output_dir": str(folder.path), "weight_path": began}
+    weights = config.weight_path or folder.read_json("config.json").get("weight_path", "")
+    again = {"resume": "", "output_dir": str(folder.path), "weight_path": weights}
     write_json(folder.file("config.json"), config.model_dump() | (again if config.resume else {}))
     write_json(folder.file("env.json"), environment(device))
 
@@ -261,7 +261,7 @@ def snapshot(state: State, config: Settings, data: dict[str, str]) -> dict[str, 
 
 
 def write_checkpoint(content: dict[str, Any], *paths: Path) -> None:
-    "Write a snapshot with its checksum under one name or several; the last `last.pt` is kept."
+    "Write a snapshot with its checksum; an old `last.pt` becomes `previous.pt`."
     content = each_tensor(content, Tensor.cpu)
     buffer = io.BytesIO()
     torch.save(content | {"checksum": checksum(content)}, buffer)
@@ -358,7 +358,7 @@ def _last_checkpoint(folder: Folder) -> tuple[dict[str, Any], Path]:  # its cont
 
 
 def best_or_last(folder: Folder) -> dict[str, Any]:
-    "The checkpoint of the epoch that is kept; of the last one, with a warning, if it is damaged."
+    "The checkpoint of the selected epoch; if it is damaged, of the last one, with a warning."
     try:
         return read_checkpoint(folder.file("best.pt"))
     except UserError as error:
@@ -443,7 +443,7 @@ def find_checkpoint(
 # %% [markdown]
 # ### Interrupts
 #
-# A session's time is over, a scheduler sends SIGTERM, a terminal is closed (SIGHUP), the user presses Ctrl-C or the notebook's stop button. Each of these is a request, which the run obeys after the step in progress: it writes its checkpoint with its place in the epoch, evaluates the selected epoch, and prints how to resume it. A second one ends it at once (SIGTERM, SIGHUP: only after two seconds, as shell and kernel both send a SIGHUP). An ignored signal, as under `nohup`, stays ignored.
+# A session's time is over, a scheduler sends SIGTERM, a terminal is closed (SIGHUP), the user presses Ctrl-C or the notebook's stop button. Each of these is a request, which the run obeys after the step in progress: it writes its checkpoint with its place in the epoch, evaluates the selected epoch, and prints how to resume it. A second one ends it at once (a second SIGTERM or SIGHUP within two seconds counts as the first, because shell and kernel both send a SIGHUP). An ignored signal, as under `nohup`, stays ignored.
 
 # %%
 #| export
@@ -543,7 +543,7 @@ class Background(contextlib.AbstractContextManager["Background"]):
             self.finish()
 
     def submit(self, *steps: Callable[[], object]) -> None:
-        "Begin a job of some steps when the one before is done."
+        "Run some functions as one job, when the job before is done."
         self.finish()
         self.last = self.pool.submit(lambda: [step() for step in steps])
 

@@ -3,7 +3,7 @@
 #
 # > Attentions, upsampling and 3x3 kernels with hand-written backward passes: the same outputs in less time.
 #
-# A block of MSHNet ends with `relu(sa * (ca * y) + shortcut)`, three lines on the [network](00_model.ipynb) page. On a CPU they are surprisingly slow. This page computes the same output, up to rounding, in less time. Gradients differ only where several pixels of a channel have the same maximum. The ratios are measured on a CPU without AVX-512 ([notes](../experiments/speed.md)) and on one thread of a CPU with it ([table](../results/bench-cpu/README.md)). AVX-512 is a set of instructions that many CPUs have:
+# A block of MSHNet ends with `relu(sa * (ca * y) + shortcut)`, three lines on the [network](00_model.ipynb) page. On a CPU they are surprisingly slow. This page computes the same output, up to rounding, in less time. Gradients differ only where several pixels of a channel have the same maximum. AVX-512 is a set of instructions that many CPUs have. The ratios are measured on a CPU without it ([notes](../experiments/speed.md)) and on one thread of a CPU with it ([table](../results/bench-cpu/README.md)):
 #
 # | what | CPU | time hand-written / plain |
 # |---|---|---|
@@ -61,7 +61,7 @@ axes.invert_yaxis()
 # - **The maximum over all pixels** of few channels. `adaptive_max_pool2d` is faster than `amax`, and it also returns the place of the maximum, which the backward pass needs.
 # - **The gradient of the 7x7 kernel.** torch stores the map of means before the map of maxima. The gradient is much faster if both numbers of a pixel lie together. (On a CPU without bfloat16 instructions this order is slower in bfloat16: hence the 1.3.)
 # - **Sums of gradients.** The gradient of a maximum comes in channels-last order, that of a mean does not (ask both for `is_contiguous()`), and a sum of two orders takes about five times as long. We compute all of them in one order.
-# - **In 16 bits**, the maximum over the channels of each pixel, and the product with one number per pixel. We copy the former to the usual order first, and write out the latter for all channels.
+# - **In 16 bits**, the maximum over the channels of each pixel, and the product with one number per pixel. For the maximum we first copy to the usual order. For the product we repeat the number for all channels in memory.
 #
 # ## The machinery: both attentions
 
@@ -158,7 +158,7 @@ def _pixel_gradients(
 
 
 # %% [markdown]
-# Both together, with the shortcut. Let $z = \mathrm{ca} \cdot y$, and $g$ the gradient of the sum within the ReLU. The shortcut gets $g$. By the product rule $z$ gets $\mathrm{sa} \cdot g$, plus what flows back through the spatial attention, whose weight $\mathrm{sa}$ has the gradient $\sum_c g z$. Then $y$ gets the same from $z$ and the channel attention, where the sum is over the pixels. To save memory, cheap intermediate results are computed again in the backward pass.
+# Both together, with the shortcut. Let $z = \mathrm{ca} \cdot y$, and $g$ the gradient of the sum within the ReLU. The shortcut gets $g$. By the product rule $z$ gets $\mathrm{sa} \cdot g$, plus what flows back through the spatial attention, whose weight $\mathrm{sa}$ has the gradient $\sum_c g z$. Let $q$ be this gradient of $z$. In the same way $y$ gets $\mathrm{ca} \cdot q$, plus what flows back through the channel attention, whose weight $\mathrm{ca}$ has the gradient $\sum_{\mathrm{pixels}} q y$. To save memory, cheap intermediate results are computed again in the backward pass.
 
 # %%
 #| export
@@ -199,7 +199,7 @@ class _AttendOnCpu(torch.autograd.Function):
 
 
 # %% [markdown]
-# `attend_on_cpu` replaces the three lines on a CPU and calls them elsewhere, or if a hook observes an attention or you replaced its `forward`. Both return the same value, and numerical differentiation (`gradcheck`) confirms the hand-written gradients. A hook sees the attention that it observes:
+# `attend_on_cpu` replaces the three lines on a CPU and calls them elsewhere, or if a hook observes an attention or you replaced its `forward`. Both return the same value, and numerical differentiation (`gradcheck`) confirms the hand-written gradients. A hook is called, because the plain lines run then:
 
 # %%
 #| export
@@ -353,7 +353,7 @@ class _Conv2d(nn.Conv2d):
 # %% [markdown]
 # ### In a network
 #
-# The hand-written passes check the device of each tensor, so a network that uses them may move to a GPU, and a compiler sees the plain lines. An exporter needs the plain lines back. A block of yours with different attentions is left unchanged.
+# The hand-written passes check the device of each tensor, so a network that uses them may move to a GPU, and a compiler sees the plain lines. An exporter needs the plain lines back. A block of yours with different attentions is computed by the plain lines, too.
 
 # %%
 #| export

@@ -35,7 +35,7 @@ from mshnet.augment import Batch, unpadded
 from mshnet.data import Split
 from mshnet.device import Device
 from mshnet.metrics import MATCH, Found, Histogram, Objects, objects, pd_fa
-from mshnet.task import Evaluation, Origin, Task, count_predictions, protocol
+from mshnet.task import Evaluation, Origin, RowTally, Task, count_predictions, protocol
 
 # %% [markdown]
 # ## What the records show
@@ -182,7 +182,7 @@ def evaluate_split(
 ) -> Evaluation:
     "Score a split, with its curves and a record of each image and target."
     rule, tally, histogram = task.config.rule, task.tally(), Histogram()
-    found, seen = list[list[Found]](), dict[int, list[dict[str, Any]]]()  # by row of the split
+    found, seen = list[list[Found]](), RowTally()  # the records of each image's targets
 
     def count(logits: Tensor, batch: Batch) -> None:
         "Count a batch in all ways."
@@ -194,21 +194,20 @@ def evaluate_split(
         histogram.add(prob, mask)
         targets, grey = [objects(m) for m in mask], image.float().mean(1).numpy()
         records = map(target_records, grey, prob, pred, mask, targets, itertools.repeat(rule))
-        seen.update(zip(batch.row[real].tolist(), records, strict=True))
+        seen.rows |= zip(batch.row[real].tolist(), records, strict=True)
         found.append(pd_fa(prob, targets, THRESHOLDS, rule))
 
     count_predictions(count, task, model, split, device, phase, "batches")
     ranks = device.ranks
     tally.gather(ranks)
     histogram.merge(ranks.all_gather(histogram))
-    every = {row: some for part in ranks.all_gather(seen) for row, some in part.items()}
+    seen.gather(ranks)
     batches = zip(*itertools.chain.from_iterable(ranks.all_gather(found)), strict=True)
     sums = [sum(each, Found(0, 0, 0)) for each in batches]  # of each threshold
     images = [{"name": split.names[row], **vars(one)} for row, one in tally.rows.items()]
-    records = [{"name": split.names[row], **one} for row in tally.rows for one in every[row]]
-    curves = _curves(histogram, sums, sum(one["pixels"] for one in images))
-    scores = tally.scores()
-    details = {"images": images, "curves": curves, "targets": records}
+    records = [{"name": split.names[row], **one} for row, some in seen.rows.items() for one in some]
+    scores, pixels = tally.scores(), sum(one["pixels"] for one in images)
+    details = {"images": images, "curves": _curves(histogram, sums, pixels), "targets": records}
     facts = protocol(task, split, scores, device, weights)
     return Evaluation(scores, facts, task.config.model_dump(), details)
 

@@ -1,11 +1,11 @@
 # %% [markdown]
 # # Tracks: targets in a clip
 #
-# > Detections that follow each other in a clip are a track. A false alarm that flickers becomes none.
+# > Detections that follow each other in a clip are a track. A false alarm that flickers does not become a track.
 #
 # A detector looks at each frame of a clip by itself. A false alarm, such as a sparkling roof or noise, is often gone a moment later. A target stays. So time can tell them apart, unless the false alarms stay as well. Often they do: on 16 clips of a drone camera a live display of confirmed tracks has 126 false alarms a minute (1,800 frames) instead of 134, and Pd 0.858 instead of 0.882 ([more](guides/new_camera.ipynb)).
 #
-# We link each detection with one of the frame before, at most `REACH` pixels away, so that the sum of the squared distances is as small as possible (Crocker and Grier, 1996). A target that is missed in up to `MEMORY` frames continues its track, if it has moved at most `REACH` since. A track is **confirmed** once it has `HITS` detections among the last `AMONG` frames. The package [trackpy](https://soft-matter.github.io/trackpy) does the linking, and shrinks the reach step by step in a crowd of detections; `pip install trackpy` installs it.
+# We link each detection with one of the frame before, at most `REACH` = 16 pixels away, so that the sum of the squared distances is as small as possible (Crocker and Grier, 1996). A target that is missed in up to `MEMORY` = 4 frames continues its track, if it has moved at most `REACH` since. A track is **confirmed** once it has `HITS` = 5 detections among the last `AMONG` = 8 frames. The package [trackpy](https://soft-matter.github.io/trackpy) does the linking, and shrinks the reach step by step in a crowd of detections; `pip install trackpy` installs it.
 
 # %%
 #| hide
@@ -37,7 +37,7 @@ right.set(title="confirmed tracks, one colour each", xlim=(0, 200), xlabel="colu
 print(len(tracker.confirmed), "confirmed tracks")
 
 # %% [markdown]
-# Of 180 false alarms 3 are left, and all 110 detections of targets. But the target that starts at the top left gets three colours: where a false alarm lies near its path, the wrong detection may be linked.
+# Only 3 of 180 false alarms are left, and all 110 detections of targets stay. But the target that starts at the top left gets three colours: where a false alarm lies near its path, the wrong detection may be linked.
 #
 # ## The machinery
 

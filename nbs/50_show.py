@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Figures of a run
 #
-# > Figures of a run: learning curves, Pd and Fa by threshold, the best and the worst images.
+# > Learning curves, Pd and Fa by threshold, the best and the worst images.
 #
 # A table of scores hides what a figure shows at a glance: a loss that jumps, a threshold that is badly chosen, masks that belong to other images. `draw_run` draws the learning curves, the trade-offs and the gallery of a finished run, and each of them can be drawn alone.
 
@@ -68,7 +68,7 @@ curves
 # %% [markdown]
 # ## What a threshold trades
 #
-# A score belongs to one threshold. The curve shows the others: the large marker stands at probability 0.5, the threshold of the scores, and two black dots stand at lower ones. A lower threshold usually finds more targets and gives more false alarms. Here 0.5 finds eight of nine targets without a false alarm. At 0.1 all are found, still without one; 0.01 adds only false pixels, about 400 per million. So a threshold trades one fault for another, and repairs no detector.
+# A score belongs to one threshold. The curve shows the others: the large marker stands at probability 0.5, the threshold of the scores, and two black dots stand at lower ones. A lower threshold usually finds more targets and gives more false alarms. Here 0.5 finds eight of nine targets without a false alarm. At 0.1 all are found, still without one; 0.01 adds only false pixels, about 400 per million.
 
 # %%
 trade_offs(run)
@@ -405,7 +405,7 @@ def draw_run(folder: Path, config: Any = None) -> None:  # its settings; None: a
 
 
 def samples(config: Any, folder: str | Path) -> Picture | str:
-    "Training images with their targets marked, saved in a run folder."
+    "Up to five training images with their targets marked: FOLDER/figures/samples.png."
     if line := not_drawn("samples", config):
         return line
     split = splits(config)["train"]

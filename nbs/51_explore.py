@@ -55,7 +55,7 @@ from mshnet.show import (
 from mshnet.weights import folder_beside, settings_of_weights, weights_file
 
 # %% [markdown]
-# Where nobody can move a slider, as on this page, `explore` returns a still figure. It begins with the image of the lowest IoU, here of a tiny run that begins with the pretrained weights. At 0.5, the threshold of the scores, one of its three targets is missed, because the probabilities are low. At 0.1, below, all three are found, but in the zoom most of target 1, on a bright line, is still missed (yellow):
+# Where nobody can move a slider, as on this page, `explore` returns a still figure. It shows the image of the lowest IoU, here of a tiny run that starts from the pretrained weights. At 0.5, the threshold of the scores, one of its three targets is missed, because the probabilities are low. At 0.1, below, all three are found, but in the zoom most of target 1, on a bright line, is still missed (yellow):
 
 # %%
 #| output: false
@@ -113,7 +113,7 @@ list(spots(view))
 
 
 # %% [markdown]
-# One function draws an image at a threshold. The close look shows single pixels, in the colours of hits, misses and false alarms. In the figure target 1 is found although its right column is missed (yellow), and the diamond is a false alarm.
+# One function draws an image at a threshold. The zoom shows single pixels, in the colours of hits, misses and false alarms. In the figure target 1 is found although its right column is missed (yellow), and the diamond is a false alarm.
 
 # %%
 #| export
@@ -163,7 +163,7 @@ save_picture(explored(view), run.folder / "figures" / "explored.png")
 #
 # The widget shows the test images of the data set that the weights were trained on. Images with the lowest IoU come first; for weights outside a run folder we keep the order of the list. Each is predicted when it is first shown, in the same way as for the scores.
 #
-# The user chooses image, spot and threshold, and the figure follows. (The arrow keys walk through a chosen list.) A figure takes half a second, so the slider draws only when it is released. In a headless run, or without ipywidgets, `explore` returns a still figure of the same image at the same threshold, and stores it with the figures of the run.
+# The user chooses image, spot and threshold, and the figure follows. (The arrow keys walk through a chosen list.) A figure takes half a second, so the slider draws only when it is released. The still figure is stored with the figures of the run.
 
 # %%
 #| export

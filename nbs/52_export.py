@@ -33,7 +33,7 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.export import Dim
 
-from mshnet.core import UserError, reason, settings_class, shown
+from mshnet.core import PlaceFields, UserError, reason, settings_class, shown
 from mshnet.cpu import use_plain_passes
 from mshnet.data import SUFFIXES
 from mshnet.detection import MEAN, STD, fuse_bn, normalise
@@ -48,7 +48,7 @@ from mshnet.task import Trained, even_steps, trained_model
 from mshnet.weights import checksum, folder_beside, weights_file
 
 # %% [markdown]
-# An export is one file, and a note that describes it. The suffix selects the format. We write an ONNX file, as `mshnet export pretrained --output weights.onnx` does. Then we run it with onnxruntime on a synthetic scene: first with the bytes as they are, then with the first mistake above: divided by 255, which the file does too.
+# An export is one file, and a note that describes it. The suffix selects the format. We write an ONNX file, as `mshnet export pretrained --output weights.onnx` does. Then we run it with onnxruntime on a synthetic scene: first with the bytes as they are, then with the first mistake above: divided by 255, and cut to whole numbers, because the file takes bytes.
 
 # %%
 place = tempfile.TemporaryDirectory()
@@ -158,15 +158,16 @@ def safetensors_bytes(trained: Trained) -> bytes:
 
 def _own_record(trained: Trained) -> dict[str, Any]:
     "The record of a checkpoint, without folders and machines."
-    recipe, config = settings_class(trained.task)().recipe(), trained.record.get("config", {})
-    kept = {k: config[k] for k in recipe if k in config and not k.endswith("_list")}
+    fields, config = settings_class(trained.task).model_fields, trained.record.get("config", {})
+    own = [k for k in fields if k in config and k not in PlaceFields.model_fields]
+    kept = {k: config[k] for k in own if not k.endswith("_list")}
     return trained.record | {"config": kept}
 
 
 # %% [markdown]
 # ## The note beside a file
 #
-# The note of a safetensors file has the same entries. There `inside` is false: whoever runs the network normalises the image, and takes the sigmoid of the logits.
+# The note of a safetensors file has the same entries. In its `normalisation`, `inside` is false: whoever runs the network normalises the image, and takes the sigmoid of the logits.
 
 # %%
 #| export
@@ -206,7 +207,7 @@ def _note(source: Path, trained: Trained, format: str) -> dict[str, Any]:
 #
 # Every file is read back before it gets its name. In a safetensors file all weights must be equal to those of the network. An ONNX file is compared with the network on synthetic scenes with targets, by onnxruntime. Noise would not do: it may leave a detector silent, and two silent detectors agree.
 #
-# Sums in a different order are rounded differently. Two logits count as equal if they differ by less than a thousandth, absolute or, above 1, relative. We read the files with onnxruntime on a CPU, and some with [OpenVINO](../results/predict-large); TensorRT, and onnxruntime on a GPU, were not available. Below, the largest differences in our ONNX file and in a safetensors file:
+# Sums in a different order are rounded differently. Two logits count as equal if they differ by less than a thousandth, absolute or, above 1, relative. We read the files with onnxruntime on a CPU, and some with [OpenVINO](../results/predict-large); TensorRT, and onnxruntime on a GPU, were not available. Below, are the differences of our ONNX file and of a safetensors file below a tenth of that, and are they zero?
 
 # %%
 #| export

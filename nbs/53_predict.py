@@ -224,7 +224,7 @@ def overlay(
     pixels: np.ndarray,  # [H,W] or [H,W,3] uint8
     found: Sequence[dict[str, Any]],  # the rows of the detections, with their tracks in a clip
 ) -> Image.Image:  # longest side up to 4096
-    "A frame with its detections marked; above 50 without labels, which would cover it."
+    "A frame with its detections marked; above 50 without labels, because these would cover it."
     side = max(pixels.shape[:2])
     scale = float(max(1, 1024 // side)) if side <= 4096 else 4096 / side
     width, height = (max(1, round(n * scale)) for n in pixels.shape[1::-1])

@@ -39,7 +39,7 @@ both: Comparison = compare([kept / "scenes-quick", kept / "scenes-five-epochs"])
 both
 
 # %% [markdown]
-# Read the second table first. The runs differ only in their epochs, and both keep the last one, so the scores are comparable. Then read the IoU. The two are 0.030 apart, four times the standard deviation over seeds that we find below (0.007). So nine epochs give better outlines. They do not find more: 126 and 127 of the same 129 targets, and one target proves nothing. `trade_offs("RUN", "RUN")` of [figures](50_show.ipynb) draws the curves of both.
+# Read the second table first. The runs differ only in their epochs, and both keep the last one, so the scores are comparable. Then read the IoU. The two are 0.030 apart, four times the standard deviation over seeds that we find below (0.007). So nine epochs give better outlines. They do not find more targets: 126 and 127 of the same 129 targets, and one target proves nothing. `trade_offs("RUN", "RUN")` of [figures](50_show.ipynb) draws the curves of both.
 #
 # ## What may be compared
 #

@@ -42,7 +42,7 @@ print(table(json.loads(Path("../results/bench-cpu/bench.json").read_text())))
 
 
 # %% [markdown]
-# A step of 4 images takes 0.42 seconds, of which 1% is data. Batches of 16 are no faster on this CPU, and need 2.5 times the memory. A plain PyTorch script takes 2.3 times as long for a step of 4 images, it in float32 and ours in bf16 ([script](../results/baseline/beside.py), [numbers](../results/bench-cpu/beside.json)). [The guide](guides/devices.ipynb) shows all measurements so far.
+# A step of 4 images takes 0.42 seconds, of which 1% is data. Batches of 16 are no faster on this CPU, and need 2.5 times the memory. A plain PyTorch script takes 2.3 times as long for a step of 4 images, the script in float32 and mshnet in bf16 ([script](../results/baseline/beside.py), [numbers](../results/bench-cpu/beside.json)). [The guide](guides/devices.ipynb) shows all measurements so far.
 #
 # ## What is measured, and how to read it
 #
@@ -50,11 +50,11 @@ print(table(json.loads(Path("../results/bench-cpu/bench.json").read_text())))
 #
 # - **All of it.** A step is measured with its data, and an evaluation with its metrics, because a person waits for all of it.
 # - **Interleaved.** The speed of a machine drifts: clocks fall as it warms up, other programs come and go. We measure the programs in turns, so a slow minute slows all of them, and the median counts.
-# - **Your recipe.** What is measured is a training by the settings, with their data, sizes and precision. `--preset paper` measures the paper's recipe.
+# - **Your recipe.** We measure a training by your settings, with their data, sizes and precision. `--preset paper` measures the paper's recipe.
 #
 # A turn uses images evenly spread over the list, because neighbours are often alike. **Train** is the whole step, after the warm-up: reading, augmenting, copying, forward, loss, backward, update. **Data alone** is the reading, augmenting and copying in it. **Score** is the forward pass and all scores, by the weights of `weight_path` or by the pretrained ones. (Untrained weights predict nothing, or the whole image, so their objects take no time.)
 #
-# First compare *data alone* with the whole step. On a CPU the data are a part of the step. On an accelerator threads prepare the next batches meanwhile, so it waits only if *data alone* takes about as long as the whole step. Then read the memory, which decides the batch size. The time of an epoch is that of its training images plus that of its scored images. All epochs together are the training, without start and checkpoints. For the table above, whose epochs score 43 held-out training images: 170 x 0.104 + 43 x 0.032 = 19 seconds an epoch. On images of 32x32 none of these numbers means anything.
+# First compare *data alone* with the whole step. On a CPU the data are a part of the step. On an accelerator threads prepare the next batches meanwhile, so it waits only if *data alone* takes about as long as the whole step. Then read the memory, which decides the batch size. The time of an epoch is that of its training images plus that of its scored images. All epochs together are the training, without start and checkpoints. For the table above, whose epochs score 43 held-out training images: 170 x 0.104 + 43 x 0.032 = 19 seconds an epoch. The examples below use images of 32x32, which are too small for any conclusion.
 #
 # ## The machinery: the clock
 #
@@ -142,7 +142,7 @@ rows = measure(config, parts, trained_model(PRETRAINED), cpu, repeats=1, images=
 #
 # The peak of memory can be measured only once per process. Each batch size gets a fresh process, which trains two steps and prints its result as the last line. Out of memory is a result too, and the bench continues. On a TPU only one process can hold the chips, and there is no such measurement.
 #
-# `ru_maxrss`, the usual measure of peak memory, survives `exec` on Linux: a small program that a large one starts reports the memory of the large one. `VmHWM` does not. After the code, the memory of two small steps, and settings that the fresh process refuses:
+# `ru_maxrss`, the usual measure of peak memory, survives `exec` on Linux: a small program that a large one starts reports the memory of the large one. `VmHWM`, which Linux reports, begins anew. After the code, the memory of two small steps, and settings that the fresh process refuses:
 
 # %%
 #| export

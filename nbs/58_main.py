@@ -47,7 +47,7 @@ for flag, moment in (("--epochz", at_work), ("--epochs", in_imports), ("--epochs
 # | torch is imported, or later the figures are drawn | ends at once | `stopped; run the same command again to resume` |
 # | the run trains | finishes its step, writes a checkpoint, evaluates | the same |
 #
-# Where it ends at once, the same command makes again what is missing. The page on the [run](34_run.ipynb) has the last row. For the others we install handlers before the first import that takes time, so this module imports only the standard library. If a signal was set to be ignored, as `nohup` does, it stays ignored. A closed output (`>&-` in a shell) becomes the null device. Letters that the output cannot have, such as those of a file name in another encoding, are printed as `\udcba` or the like.
+# Where it ends at once, the same command does the missing work. The page on the [run](34_run.ipynb) has the last row. For the others we install handlers before the first import that takes time, so this module imports only the standard library. If a signal was set to be ignored, as `nohup` does, it stays ignored. A closed output (`>&-` in a shell) becomes the null device. Letters that the output cannot have, such as those of a file name in another encoding, are printed as `\udcba` or the like.
 
 # %%
 #| export

@@ -18,7 +18,7 @@
 #
 # Blue: found; orange: false alarm; yellow: missed; inset: enlarged. Three frames of 15, one for each case; in all 15 the weights find 13 of 15 targets, with 2 false alarms ([all frames](../results/pretrained/frames.json)).
 #
-# From every tenth of 161 clips we took the middle frame, if it is labelled. These clips helped to choose the weights, not to train them. Source: Svanström et al., Data in Brief 2021 ([Zenodo 5500576](https://zenodo.org/records/5500576), CC0).
+# From every tenth of 161 clips we took the middle frame, if it is labelled. These 15 clips helped to choose the weights, not to train them. Source: Svanström et al., Data in Brief 2021 ([Zenodo 5500576](https://zenodo.org/records/5500576), CC0).
 #
 # ## Start here
 #
@@ -63,7 +63,7 @@
 # | 472 of 31 of the clips above, by weights trained without all 161 | 0.826 | 0.17 |
 # | the same 472, by the pretrained weights; most other clips were trained on | 0.930 | 0.07 |
 #
-# We chose weights with these clips, settings with many of these images: expect less. [Model card](../mshnet/pretrained.md): scores, known failures.
+# We chose the weights on these clips and settings on many of these images: expect less. [Model card](../mshnet/pretrained.md): scores, known failures.
 #
 # ### I have a data set
 #
@@ -76,13 +76,13 @@
 # mshnet predict frame.png --weight-path runs/NAME         # your weights; train prints NAME
 # mshnet test runs/NAME                                    # evaluate again
 # pip install onnx onnxruntime onnxscript                  # for the next line
-# mshnet export runs/NAME                                  # write ONNX
+# mshnet export runs/NAME                                  # writes runs/NAME/best.onnx
 # mshnet train --help                                      # the common flags; --help-all: all
 # ```
 #
 # A data set is a folder with `images/`, `masks/` and two lists of names (`trainval.txt` or `train.txt`, and `test.txt`), or a `.zip` of it. No data yet? `mshnet train --epochs 3` trains on synthetic scenes. `mshnet data NUAA-SIRST` (or `NUDT-SIRST`, `IRSTD-1k`) downloads to `data/` (never tried).
 #
-# [Your own images](guides/own_images.ipynb) explains masks, lists, fine-tuning, and what 40 images gain. Training resizes images to 256x256. After training from scratch, `mshnet predict` reduces frames by the same factor: on IRSTD-1k (512x512) IoU is 0.560, without it 0.377 (0.628 at 256x256, as `mshnet test` scores). `mshnet train --base-size native` does not resize (measured for fine-tuning only).
+# [Your own images](guides/own_images.ipynb) explains masks, lists, fine-tuning, and what 40 images gain. Training resizes images to 256x256. After training from scratch, `mshnet predict` reduces frames by the same factor. On IRSTD-1k (512x512) IoU is then 0.560, at full size 0.377; `mshnet test` (256x256) reports 0.628. `mshnet train --base-size native` does not resize (measured for fine-tuning only).
 #
 # ```python
 # import mshnet
@@ -121,13 +121,13 @@
 # | IRSTD-1k | published, for the corrected code | - | - | 0.6787 | - | - | 0.9286 | 8.88 | - |
 #
 # - **Our scores:** 256x256 pixels, bf16, threshold 0.5, [exact matching](guides/scores.ipynb), the last epoch of every seed.
-# - **Published scores** quote the official README, which names no split and has no NUAA-SIRST. The official script reports the best epoch on the test list, and leaves out some false alarms ([how](guides/from_official.ipynb)): both may raise its scores.
+# - **Published scores** quote the official README, which names no split and has no NUAA-SIRST. The official script reports the best epoch on the test list, and leaves out some false alarms ([how](guides/from_official.ipynb)): both may improve its scores.
 # - **NUAA-SIRST:** three earlier versions of `steady` were scored on this test list (means 0.724 to 0.744), so its score may be too high ([details](guides/results.ipynb)).
 # - A **collapsed** seed predicts nothing or everything (IoU below 0.05). It counts in the mean IoU, not in Pd and Fa.
 # - **Near-duplicates** of training images: 43 test images of NUDT-SIRST (mean IoU without them 0.817, `paper` 0.408), 6 of IRSTD-1k (0.626).
-# - **Time** of 200 epochs, one CPU thread, bf16: NUAA-SIRST 40 minutes (estimated), beside other programs 94 to 170; NUDT-SIRST two hours; IRSTD-1k 5 to 8 hours beside others. Evaluating every epoch, the default, doubles the time.
+# - **Time** of 200 epochs, one CPU thread, bf16: NUAA-SIRST alone 40 minutes (estimated), beside other programs 94 to 170; NUDT-SIRST two hours; IRSTD-1k 5 to 8 hours beside others. Evaluating every epoch, the default, doubles the time.
 #
-# `--preset paper --rule reference` follows the corrected [official code](https://github.com/Lliu666/MSHNet) (commit 46cdfd4). The [tests](../tests/test_golden.py) compare its parts and six training steps (Adagrad sums begin at 0.1): counts are equal, other numbers up to float32 rounding.
+# `--preset paper --rule reference` follows the corrected [official code](https://github.com/Lliu666/MSHNet) (commit 46cdfd4). The [tests](../tests/test_golden.py) compare its parts and six training steps: counts are equal, other numbers up to float32 rounding.
 #
 # [All results](guides/results.ipynb), [every seed](../results/SCORES.md).
 #

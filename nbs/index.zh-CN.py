@@ -18,7 +18,7 @@
 #
 # 蓝色：检出；橙色：虚警；黄色：漏检；小图：放大。三帧是从 15 帧中挑选的，各示一种情形。在全部 15 帧中，权重检出 15 个目标中的 13 个，有 2 个虚警（[全部结果](../results/pretrained/frames.json)）。
 #
-# 这 15 帧是 161 段视频中每十段取一段的中间一帧（须有标注）。这些视频没有用于训练，但权重是用它们选定的。来源：Svanström 等，Data in Brief 2021（[Zenodo 5500576](https://zenodo.org/records/5500576)，CC0）。
+# 这 15 帧是 161 段视频中每十段取一段的中间一帧（须有标注）。这 15 段视频没有用于训练，但权重是用它们选定的。来源：Svanström 等，Data in Brief 2021（[Zenodo 5500576](https://zenodo.org/records/5500576)，CC0）。
 #
 # ## 从这里开始
 #
@@ -76,7 +76,7 @@
 # mshnet predict frame.png --weight-path runs/NAME         # 你的权重；NAME 由 train 打印
 # mshnet test runs/NAME                                    # 再评测一次
 # pip install onnx onnxruntime onnxscript                  # 下一行需要
-# mshnet export runs/NAME                                  # 写出 ONNX
+# mshnet export runs/NAME                                  # 写出 runs/NAME/best.onnx
 # mshnet train --help                                      # 常用的参数；--help-all：全部
 # ```
 #
@@ -109,7 +109,7 @@
 #
 # ## 结果
 #
-# 我们没有复现论文：它的方案（`paper`，这里用 bf16）在 400 个 epoch 中训练 60 个就停止了。`steady` 是默认方案，在留出的训练图像上选定。测试列表上的分数；*IoU*：与真实像素的重叠；*Pd*：检出的目标所占的比例；*Fa*：每百万像素中虚警的像素数。
+# 我们没有复现论文：它的方案（`paper`，这里用 bf16）在 400 个 epoch 中训练 60 个就停止了。`steady` 是默认方案，在留出的训练图像上选定。测试列表上的分数；*IoU*：与真实像素的交并比；*Pd*：检出的目标所占的比例；*Fa*：每百万像素中虚警的像素数。
 #
 # | 数据集，训练/测试图像数 | 方案 | epoch 数 | 种子 | 平均 IoU | 最低 | 最高 | Pd | Fa | 坍塌 |
 # |---|---|---|---|---|---|---|---|---|---|
@@ -123,13 +123,13 @@
 # | IRSTD-1k | 发表，改正后的代码 | - | - | 0.6787 | - | - | 0.9286 | 8.88 | - |
 #
 # - **我们的分数：** 256x256 像素，bf16，阈值 0.5，[最优匹配](guides/scores.ipynb)，每个种子的最后一个 epoch。
-# - **发表的分数**引自官方 README，其中没有说明划分，也没有 NUAA-SIRST。官方脚本报告在测试列表上最好的 epoch，并且不计某些虚警（[说明](guides/from_official.ipynb)）。两者都可能提高发表的分数。
+# - **发表的分数**引自官方 README，其中没有说明划分，也没有 NUAA-SIRST。官方脚本报告在测试列表上最好的 epoch，并且不计某些虚警（[说明](guides/from_official.ipynb)）。两者都可能使发表的分数看起来更好。
 # - **NUAA-SIRST：** `steady` 的三个早期版本在这个测试列表上评测过（平均 0.724 到 0.744），所以它的分数可能偏高（[详情](guides/results.ipynb)）。
 # - **坍塌**的种子什么都不预测，或处处都预测为目标（IoU 低于 0.05）。平均 IoU 包含它们，Pd 和 Fa 不包含。
 # - **近似重复：** 与训练图像几乎相同的测试图像，NUDT-SIRST 有 43 幅（去掉后平均 IoU 为 0.817，`paper` 0.408），IRSTD-1k 有 6 幅（0.626）。
 # - **时间**（200 个 epoch，一个 CPU 线程，bf16）：NUAA-SIRST 单独约 40 分钟（估计），与其他程序同时 94 到 170 分钟；NUDT-SIRST 两小时；IRSTD-1k 与其他程序同时 5 到 8 小时。默认每个 epoch 都评测，时间加倍。
 #
-# `--preset paper --rule reference` 遵循改正之后的[官方代码](https://github.com/Lliu666/MSHNet)（提交 46cdfd4）。[测试](../tests/test_golden.py)比较各个部分和六个训练步（Adagrad 的累加和从 0.1 开始）：计数完全相同，其余数值相差不超过 float32 的舍入误差。
+# `--preset paper --rule reference` 遵循改正之后的[官方代码](https://github.com/Lliu666/MSHNet)（提交 46cdfd4）。[测试](../tests/test_golden.py)比较各个部分和六个训练步：计数完全相同，其余数值相差不超过 float32 的舍入误差。
 #
 # [全部结果](guides/results.ipynb)，[每个种子](../results/SCORES.md)。
 #

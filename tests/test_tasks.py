@@ -57,12 +57,6 @@ def test_a_toy_trains_and_is_scored(ring):
     assert (protocol["task"], protocol["samples"], protocol["split"]) == ("ring", 10, "test")
 
 
-def test_scores_can_be_repeated(ring):
-    "Noise of a scoring follows from the seed; what `test` scores is what the run has scored."
-    found = evaluate(ring, batch_size=3)
-    assert found.scores["error"] == pytest.approx(ring.scores["scores"]["error"], rel=1e-5)
-
-
 def test_a_lower_score_is_the_better_one(tmp_path):
     "best.pt is the epoch with the smallest error on the test split."
     run = train(toy(choose="test", epochs=4, output_dir=str(tmp_path / "run")))

@@ -200,7 +200,7 @@ plt.title("orientations 0, 4, 8, 12, 16, 20, 24 and 28", size=9);
 _SYMMETRY = 0.8  # real tanks: 0.91 to 1; numbers in another order: 0.7 at most
 _MARGIN = 0.05  # by which another orientation must fit better
 _FITS = 0.5  # correlation of voltages with their images; real tanks: 0.96
-_LEVELS = 30.0  # times that voltages may be larger or smaller than promised
+_LEVELS = 30.0  # times that voltages may be larger or smaller than the statistics predict
 
 
 def check_voltages(voltages: Tensor, where: object, stats: Stats | None = None) -> None:

@@ -412,6 +412,10 @@ class Counting(NamedTuple):
 
     def frames(self, recording: Recording) -> np.ndarray:  # [T,P,H,W] uint8
         "The frames of a recording."
+        window = self.milliseconds * self.steps
+        if recording.t[-1] >= 2000 * window:  # microseconds
+            what = "of recordings that last more than twice the window, only the first"
+            warnings.warn(f"{what} {window:g} ms are used; set --time-window", stacklevel=2)
         kept = denoise(recording, self.denoise) if self.denoise else recording
         return bin_events(kept, self.milliseconds, self.steps)
 

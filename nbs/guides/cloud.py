@@ -33,7 +33,7 @@
 #
 # 1. File, Upload notebook: choose a file of `nbs/run/`.
 # 2. Choose the accelerator of the table above.
-# 3. For a trial, drag `dist/mshnet-*.whl` into the panel Files; the session's end deletes it. To keep it, upload it to `MyDrive`, and click Mount Drive in that panel before you run the notebook.
+# 3. For a trial, drag `dist/mshnet-*.whl` into the panel Files; it is deleted when the session ends. To keep it, upload it to `MyDrive`, and click Mount Drive in that panel before you run the notebook.
 #
 # **Kaggle** (Internet and accelerators need a verified phone number)
 #
@@ -77,7 +77,7 @@
 #
 # The Colab notebooks and the Kaggle TPU notebook use batches of 16 and a learning rate of 0.002; a run of 200 epochs with these was not measured. For the recipe of our results, or to fine-tune, set `preset = "steady"` (on eight chips also `batch_size = 8`).
 #
-# For a real run on your data use 200 epochs, the default with a data set. A run may take several sessions (section 5). Choose the number of epochs now: a different number starts a new run. We have not measured the time. `!mshnet bench NAME` in a cell (add `--preset a100` on a Colab GPU, `--preset tpu` on a TPU) prints `ms/image`: take the first rows `train` and `score`, for one GPU (on a TPU not tried; run it above the cell "The machine", which takes the TPU). Then
+# For a real run on your data use 200 epochs, the default with a data set. A run may take several sessions (section 5). Choose the number of epochs now: a different number starts a new run. We have not measured the time. To estimate it for one GPU, run `!mshnet bench NAME` in a cell (NAME is your `dataset_dir`; on a Colab GPU add `--preset a100`), and read `ms/image` in the first rows `train` and `score`. On a TPU (not tried) add `--preset tpu`, and run it above the cell "The machine", which takes the TPU. Then
 #
 # ```
 # hours = 200 * (training images * ms of train + test images * ms of score) / 3_600_000

@@ -77,7 +77,7 @@
 #
 # Colab 的 notebook 和 Kaggle 的 TPU notebook 使用 16 的批大小和 0.002 的学习率；用它们训练 200 个 epoch 没有测过。要用我们结果中的配方，或者要微调，请设 `preset = "steady"`（八块芯片时再设 `batch_size = 8`）。
 #
-# 用自己的数据正式训练时用 200 个 epoch，即有数据集时的默认值。一次训练可以用几次会话（第 5 节）。请现在选定 epoch 数：改变它会开始一次新的训练。所需的时间没有测过。在单元格中执行 `!mshnet bench NAME`（在 Colab 的 GPU 上加 `--preset a100`，在 TPU 上加 `--preset tpu`），它打印 `ms/image`：取最前面的 `train` 和 `score` 两行，这是一块 GPU 的（在 TPU 上没有试过；请在“The machine”单元格之前运行，它会占用 TPU）。于是
+# 用自己的数据正式训练时用 200 个 epoch，即有数据集时的默认值。一次训练可以用几次会话（第 5 节）。请现在选定 epoch 数：改变它会开始一次新的训练。所需的时间没有测过。估计一块 GPU 所需的时间：在单元格中执行 `!mshnet bench NAME`（NAME 是你的 `dataset_dir`；在 Colab 的 GPU 上加 `--preset a100`），读取最前面的 `train` 和 `score` 两行的 `ms/image`。在 TPU 上（没有试过）加 `--preset tpu`，并在“The machine”单元格之前运行，因为该单元格会占用 TPU。于是
 #
 # ```
 # hours = 200 * (training images * ms of train + test images * ms of score) / 3_600_000

@@ -15,10 +15,10 @@
 # | [NUAA-SIRST](https://github.com/YimianDai/sirst) (Dai et al., WACV 2021) | 427, of many sizes; real | yes | none stated | `mshnet data NUAA-SIRST` downloads it |
 # | [NUDT-SIRST](https://github.com/YeRen123455/Infrared-Small-Target-Detection) (Li et al., IEEE TIP 2023) | 1,327 of 256x256; real backgrounds, targets partly synthetic | yes | none stated | `mshnet data NUDT-SIRST` downloads it |
 # | [IRSTD-1k](https://github.com/RuiZhang97/ISNet) (Zhang et al., CVPR 2022) | 1,001 of 512x512; real | yes | MIT (the repository) | `mshnet data IRSTD-1k` downloads it |
-# | [open-sirst-v2](https://github.com/YimianDai/open-sirst-v2) | those of NUAA-SIRST and more, some without a target (how many, we have not counted); real. The pretrained weights used 59 empty frames of 1280x1024 | yes | none stated | download it yourself |
+# | [open-sirst-v2](https://github.com/YimianDai/open-sirst-v2) | the images of NUAA-SIRST and more; some have no target (we have not counted these); real. The pretrained weights used 59 empty frames of 1280x1024 | yes | none stated | download it yourself |
 # | [Drone-detection dataset](https://github.com/DroneDetectionThesis/Drone-detection-dataset) (Svanström et al., Data in Brief 2021, [Zenodo 5500576](https://zenodo.org/records/5500576)) | 365 infrared clips of 320x256 (we used 161) | boxes only | CC0 | download it yourself |
 #
-# **We have not tried these downloads.** They read archives of public repositories at fixed commits. NUAA-SIRST comes from its publisher or, if that fails, from a copy by others; NUDT-SIRST and IRSTD-1k come from copies. A download whose pixels differ from ours is refused.
+# **We have not tried these downloads.** They read archives of public repositories at fixed commits and write to `data/NAME`; then `mshnet train data/NAME` uses the set. NUAA-SIRST comes from its publisher or, if that fails, from a copy by others; NUDT-SIRST and IRSTD-1k come from copies. A download whose pixels differ from ours is refused.
 #
 # ## Which list?
 #

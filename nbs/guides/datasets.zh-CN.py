@@ -18,7 +18,7 @@
 # | [open-sirst-v2](https://github.com/YimianDai/open-sirst-v2) | NUAA-SIRST 的图像和更多图像，有些没有目标（有多少，我们没有数过）；真实。预训练权重用了其中 59 帧没有目标的 1280x1024 图像 | 有 | 未说明 | 自行下载 |
 # | [Drone-detection dataset](https://github.com/DroneDetectionThesis/Drone-detection-dataset)（Svanström 等，Data in Brief 2021，[Zenodo 5500576](https://zenodo.org/records/5500576)） | 365 段 320x256 的红外视频（我们用了 161 段） | 只有边框 | CC0 | 自行下载 |
 #
-# **我们没有试过这些下载。** 它们读取公开仓库在固定提交上的压缩包：NUAA-SIRST 的来自发布者，失败时用其他人的副本；NUDT-SIRST 和 IRSTD-1k 的都是这样的副本。像素与我们所用数据不同的下载会被拒绝。
+# **我们没有试过这些下载。** 它们读取公开仓库在固定提交上的压缩包，写入 `data/NAME`，之后用 `mshnet train data/NAME` 训练。NUAA-SIRST 的来自发布者，失败时用其他人的副本；NUDT-SIRST 和 IRSTD-1k 的都是这样的副本。像素与我们所用数据不同的下载会被拒绝。
 #
 # ## 哪个列表？
 #

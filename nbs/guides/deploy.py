@@ -14,7 +14,7 @@
 #
 # ## Python
 #
-# `detect` returns one dictionary for each detection. Rows and columns count from 0, at the centre of the top-left pixel; the box ends one past its last pixel.
+# `detect` returns one dictionary for each detection. The centre of the top-left pixel is row 0, column 0; the box ends one past its last pixel.
 
 # %%
 import numpy as np
@@ -44,7 +44,7 @@ for seed in range(3):
     print(f"frame {seed}: {len(boxes)} detections, boxes (top, left, bottom, right) {boxes}")
 
 # %% [markdown]
-# Frames of more than 8 bits must become 8 bits first: `detect` stretches each frame by [`grey_range`](../23_frames.ipynb). Do the same in your program; one range for all frames of a camera was not measured.
+# Frames of more than 8 bits must become 8 bits first. `detect` takes `low, high = grey_range(frame)` of `mshnet.data` ([how](../23_frames.ipynb)), and computes 255 * (frame - low) / (high - low), rounded and limited to 0..255. Do this for each frame; one range for all frames of a camera was not measured.
 #
 # ## Video
 #
@@ -65,7 +65,7 @@ for seed in range(3):
 #
 # detector = Detector("pretrained")
 # for frame in frames_of(Path("clip.mp4")):
-#     if frame.error:  # a damaged picture; where the video breaks off, the last one
+#     if frame.error:  # a damaged picture, or the end of a truncated video
 #         print(frame.error)
 #         continue
 #     found = detections(predict_frame(detector, frame.pixels), detector.threshold)
@@ -91,7 +91,7 @@ for seed in range(3):
 #
 # 1. Pad the frame at the right and below to multiples of 16, by its mirror image without the edge pixel (numpy calls this mode `reflect`).
 # 2. Run the session, and cut the padding off the result.
-# 3. Only where `multiscale` in `mshnet.onnx.json` is `[a, b, c, n]`: for the pretrained weights, those that began with them, and those trained on reduced images:
+# 3. Skip this step if `multiscale` in `mshnet.onnx.json` is empty. It is `[a, b, c, n]` for the pretrained weights, for weights fine-tuned from them, and for weights trained on reduced images:
 #    - Also reduce the frame itself by the factor n, before padding: means of n x n pixels, rounded (0.5 up). At the edge, means of the pixels that exist. Predict this frame by steps 1 and 2.
 #    - Limit the logits of both predictions to ±13.8155.
 #    - Upsample those of the reduced frame by n: bilinear, with half-pixel centres (PyTorch: `align_corners=False`; OpenCV: `INTER_LINEAR`). Cut the result to the size of the frame.
@@ -118,7 +118,7 @@ for seed in range(3):
 # def logits(picture):
 #     grey = np.asarray(picture)
 #     height, width = grey.shape
-#     padded = np.pad(grey, ((0, -height % 16), (0, -width % 16)), "reflect")
+#     padded = np.pad(grey, ((0, -height % 16), (0, -width % 16)), "reflect")  # to multiples of 16
 #     image = np.broadcast_to(padded, (1, 3, *padded.shape)).copy()
 #     return session.run(["logits"], {"image": image})[0][0, 0, :height, :width]
 #

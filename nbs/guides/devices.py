@@ -100,8 +100,8 @@ for file in files:
 # | `--batch-size`, `--lr` | a larger batch is faster on a fast device, but changes the recipe and the scores. For four times the batch, double the learning rate: `--batch-size 16 --lr 0.002` | on a GPU or TPU |
 # | `--micro-batch` | computes a batch in parts of so many images; batch norm averages over a part, so results differ a little | if memory runs out. Batch 16 at 256x256 needs 2895 MiB on a CPU in bf16 |
 # | `--cache` | where decoded pixels are kept: `host` (in memory) or `stream` (not kept; read from the files again). `auto`: in memory, if half of the free memory is enough | `stream`, if other programs need the memory |
-# | `--num-workers` | threads that prepare batches: by default none on a CPU, elsewhere one per core but one, at most 8 | if `mshnet bench` shows that data take a large part of a step |
-# | `--deterministic` | the same run gives the same bits again, on the same type of machine, with the same PyTorch and number of threads (`OMP_NUM_THREADS`) | to compare two changes |
+# | `--num-workers` | threads that prepare batches: by default none on a CPU, elsewhere one fewer than the cores (1 to 8) | if `mshnet bench` shows that data take a large part of a step |
+# | `--deterministic` | a repeated run gives equal results to the last bit, on the same type of machine, with the same PyTorch and number of threads (`OMP_NUM_THREADS`) | to compare two changes |
 #
 # **Does bf16 cost accuracy?** We trained three seeds each with the paper's recipe, but a tenth of its learning rate, at 160x160 for 13 epochs. IoU was 0.495, 0.515 and 0.473 in bf16, and 0.438, 0.478 and 0.507 in float32 ([history](../../results/history.csv): `bf16-beside-fp32`). The two means differ less than the seeds of one precision.
 

@@ -4,7 +4,7 @@
 # > For a student who wants to see how a score is computed. We take the chain apart, from an image file to the score line, and get the same line as `mshnet test`.
 
 # %% [markdown]
-# `mshnet test` reads images, predicts and counts. Fifteen functions and methods do the work. Most take plain values: a path, an array, a tensor. Each heading links to the notebook that explains its function. In a notebook, `load_data??` shows the source of `load_data`.
+# `mshnet test` turns files into arrays (functions 1 to 4), a batch (5 to 7), logits (8 to 12), and objects and scores (13 to 15). Most of these functions and methods take plain values: a path, an array, a tensor. Each heading links to the notebook that explains its function. In a notebook, `load_data??` shows the source of `load_data`.
 #
 # First we need a data set. We write four synthetic scenes to a folder, with masks and a list of names:
 
@@ -34,7 +34,7 @@ config = Config(dataset_dir=str(root), batch_size=4, device="cpu", precision="fp
 #
 # ### 1. `load_data`: a folder becomes pairs ([data](../21_data.ipynb))
 #
-# `load_data` reads the requested splits and caches them for the process. It returns two things: each `Split` (the names, and the pairs of image and mask), and its findings (everything that is wrong with the files).
+# `load_data` reads the requested splits and caches them for the process. It returns a dictionary with a `Split` for each name (its names, and its pairs of image and mask), and the findings (everything that is wrong with the files).
 
 # %%
 from mshnet.data import load_data
@@ -82,7 +82,7 @@ print(split.pairs[0][0].shape, "becomes", pairs[0][0].shape)
 # %% [markdown]
 # ### 6. `collate`: one batch ([augment](../22_augment.ipynb))
 #
-# Arrays become tensors of bytes. Grey images get their three equal channels only here, because one channel needs less memory. On a TPU the last batch of an evaluation is filled up to the shape of the others; the `row` of what fills it is -1.
+# Arrays become tensors of bytes. Grey images get their three equal channels only here, because one channel needs less memory. `row` is the index of each image. On a TPU the last batch of an evaluation is filled up with copies, whose `row` is -1.
 
 # %%
 from mshnet.augment import collate
@@ -107,7 +107,7 @@ print(f"{sent.image.nbytes / 1e6:.1f} MB; as floats {sent.image.float().nbytes /
 #
 # ### 8. `infer` ([device](../30_device.ipynb)), which calls 9. `Detection.predict` ([detection](../41_detection.ipynb))
 #
-# `infer` runs a forward pass without gradients in the device's precision, and copies the result back. Only then does the CPU wait for the device. `trained_model` loads the weights of the library, which were trained mostly on real infrared images. The method `predict` of the task returns the logits that are scored: those of the fused output, or, in the warm-up of a run, those of the full-size head (`phase` says which).
+# `infer` calls the function that we pass (here a `lambda`) without gradients and in the device's precision, and copies the result back. Only then does the CPU wait for the device. `trained_model` loads the weights of the library, which were trained mostly on real infrared images. The method `predict` of the task returns the logits that are scored: those of the fused output, or, in the warm-up of a run, those of the full-size head (`phase` says which).
 
 # %%
 from mshnet.device import infer
@@ -128,9 +128,9 @@ import torch
 from mshnet.detection import normalise
 
 with torch.no_grad():
-    masks, fused = model(normalise(sent.image))
+    heads, fused = model(normalise(sent.image))
 assert torch.equal(fused, logits)
-print("heads:", [tuple(head.shape[2:]) for head in masks], "fused:", tuple(fused.shape[2:]))
+print("heads:", [tuple(head.shape[2:]) for head in heads], "fused:", tuple(fused.shape[2:]))
 
 # %% [markdown]
 # ## The score

@@ -4,7 +4,7 @@
 # > For somebody who has used the official MSHNet scripts. At the end you can run the same commands here, know what differs and why, and can evaluate published weights.
 
 # %% [markdown]
-# The method and the official code are by Liu et al. (CVPR 2024). This library shares no code with theirs. But with `--preset paper` and `--rule reference` its forward pass, losses, gradients, transforms and scores are those of the official code at commit 46cdfd4: counts are equal, other numbers agree up to float32 rounding ([tests](../../tests/test_golden.py)). At this commit the authors had corrected errors in their code; the scores in the paper are from before.
+# The method and the official code are by Liu et al. (CVPR 2024). This library shares no code with theirs. But with `--preset paper` and `--rule reference` its forward pass, losses, gradients, transforms and scores are those of the official code at commit 46cdfd4: counts are equal, other numbers agree up to float32 rounding ([tests](../../tests/test_golden.py)). At this commit the authors had corrected errors in their code; the scores in the paper are older than these corrections.
 #
 # ## Commands and flags
 #
@@ -25,7 +25,7 @@
 # mshnet train data/NUAA-SIRST --preset paper
 # ```
 #
-# This trains in float32 on the whole training list for 400 epochs, with batches of 4 and Adagrad at 0.05. In the first six epochs only the full-size head is trained. The weights of the last epoch are kept. The random numbers (seeds, shuffling, crops) differ from the official ones, so no run has exactly the scores of an official run. The tests therefore compare single steps with stored outputs of the official code, for equal weights, images and augmentation parameters. To evaluate the last epoch with the matching rule of the official script:
+# This trains in float32 on the whole training list for 400 epochs, with batches of 4 and Adagrad at 0.05. In the first six epochs only the full-size head is trained. The weights of the last epoch are kept. The random numbers (seeds, shuffling, crops) differ from the official ones, so no run has exactly the scores of an official run. The tests therefore compare single steps with stored outputs of the official code, for equal weights, images and augmentation parameters (in the training steps, Adagrad's sums begin at 0.1). To evaluate the last epoch with the matching rule of the official script:
 #
 # ```bash
 # mshnet test runs/NAME --rule reference
@@ -43,12 +43,12 @@
 # | loss | SLS, after six epochs of IoU | soft IoU of each image, plus binary cross-entropy | their gradient does not vanish where nothing or everything is predicted ([loss](../01_loss.ipynb)) |
 # | outputs that are supervised | the full-size head for six epochs, then all five | all five from the first step; at the start the fused output equals the full-size head, and head biases are -4 | a random fusing layer, added after six epochs, can make the prediction all-positive |
 # | training crops | long side resized to 0.5x to 2x of 256, crops of 256x256 | crops of 128x128 from the image at its evaluated size, flipped and rotated; half of them are placed on a target, if the image has one; a quarter of them get a large occluder | targets have the same size in training and evaluation; a crop has a quarter of the pixels |
-# | selected epoch | the best on the **test** list | the last one | a score that was chosen on the test list looks better than it is. `--choose test` does this, and the score records it |
+# | selected epoch | the best on the **test** list | the last one | a score that was chosen on the test list looks better than it is. `--choose test` also selects on the test list, and the score records it |
 # | matching for Pd and Fa | the first free prediction in label order | best pairs (`--rule exact`) | the order of labels must not matter. `--rule reference` does the same as the script |
 # | Fa | a false alarm with the same area as some hit is not counted | all are counted | see [how the scores are defined](scores.ipynb) |
 # | Pd in `metric.log` | divided by the targets of all epochs so far | divided by those of the list | with `--mode test` both are the same |
 # | arithmetic | float32 | bfloat16 if the device supports it, float16 on a T4 or V100 | faster; `--precision fp32` gives float32 |
-# | run folder | named by date, with weights | named after the settings, with all that is needed to resume | the same command resumes the run |
+# | run folder | named by date, with weights | named after the settings: `best.pt` has the weights, `log.jsonl` the scores by epoch, `last.pt` all that is needed to resume | the same command resumes the run |
 #
 # The evaluated images are the same: both sides are resized to 256.
 #

@@ -19,7 +19,7 @@
 # | crop (`--crop`) | the rectangle of an image that one training step sees. It is cut from the image at its evaluated size (`scored`, the default), at its original size (`native`), or at a random size, as in the official code (`resize`) |
 # | occluder (`--clutter-share`) | a large shape that is pasted over part of a crop and is not a target |
 # | padding | rows, columns or samples that only fill up a batch and are not scored |
-# | hash | a few digits computed from names and pixels: equal hashes mean equal data |
+# | hash | a short code computed from names and pixels: equal hashes mean equal data |
 #
 # ## Network and loss
 #
@@ -40,7 +40,7 @@
 #
 # | word | meaning here |
 # |---|---|
-# | recipe | the settings that decide a run's name and must agree when it resumes |
+# | recipe | the settings that give a run its name; a run resumes only if they are unchanged |
 # | preset (`--preset`) | a named recipe: `steady` (the default), `paper` (the original one), `quick` (a trial at 128x128, and the default without a data set), `a100` and `tpu` (batches of 16) |
 # | run | one training; its *run folder* has the settings, log, checkpoints, scores and figures |
 # | checkpoint | a file from which training resumes (`last.pt`, `previous.pt`) |

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # A new camera finds too much, or nothing
 #
-# > For somebody who runs pretrained weights on frames of a camera that they were not trained on. At the end you know which setting to change, or that you must retrain, and with which frames.
+# > For somebody who runs pretrained weights on frames of a camera that the weights were not trained on. At the end you know which setting to change, or that you must retrain, and with which frames.
 
 # %% [markdown]
 # ## What to expect
@@ -14,7 +14,7 @@
 # mshnet predict frames --threshold 0.1
 # ```
 #
-# The last line names the folder of the results; another threshold gets a folder of its own.
+# The last line names the folder of the results. Look at the images in its `overlays/`. Run it again without `--threshold` (this writes to a new folder), and compare.
 #
 # | what you see | cause | what to do |
 # |---|---|---|
@@ -49,7 +49,7 @@
 #
 # A lower threshold mostly finds more targets, with more false alarms. The [card](../../mshnet/pretrained.md) lists both by threshold: below 0.2 the false alarms grow fast, from 0.9 on targets are lost. A minimum area removes small false alarms, but also small targets.
 #
-# The scene below (a part of it) has three targets and little contrast. The thresholds 0.1 (left) and 0.5 find all three. At 0.9 (right) only a few pixels of two targets are left (`pixels`), and `--min-area 4` drops both:
+# This synthetic scene has three targets and little contrast; the figure shows a part of it. The thresholds 0.1 (left) and 0.5 find all three. At 0.9 (right) only a few pixels of two targets are left (column `pixels`), and `--min-area 4` drops both:
 
 # %%
 import numpy as np
@@ -80,7 +80,7 @@ for axis, threshold in zip(axes, (0.1, 0.9), strict=True):
 # %% [markdown]
 # ## 16 bits and hot pixels
 #
-# Frames of 16 bits, or of floats such as degrees, are scaled to 8 bits. Single hot or dead pixels do not count for the range of values, so they hide no target ([frames](../23_frames.ipynb)). Nor do a few bad lines, telemetry rows or an empty border. But a bright line disturbs the network and can still hide a target: replace bad lines by the lines beside them. In the example below a hot pixel changes nothing, but in other frames it may be a detection itself. If you have a list of your camera's bad pixels, replace them before you predict.
+# Frames of 16 bits, or of floats such as degrees, are scaled to 8 bits. Single hot or dead pixels do not count for the range of values, so they hide no target ([frames](../23_frames.ipynb)). A few bad lines, telemetry rows or an empty border do not count either. But a bright line disturbs the network and can still hide a target: replace bad lines by the lines next to them. In the example below a hot pixel changes nothing, but in other frames it may be a detection itself. If you have a list of your camera's bad pixels, replace them before you predict.
 #
 # A JPEG of a FLIR camera also stores the temperatures. These are read instead of the colours, which needs `pip install flyr`; without it the file is skipped. To use the colours instead, save the image as PNG. **Not tried** with a real file, only with files made for the tests.
 
@@ -106,7 +106,7 @@ for name, pixels in (("good frame", frame), ("hot pixel", bad)):
 # mshnet test pretrained --dataset-dir data/mycamera --base-size native
 # ```
 #
-# Training prints the scores of the new weights, the second command those of the old ones. Both use the original size, predict at one size and use the threshold 0.5. `mshnet predict` uses two sizes, so compare their detections in some frames, too. We have not measured this with frames of false alarms. With 40 random images of another camera, the same command found slightly fewer targets than before, with fewer false alarms. Without `--base-size native` it found more targets, with more false alarms ([measured](own_images.ipynb)).
+# Training prints the scores of the new weights, the second command those of the old ones. Both commands predict each image once, at its original size, with the threshold 0.5. `mshnet predict` combines the original and half the size, so also compare the detections of both weights in some frames. We have not measured this with frames of false alarms. With 40 random images of another camera, weights from the same command found slightly fewer targets than before, with fewer false alarms. Without `--base-size native` it found more targets, with more false alarms ([measured](own_images.ipynb)).
 #
 # ## When there is video
 #

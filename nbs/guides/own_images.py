@@ -68,7 +68,7 @@ for column, (image, mask) in zip(panels.T, pairs[1:4], strict=True):
 #
 # ## 3. Make the lists
 #
-# `data/mine` now has `images/` and `masks/`. With two lists of names it is a data set. This command writes the lists, `train.txt` and `test.txt`, and never overwrites lists that exist:
+# `data/mine` now has `images/` and `masks/`. With two lists of names it is a data set. This command (**not for frames of videos**, see below) writes the lists, `train.txt` and `test.txt`, and never overwrites lists that exist:
 #
 # ```bash
 # mshnet data data/mine --split 0.5 --seed 0
@@ -126,7 +126,7 @@ print(*sorted(path.relative_to(root).as_posix() for path in root.rglob("*.*")), 
 # mshnet data data/mine
 # ```
 #
-# Correct what it reports: names without an image or a mask, inverted masks, targets that vanish at 256x256 pixels (section 6). Then look at training images with their targets marked (at least four are needed). The marks must lie on the targets, as on these synthetic scenes:
+# Correct what it reports: names without an image or a mask, inverted masks, targets that vanish at 256x256 pixels (section 6). Then look at training images with their targets marked (the training list needs at least four images). The marks must lie on the targets, as on these synthetic scenes:
 #
 # ```python
 # from pathlib import Path
@@ -152,10 +152,10 @@ print(*sorted(path.relative_to(root).as_posix() for path in root.rglob("*.*")), 
 # | if | then |
 # |---|---|
 # | you have only a few dozen images | fine-tune instead (section 7) |
-# | your images are much larger than 256x256, or `mshnet data` reports that targets vanish | from random weights, try `--base-size native`: train and evaluate at the original size (fine-tuning: section 7; from random weights it was not measured) |
+# | your images are much larger than 256x256, or `mshnet data` reports that targets vanish | try `--base-size native`: train and evaluate at the original size (measured for fine-tuning only, section 7) |
 # | most of your images have no target | begin with the default. If Pd stays low, try `--target-share 0.9` (default 0.5): if an image has targets, nine in ten of its crops are placed on one |
 # | your images come from several cameras | use `--augment robust`: it also varies contrast, brightness, noise, sensor faults and scale |
-# | you want to compare two settings | use `--choose val`. Compare the `val` scores in the log, and do not look at test scores before you have chosen. It holds out random training images: frames of videos need another way (below) |
+# | you want to compare two settings | use `--choose val`. Compare the `val` scores in the log, and do not look at test scores before you have chosen. This holds out random training images; for frames of videos use `val.txt` instead (below) |
 #
 # Frames of videos: move the frames of one video from `train.txt` to `val.txt`. Compare settings with `--test-list val.txt`, and at the end run `mshnet test runs/NAME --test-list test.txt`.
 #
@@ -165,7 +165,7 @@ print(*sorted(path.relative_to(root).as_posix() for path in root.rglob("*.*")), 
 # mshnet train data/mine --weight-path pretrained --lr 0.0003 --epochs 40 --eval-every 40
 # ```
 #
-# Training then starts from the pretrained weights instead of random ones. If false alarms cost you most, add `--base-size native`; if missed targets do, leave it out (second table below).
+# Training then starts from the pretrained weights instead of random ones. If false alarms are the greater problem, add `--base-size native`; if missed targets are, leave it out (second table below).
 #
 # **Does it help?** We measured this command with an earlier version of the pretrained weights, on 40 images of IRSTD-1k, a data set that it did not know, and evaluated it on 100 others ([folder](../../results/cross-camera/fine-tune)). At 256x256 pixels, as `mshnet test` does it ([Pd, Fa](scores.ipynb)):
 #
@@ -190,7 +190,7 @@ print(*sorted(path.relative_to(root).as_posix() for path in root.rglob("*.*")), 
 # - **Learning rate:** 0.0003 has the best mean IoU and Pd, 0.001 the lowest Fa. Larger rates were not tried. Try two, as section 6 compares settings.
 # - **Epochs:** an epoch of 40 images is only ten steps, so train for dozens of epochs. Training 40 epochs took less than two minutes on one CPU thread, in bf16. `--eval-every 40` evaluates only the last epoch.
 # - **Several cameras:** add `--augment robust` (section 6); the pretrained weights were trained with it.
-# - **Sizes:** after fine-tuning the pretrained weights, `mshnet predict` uses [two sizes](../53_predict.ipynb): the frame's own, and half of it (smaller if training reduced the images more). With weights from a random start it uses one size: it reduces each frame by the factor of the training, rounded, and never enlarges it. `mshnet test` uses one size.
+# - **Sizes:** after fine-tuning the pretrained weights, `mshnet predict` uses [two sizes](../53_predict.ipynb): the frame's own, and half of it (smaller if training reduced the images more). With weights from a random start it uses one size: it reduces each frame by the factor by which training reduced the images (rounded to a whole number), and never enlarges it. `mshnet test` uses one size.
 # - **Your own run as the start:** `--weight-path runs/NAME`. [Published weights](from_official.ipynb) of MSHNet should work, too (not tried).
 #
 # ## 8. Use the weights

@@ -15,7 +15,7 @@
 # | kill -9, a power failure, a dead kernel | the epoch in progress, and the one before it if its checkpoint was being written | run the same again |
 # | the machine is gone with its disk | what was not yet in the backup. `--mirror-dir DIR` (`drive` in Colab) copies in the background and verifies each copy | run the same again on the new machine; on Kaggle, first attach the output of the saved version as input |
 # | `last.pt` is damaged | one epoch: `previous.pt` is used, with a warning | nothing |
-# | `last.pt` and `previous.pt` are damaged | the optimizer's state: the run cannot resume | with a backup, rename the run folder and run the same again; else start a new run from `best.pt`, the error names the flags |
+# | `last.pt` and `previous.pt` are damaged | the optimizer's state: the run cannot resume | with a backup, rename the run folder and run the same again; else start a new run from `best.pt`; the error names the flags |
 # | the disk is full, or the folder is read-only | up to two epochs; one line reports it | free space or permit writing, then run the same again |
 # | the backup folder cannot be reached during a run | nothing: the run continues and tries again later | make the folder available again |
 # | the backup folder cannot be reached when a new machine starts | the run begins anew; the backup stays as it is | stop it, make the folder available, delete the new run folder, run the same again |
@@ -41,7 +41,7 @@
 # | 75 | the time limit (`--max-hours`, or that of Colab or Kaggle) was reached before the last epoch; the same command resumes |
 # | 130, 143, 129 | Ctrl-C, SIGTERM, SIGHUP: 128 plus the number of the signal; the same command resumes |
 #
-# Once an epoch is done, a notebook ends at its time limit without an error, because Kaggle may drop the output of a failed notebook. `status.json` then has `stopped`, and after the last epoch `finished`.
+# Once an epoch is done, a notebook ends at its time limit without an error, because Kaggle may drop the output of a failed notebook. In `status.json` the `state` is then `stopped`; after the last epoch it is `finished`.
 #
 # If you start torchrun yourself, its exit status is 1, not 75. It also kills the workers 30 seconds after a stop request. If your steps are long, set the variable `TORCH_ELASTIC_SHUTDOWN_TIMEOUT` (in seconds; recent PyTorch).
 #

@@ -28,10 +28,10 @@ truth[0, 0, 4:6, 4:6] = truth[0, 0, 20:22, 20:22] = 1  # two targets of 4 pixels
 found = torch.zeros_like(truth)
 found[0, 0, 4:6, 4:6] = 1  # the first one, exactly
 found[0, 0, 10:12, 28:30] = 1  # a false alarm, as large as the hit
-print(score(found - 0.5, truth))
+print(score(found - 0.5, truth))  # logits: 0.5 where found, -0.5 elsewhere
 
 # %% [markdown]
-# One of two targets was found, so Pd is 1/2. Four of 1,024 pixels are a false alarm. The overlap is 4 pixels and the union 12, so IoU is 4/12.
+# One of two targets was found, so Pd is 1/2. Four of 1,024 pixels are a false alarm, so Fa is 3,906 per million. The overlap is 4 pixels and the union 12, so IoU is 4/12.
 #
 # ## Two matching rules
 #
@@ -56,7 +56,7 @@ print(score(found - 0.5, truth, rule="reference"))
 # - **The epoch is chosen on the test list.** The best of 400 test scores is higher than that of a typical epoch. Here the default is the last epoch. `--choose test` chooses on the test list, too, and the protocol then reports "the TEST list itself".
 # - **One seed.** After 60 epochs, three seeds of the paper's recipe had IoU [0.001](../../results/nuaa-sirst-paper-60/seed0), [0.475](../../results/nuaa-sirst-paper-60/seed1) and [0.399](../../results/nuaa-sirst-paper-60/seed2). The first one had collapsed: it marks nearly every pixel.
 # - **Other lists.** The authors of NUAA-SIRST list 341 and 86 images, and most papers use 213 and 214. Both come with `mshnet`: the second is the default, the first is `--train-list nuaa-sirst-authors427-trainval --test-list nuaa-sirst-authors427-test`. The protocol has a hash of the names and pixels of the list.
-# - **A different size.** Resizing changes masks: at 256x256 a target of 2 pixels may become 1 pixel, or 6. Some papers evaluate images at their original size, as `mshnet test --base-size native` does. It pads each image to multiples of 16 pixels, and does not score the padding. Train with `--base-size native` for it: weights that were trained at 256x256 have an IoU of 0.377 at the original size of IRSTD-1k, and 0.628 at theirs ([results](results.ipynb)). To find out which size a published Pd belongs to, multiply it by the number of targets: for the right size, the product is a whole number, up to the rounding of Pd. IRSTD-1k's test list has 294 targets at 256x256 and 297 at the original size.
+# - **A different size.** Resizing changes masks: at 256x256 a target of 2 pixels may become 1 pixel, or 6. Some papers evaluate images at their original size, as `mshnet test --base-size native` does. It pads each image to multiples of 16 pixels, and does not score the padding. To evaluate so, also train with `--base-size native`. Weights trained on IRSTD-1k at 256x256 have an IoU of 0.628 at 256x256, but 0.377 at the original size ([results](results.ipynb)). To find out which size a published Pd belongs to, multiply it by the number of targets: for the right size, the product is a whole number, up to the rounding of Pd. IRSTD-1k's test list has 294 targets at 256x256 and 297 at the original size.
 # - **Averaged predictions.** `--mirrored true` scores the mean of the predictions of an image and its three mirror images, at four times the cost. The protocol records it.
 # - **Other definitions.** nIoU may be a mean over images or over targets; Fa may be per million pixels or per image.
 # - **The threshold.** A lower threshold mostly raises Pd and Fa. `trade_offs("runs/NAME")` of `mshnet.show` plots the curve of a run.

@@ -88,7 +88,7 @@ run = train(config, Weighted(config))
 # | `model()` | the network with the weights of the seed |
 # | `loss(model, batch, phase)` | the mean loss, one number; `phase` is the name of the training phase, such as a warm-up |
 # | `predict(model, batch, phase)` | what is evaluated: a tensor, or tensors in a tuple or dictionary |
-# | `tally()` | an object that counts: `add(prediction, batch)`, `gather(ranks)` (joins the counts of all processes) and `scores()` |
+# | `tally()` | an object that counts: `add(prediction, batch)`, `gather(ranks)` (joins the counts of all processes) and `scores()`; with `RowTally` you write only `count`, a value for each sample, and `scores` |
 #
 # Also set `better`: the name of the score that chooses an epoch, and 1 if more is better, else -1. The other methods have a default that you may override, such as `phase`, `rate`, `optimizer`, `protocol`, `evaluate` and `report`. Your own settings are fields of a subclass of `Settings`. They become flags of the command line and part of the run's name, and a resumed run checks them.
 #
@@ -102,7 +102,7 @@ import torch
 from pydantic import Field
 
 from mshnet.core import TASKS, Settings
-from mshnet.task import Task, Values, digits
+from mshnet.task import RowTally, Task, Values, digits
 
 
 class ToneSettings(Settings):
@@ -117,7 +117,7 @@ class ToneBatch(NamedTuple):
 
     signal: torch.Tensor  # [B,64]
     tone: torch.Tensor  # [B]
-    real: torch.Tensor  # [B] bool; False for padding
+    row: torch.Tensor  # [B] index of the signal; -1 for padding
 
 
 class Sounds(NamedTuple):
@@ -142,24 +142,16 @@ class Sounds(NamedTuple):
         return len(self.tone)
 
 
-class Accuracy:
+class Accuracy(RowTally):
     "Counts correct answers."
 
-    def __init__(self):
-        self.right = self.all = 0
-
-    def add(self, logits, batch):
-        "Count a batch, without its padding."
-        self.right += int((logits.argmax(1) == batch.tone)[batch.real].sum())
-        self.all += int(batch.real.sum())
-
-    def gather(self, ranks):
-        "Add what other processes counted."
-        self.right, self.all = (sum(ranks.all_gather(count)) for count in (self.right, self.all))
+    def count(self, logits, batch):
+        "Whether each answer of a batch is correct."
+        return (logits.argmax(1) == batch.tone).tolist()
 
     def scores(self):
         "The fraction of correct answers."
-        return Values(accuracy=self.right / self.all)
+        return Values(accuracy=float(np.mean(self.values)))
 
 
 class Tones(Task):
@@ -177,8 +169,8 @@ class Tones(Task):
         tone = data.tone[[max(row, 0) for row in rows]]
         clean = np.sin(np.outer(tone + 1, np.arange(64) / 4))
         noise = np.stack([self.rng(row, epoch).normal(size=64) for row in rows])
-        real = torch.tensor([row >= 0 for row in rows])
-        return ToneBatch(torch.tensor(clean + noise).float(), torch.tensor(tone), real)
+        signal = torch.tensor(clean + noise).float()
+        return ToneBatch(signal, torch.tensor(tone), torch.tensor(rows))
 
     def model(self):
         "Two layers."

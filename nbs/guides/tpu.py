@@ -23,7 +23,7 @@
 #
 # | message | cause | what to do |
 # |---|---|---|
-# | `torch_xla is not installed; ...` | this is not a TPU image of Colab or Kaggle | choose a TPU session; in one whose image lacks it, use `device = "cpu"` or a GPU; elsewhere install the versions that the line names |
+# | `torch_xla is not installed; ...` | this is not a TPU image of Colab or Kaggle | choose a TPU session; if torch_xla is missing there, too, use `device = "cpu"` or a GPU; elsewhere install the versions that the line names |
 # | `this machine has no TPU` | the session has a different accelerator | Colab: Runtime, Change runtime type, v5e-1 TPU. Kaggle: Session options, Accelerator, TPU v5e-8 |
 # | `torch ... and torch_xla ... do not belong together` | another torch was installed over the one of the image | delete the runtime, start a fresh one, and never `pip install torch`, `torch_xla`, `numpy` or `IPython` there |
 # | `the TPU runtime does not start: ...` | one program at a time can use a TPU | in a `!` command beside this notebook add `--device cpu`; else stop the other notebook, or restart its kernel |

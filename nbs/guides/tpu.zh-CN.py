@@ -23,7 +23,7 @@
 #
 # | 提示 | 原因 | 怎么办 |
 # |---|---|---|
-# | `torch_xla is not installed; ...` | 这不是 Colab 或 Kaggle 的 TPU 镜像 | 选择 TPU 会话；若镜像中没有它，用 `device = "cpu"` 或 GPU；在别处安装提示中写出的版本 |
+# | `torch_xla is not installed; ...` | 这不是 Colab 或 Kaggle 的 TPU 镜像 | 选择 TPU 会话；如果那里也没有 torch_xla，用 `device = "cpu"` 或 GPU；在别处安装提示中写出的版本 |
 # | `this machine has no TPU` | 会话用的是别的加速器 | Colab：Runtime，Change runtime type，v5e-1 TPU。Kaggle：Session options，Accelerator，TPU v5e-8 |
 # | `torch ... and torch_xla ... do not belong together` | 在镜像自带的 torch 之上又装了别的 | 删除运行时，新开一个，并且不要在那里用 `pip install` 安装 torch、`torch_xla`、`numpy` 或 `IPython` |
 # | `the TPU runtime does not start: ...` | 同一时间只有一个程序能使用 TPU | 本 notebook 旁的 `!` 命令请加 `--device cpu`；否则停止另一个 notebook，或重启它的内核 |

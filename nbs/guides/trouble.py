@@ -75,7 +75,7 @@ status
 #
 # | message | what to do |
 # |---|---|
-# | `device=cuda: torch finds no NVIDIA GPU...; use --device cpu` | the doctor names the reason: the line `build` a PyTorch without CUDA, `accelerator` what torch warns of, such as an old driver |
+# | `device=cuda: torch finds no NVIDIA GPU...; use --device cpu` | the doctor names the reason: the line `build` reports a PyTorch without CUDA, the line `accelerator` a warning of torch, such as an old driver |
 # | `device=cuda:...: ...; see mshnet doctor, or use --device cpu` | there is no GPU of this number, or this build of PyTorch does not support it (recent builds on a P100): the doctor's line `accelerator` names the build to install |
 # | `device=mps: this machine has no Apple GPU that torch can use; use --device cpu` | this machine is no Mac with an Apple chip, or its macOS is too old for this PyTorch: use `--device cpu` |
 # | `this machine has a TPU, but torch_xla is not installed` | use the service's own TPU image; see [TPU](tpu.ipynb) |
@@ -90,7 +90,7 @@ status
 # | `the prediction ..., which the SLS loss may not leave; begin a new run with --preset steady` | the prediction has collapsed. The page on the [loss](../01_loss.ipynb) explains why. With the preset `paper`, none of three seeds had collapsed with `--fusion-start full_size --join-rate 0.1 --head-bias -4` ([results](results.ipynb)) |
 # | `the prediction ...: try a smaller --lr, and look at the masks with ...` | with this recipe the cause is usually in the data: are the masks empty, inverted, or of other images? |
 # | `epoch ..., step ...: the loss is NaN or infinite; ...` | begin a new run with a smaller `--lr` or `--precision fp32`; if you changed `--clip-grad`, set it back to 1. Good weights were not overwritten |
-# | `the run ends within the warm-up, so the fused head is never trained` | the warm-up is the whole run: `--warm-epoch 0`, or -1 for none (the default) |
+# | `the run ends within the warm-up, so the fused head is never trained` | the warm-up is the whole run: use more `--epochs`, or `--warm-epoch 0` (one epoch of warm-up) or -1 (none, as in `steady`) |
 # | scores are far below the paper's | are the test list, the matching rule and the selected epoch the same ([how the scores are defined](scores.ipynb))? Seeds also differ: compare three |
 # | the first epoch is slow | on a TPU the training and evaluation steps are compiled once |
 # | every epoch is slow | does the doctor's line `accelerator` name the right device? Are the data on a network disk or on Drive? `mshnet bench` shows how much of the time goes into loading data |

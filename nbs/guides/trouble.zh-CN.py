@@ -90,7 +90,7 @@ status
 # | `the prediction ..., which the SLS loss may not leave; begin a new run with --preset steady` | 预测已经坍塌。[损失](../01_loss.ipynb)一页解释原因。使用预设 `paper` 和 `--fusion-start full_size --join-rate 0.1 --head-bias -4` 时，三个种子都没有坍塌（[结果](results.ipynb)） |
 # | `the prediction ...: try a smaller --lr, and look at the masks with ...` | 使用这种训练方案时，原因通常在数据：掩膜是空的、反转的，还是属于别的图像？ |
 # | `epoch ..., step ...: the loss is NaN or infinite; ...` | 开始新的训练：更小的 `--lr` 或 `--precision fp32`；如果改过 `--clip-grad`，改回 1。好的权重没有被覆盖 |
-# | `the run ends within the warm-up, so the fused head is never trained` | 预热占满训练：`--warm-epoch 0`，或 -1 表示没有预热（默认） |
+# | `the run ends within the warm-up, so the fused head is never trained` | 预热占满训练：增加 `--epochs`，或用 `--warm-epoch 0`（预热一个 epoch）或 -1（没有预热，如 `steady`） |
 # | 分数远低于论文 | 列表、匹配规则和所选的 epoch 相同吗？见[分数的定义](scores.ipynb)。种子之间也有差异：请比较三个 |
 # | 第一个 epoch 很慢 | 在 TPU 上，训练步和评测步各编译一次 |
 # | 每个 epoch 都很慢 | doctor 的 `accelerator` 一行：是你想用的设备吗？数据在网络磁盘或 Drive 上吗？`mshnet bench` 报告加载数据占多少时间 |

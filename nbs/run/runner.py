@@ -48,7 +48,7 @@ seed = None  # of weights, order and random changes
 choose = None  # epoch whose weights are kept: last, or the best of val or test
 precision = None  # auto, bf16, fp16 or fp32
 device = "auto"  # auto, cpu, cuda, cuda:1, mps, xla
-num_devices = None  # GPUs or chips that share a batch; None: one GPU (Kaggle: all), all chips
+num_devices = None  # GPUs or TPU chips per batch; None: one GPU (on Kaggle all), or all chips
 weight_path = ""  # weights to begin with: a run, a file or "pretrained"
 resume = ""  # folder of an interrupted run; not needed if all settings are the same
 output_dir = ""  # run folder, or "" for one named after the recipe
@@ -95,7 +95,7 @@ samples(config, run_folder(config))
 # %% [markdown]
 # ## 6. Train / 训练
 #
-# Training prints one line per epoch. To see the curves meanwhile, run `from mshnet.show import learning_curves` and `learning_curves("FOLDER")` in another notebook on the same machine (not in Colab or Kaggle, where each notebook has a separate machine). If the session ends, run the notebook again to resume. On a new machine this needs a backup (on Kaggle, the last output attached as input). The stop button ends the step in progress, stores everything and prints how to resume. A finished run is only shown.
+# Training prints one line per epoch. To see the curves meanwhile, run `from mshnet.show import learning_curves` and `learning_curves("FOLDER")` in another notebook on the same machine (not in Colab or Kaggle, where each notebook has a separate machine). If the session ends, run the notebook again to resume. On a new machine this needs a backup (on Kaggle, the last output attached as input). The stop button ends the step in progress, stores everything and prints how to resume. If the run is finished, the cell only reports it.
 
 # %% [markdown] tags=["only:tpu_setup", "only:kaggle_tpu"]
 # **Never run on a real TPU**, only on XLA's CPU runtime. From the cell "The machine" on this notebook holds the TPU: add `--device cpu` to a command such as `!mshnet predict`.

@@ -55,7 +55,7 @@ print(doctor(config))
 # %% [markdown]
 # ## 4. Train / 训练
 #
-# Training prints one line per epoch. If the session ends, run the notebook again to resume. On a new machine this needs a backup (on Kaggle, the last output attached as input). The stop button ends the step in progress, stores everything and prints how to resume. A finished run is only shown.
+# Training prints one line per epoch. If the session ends, run the notebook again to resume. On a new machine this needs a backup (on Kaggle, the last output attached as input). The stop button ends the step in progress, stores everything and prints how to resume. If the run is finished, the cell only reports it.
 
 # %%
 from mshnet.train import train

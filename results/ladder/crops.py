@@ -44,7 +44,7 @@ def training_batch(split: Split, indices: Sequence[int], epoch: int, config: Con
             pairs.append(enlarged(*split.pairs[index], params._replace(square=square), size))
         else:
             pairs.append(augment(*split.pairs[index], params, size))
-    return collate(pairs, [True] * len(pairs))
+    return collate(pairs, indices)
 
 
 if __name__ == "__main__":

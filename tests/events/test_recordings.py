@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import warnings
 
 import numpy as np
 import pytest
@@ -292,6 +293,16 @@ def test_frames_are_kept_until_a_recording_or_the_bins_change(tmp_path, monkeypa
     for file in cache.glob("*.frames"):
         file.write_bytes(b"")  # as a power failure may leave it
     assert read_frames("train", "set", entries, how, cache).counts.any()
+
+
+def test_a_recording_that_lasts_much_longer_than_the_window_is_reported():
+    "What comes later is not used; a little more than the window is usual."
+    t = np.array([0, 599_999])
+    disc = Recording.checked((t * 0, t * 0, t, t * 0), EYE, "disc")
+    with pytest.warns(UserWarning, match="only the first 200 ms are used; set --time-window"):
+        assert Counting(EYE, 20, 10, 0.0).frames(disc).sum() == 1
+    with warnings.catch_warnings(action="error"):
+        assert Counting(EYE, 20, 15, 0.0).frames(disc).sum() == 1
 
 
 def test_a_damaged_file_stops_the_run(tmp_path):
