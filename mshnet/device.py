@@ -458,11 +458,16 @@ FIX_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # variables by which a use
 _CHOSEN: dict[str, int] = {"threads": USUAL_THREADS}  # by runs, for the whole process
 
 
-def own_cores() -> list[int]:
-    "The cores that this process may use."
-    if not hasattr(psutil.Process, "cpu_affinity"):  # macOS
-        return [*range(os.cpu_count() or 1)]
-    return psutil.Process().cpu_affinity()
+def own_cores(group: Path = Path("/sys/fs/cgroup")) -> list[int]:
+    "The cores that this process may use; of a container, as many as its quota allows."
+    if hasattr(psutil.Process, "cpu_affinity"):
+        cores = psutil.Process().cpu_affinity()
+    else:  # macOS
+        cores = [*range(os.cpu_count() or 1)]
+    with contextlib.suppress(OSError, ValueError):  # no file, or the word "max"
+        most, period = map(int, (group / "cpu.max").read_text().split())
+        cores = cores[: max(1, math.ceil(most / period))]
+    return cores
 
 
 def busy_cores(seconds: float = 0.1) -> float:  # 0 to the number of our cores

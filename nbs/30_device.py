@@ -562,7 +562,7 @@ def _smaller(device: Device, config: Settings) -> str:
 #
 # torch splits each operation among threads, and at its end they wait for each other. A waiting thread *spins*: it checks again and again instead of sleeping, because the next operation comes in microseconds. But if another program has taken the core of one thread, the others spin for nothing until the system gives it back, a few milliseconds later, and a step has thousands of operations. With one busy program beside it, a training step on two cores takes 10 s instead of 0.16 s. Two remedies help: shorter spinning (1.7 s) and one thread per free core (0.25 s; [measured](../results/busy-machine/README.md)).
 #
-# Shorter spinning costs nothing on an idle machine. `import mshnet` sets it, unless you have set `OMP_WAIT_POLICY` or `GOMP_SPINCOUNT` or loaded torch before. One thread per free core helps even more. So a run on a CPU measures how busy other programs keep our cores, for 0.1 s before each epoch (a `Detector`: every three seconds), and uses as many threads as they leave. `OMP_NUM_THREADS`, `MKL_NUM_THREADS`, `torch.set_num_threads` (after the import of mshnet) and `--deterministic` keep the number that was set; then only `mshnet doctor` warns of other programs.
+# Shorter spinning costs nothing on an idle machine. `import mshnet` sets it, unless you have set `OMP_WAIT_POLICY` or `GOMP_SPINCOUNT` or loaded torch before. One thread per free core helps even more. So a run on a CPU measures how busy other programs keep our cores, for 0.1 s before each epoch (a `Detector`: every three seconds), and uses as many threads as they leave. In a container with a quota of CPU time we count only as many cores as the quota allows. `OMP_NUM_THREADS`, `MKL_NUM_THREADS`, `torch.set_num_threads` (after the import of mshnet) and `--deterministic` keep the number that was set; then only `mshnet doctor` warns of other programs.
 #
 # On Linux a training also tunes glibc's allocator. Between two steps this allocator gives large blocks of memory back to the system, and gets the same blocks again, page by page and filled with zeros. This costs a tenth of a step's time, with large batches a quarter. So we keep these blocks for the next step, except single blocks of 48 MB and more, which would leave large holes.
 
@@ -573,11 +573,16 @@ FIX_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # variables by which a use
 _CHOSEN: dict[str, int] = {"threads": USUAL_THREADS}  # by runs, for the whole process
 
 
-def own_cores() -> list[int]:
-    "The cores that this process may use."
-    if not hasattr(psutil.Process, "cpu_affinity"):  # macOS
-        return [*range(os.cpu_count() or 1)]
-    return psutil.Process().cpu_affinity()
+def own_cores(group: Path = Path("/sys/fs/cgroup")) -> list[int]:
+    "The cores that this process may use; of a container, as many as its quota allows."
+    if hasattr(psutil.Process, "cpu_affinity"):
+        cores = psutil.Process().cpu_affinity()
+    else:  # macOS
+        cores = [*range(os.cpu_count() or 1)]
+    with contextlib.suppress(OSError, ValueError):  # no file, or the word "max"
+        most, period = map(int, (group / "cpu.max").read_text().split())
+        cores = cores[: max(1, math.ceil(most / period))]
+    return cores
 
 
 def busy_cores(seconds: float = 0.1) -> float:  # 0 to the number of our cores

@@ -198,13 +198,6 @@ for axes, (name, (pixels, limits)) in zip(figure.subplots(1, 4), panels.items(),
     axes.imshow(pixels, cmap="gray", clim=limits)
     axes.set(xticks=[], yticks=[], title=name)
 
-# %%
-for images in (torch.zeros(1, 3, 17, 32, dtype=torch.uint8), torch.zeros(1, 3, 16, 32)):
-    try:
-        detector(images)
-    except UserError as error:
-        print(error)
-
 # %% [markdown]
 # ## Questions
 #

@@ -94,6 +94,13 @@ def test_the_file_and_its_card_are_those_of_the_results():
         pretrain.main(["seed=1"])
 
 
+def test_a_detector_takes_bytes_of_three_channels():
+    "Floats would be normalised twice, and one channel means another network."
+    for images in (torch.zeros(1, 3, 16, 16), torch.zeros(1, 1, 16, 16, dtype=torch.uint8)):
+        with pytest.raises(UserError, match=r"not uint8 \[B,3,H,W\]"):
+            Detector("pretrained", "cpu")(images)
+
+
 def test_the_kept_threshold_is_used_everywhere(moved, picture, tmp_path):
     "In a file with another one than the usual 0.5; two looks are a property of it, too."
     assert Detector(mshnet.MSHNet.pretrained(), "cpu").multiscale == ()

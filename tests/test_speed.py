@@ -15,6 +15,7 @@ import torch
 from conftest import TOP, make_dataset, same, tiny
 from torch import nn
 
+import mshnet.device
 from mshnet.core import UserError
 from mshnet.cpu import attend_on_cpu, use_cpu_passes
 from mshnet.data import LOADED, InFiles, load_data
@@ -107,6 +108,14 @@ def test_a_busy_program_is_counted_and_this_process_is_not(monkeypatch):
     monkeypatch.setattr("mshnet.device.time", SimpleNamespace(**clock))
     assert busy_cores() == pytest.approx(1.25)  # 1.75 busy, half a core of them our own
     assert busy_cores() == pytest.approx(1.75)
+
+
+def test_a_container_may_have_fewer_cores_than_its_machine(tmp_path, monkeypatch):
+    "With a thread for each core of the machine, all would wait for the next period."
+    monkeypatch.setattr("psutil.Process.cpu_affinity", lambda self: [3, 4, 5], raising=False)
+    for quota, count in (("150000 100000", 2), ("5000 100000", 1), ("max 100000", 3)):
+        (tmp_path / "cpu.max").write_text(f"{quota}\n")
+        assert len(mshnet.device.own_cores(tmp_path)) == count
 
 
 def test_waiting_threads_sleep_soon_unless_the_user_has_set_how():
