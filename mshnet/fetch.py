@@ -52,8 +52,9 @@ def find_dataset(
     if published := known(text):
         return download(published, place.local)
     near = [published.name for published in KNOWN]
-    with contextlib.suppress(OSError, ValueError):
-        near = [beside.name for beside in written.parent.iterdir() if beside != written] + near
+    for folder in (written.parent, place.data):
+        with contextlib.suppress(OSError, ValueError):
+            near = [beside.name for beside in folder.iterdir() if beside != written] + near
     kind = f"there is no such folder ({written.absolute()}); name one, or NUAA-SIRST to download"
     if os.path.isfile(written):
         kind = "is neither a folder nor a .zip archive; unpack it, or pack its content as .zip"

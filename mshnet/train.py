@@ -446,7 +446,10 @@ def check_data(job: Job) -> None:
     count = len(job.parts["train"])
     if not job.task.plan(job.parts["train"], 0):
         what = f"batch_size={config.batch_size}: there are only {counted(count, 'training sample')}"
-        raise UserError(f"{what}; use --batch-size {count} or less")
+        todo = (
+            f"--batch-size {count} or less" if count else "--choose last"
+        )  # val took the only one
+        raise UserError(f"{what}; use {todo}")
 
 
 def beginning(job: Job) -> State:
@@ -460,6 +463,8 @@ def beginning(job: Job) -> State:
             todo = "resume it on a GPU, or begin again with another --output-dir"
             raise UserError(f"{what}; {todo}")
         device.set_precision(computed)
+        if computed == "bf16" != device.fastest():
+            device.message = "this run computes in bf16, which this chip may only emulate, slowly"
     state = fresh_state(job.task, device)
     job.record = same | {"precision": device.precision}
     if old:
@@ -562,6 +567,7 @@ def _end_session(job: Job, stopped: Stopped | None) -> None:
     if stopped:
         kept = job.mirror.enabled or where().name != "colab" or on_drive(job.folder.path)
         end = "its checkpoint is written" if kept else "Colab deletes this disk: download the run"
+        end += "; save this version and attach its output" if where().name == "kaggle" else ""
         print(f"stopped  {stopped.reason}; {end}. Run the same command again to resume", flush=True)
     if copied := job.mirror.flush(60 if stopped and stopped.number else 600):
         print(copied, flush=True)
@@ -674,7 +680,8 @@ def _launch(config: Settings, task: Task | None) -> Run:
     "Train in several processes of this machine; UserError with the line of a user's mistake."
     task = task or make_task(config)
     if not all(type(x).__module__.startswith("mshnet.") for x in (task, task.model())):
-        raise UserError("own tasks and networks on several devices: start your script by torchrun")
+        todo = "start your script by torchrun, or use --num-devices 1"
+        raise UserError(f"own tasks and networks on several devices: {todo}")
     run = Folder(site_of(config).folder)
     before = run.read_json("status.json")
     with tempfile.TemporaryDirectory() as folder:

@@ -369,5 +369,3 @@ print(f"Colab, {hours:.1f} hours from the start:", colab.note.split(":")[0])
 #
 # 1. On Kaggle with a TPU, a run has `max_hours=20`. What happens after 9 hours, and what would happen without `max_hours`?
 #    <details><summary>Answer</summary>Kaggle ends the session while the run trains, and may drop its files: <code>max_hours</code> overrules the hours of the service. Without it the run saves and stops after 8.5 hours, and the same command resumes it.</details>
-# 2. In Colab you set `mirror_dir=drive` and close the window that asks for permission. Where is the run when the session is over?
-#    <details><summary>Answer</summary>It is gone, unless you downloaded it in time. It trained in <code>/content/runs</code> without a backup, and a line reported that. A folder made in place of the Drive would have been deleted, too.</details>

@@ -356,5 +356,3 @@ def _take_files(copy: Path, folder: Path) -> None:
 #
 # 1. Google Drive hangs for an hour while a run trains. What happens to the run, and what to its backup?
 #    <details><summary>Answer</summary>The run continues, because a thread copies its files. The backup gets no new files in this hour. At its end the run waits a limited time, ten minutes in training, and then reports which files are missing.</details>
-# 2. The backup cannot be reached at the start, and a new run begins at epoch 0 with the same `mirror_dir`. Does it replace the old backup?
-#    <details><summary>Answer</summary>Not at first: the old backup has more epochs, so nothing is copied, and this is reported. As soon as the new run has as many epochs, it replaces the backup. If the run is started again before that, it stops: a line says how to resume the old one.</details>

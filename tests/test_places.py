@@ -360,6 +360,8 @@ def test_nothing_that_is_half_or_ours_is_found_by_name(here, tmp_path):
     assert "there is no such folder" in refusal(find_dataset, "set", here)
     make_dataset(here.data / "x" / "set")
     assert find_dataset("set", here) == here.data / "x" / "set"
+    make_dataset(here.data / "my-targets")  # as on Kaggle, where the notebook lies elsewhere
+    assert refusal(find_dataset, "my-target", here).endswith("did you mean 'my-targets'?")
 
 
 @pytest.mark.parametrize(

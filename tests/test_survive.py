@@ -33,7 +33,7 @@ from mshnet.core import UserError, run_name
 from mshnet.detection import Detection
 from mshnet.device import device_for, open_device
 from mshnet.files import write_atomic
-from mshnet.places import COLAB
+from mshnet.places import COLAB, KAGGLE
 from mshnet.recipe import Config
 from mshnet.run import Folder, Interrupted, State, Stop, Stopped, read_checkpoint, write_checkpoint
 from mshnet.task import chosen_by, predictions, score_split, trained_model
@@ -358,7 +358,9 @@ def test_no_time_at_all_is_one_step_and_no_error(tmp_path, capsys, monkeypatch):
     assert f"over; Colab deletes this disk: {end}" in said
     assert not (tmp_path / "run" / "scores.json").exists()
     assert main([*words, "--epochs=1"]) == 0
+    monkeypatch.setattr("mshnet.train.where", lambda: KAGGLE)
     assert main([*words, "--epochs=2", "--max-hours=1e-6"]) == 75  # although there are scores
+    assert "is written; save this version and attach its output. Run" in capsys.readouterr().out
 
 
 def test_hours_of_a_run_count_from_its_beginning(tmp_path, monkeypatch):
@@ -448,7 +450,7 @@ def test_the_best_epoch_is_kept(tmp_path, monkeypatch, epochs):
     assert {e["split"] for e in run.history} == {"val"}
 
 
-def test_another_precision_is_another_run(tmp_path, monkeypatch):
+def test_another_precision_is_another_run(tmp_path, monkeypatch, capsys):
     "If it is left to the device, a run keeps its own; where a device lacks it, there is a line."
     run_it(tiny(tmp_path / "run", epochs=1))
     with pytest.raises(UserError, match="precision fp32 -> bf16"):
@@ -456,6 +458,10 @@ def test_another_precision_is_another_run(tmp_path, monkeypatch):
     for epochs, precision in ((2, "auto"), (3, "fp32")):
         again = run_it(tiny(tmp_path / "run", epochs=epochs, precision=precision))
     assert [", fp32" in entry["device"] for entry in again.history] == [True] * 3
+    run_it(tiny(tmp_path / "l4", precision="bf16", epochs=1))
+    monkeypatch.setattr("mshnet.device.Device.fastest", lambda self: "fp32")
+    run_it(tiny(tmp_path / "l4", precision="auto", epochs=2))
+    assert "computes in bf16, which this chip may only emulate, slowly" in capsys.readouterr().out
     run_it(tiny(tmp_path / "t4", precision="fp16", epochs=1))
     monkeypatch.setattr("mshnet.device.Device.precisions", ("bf16", "fp32"))  # those of a TPU
     line = "this run computes in fp16, which cpu cannot; resume it on a GPU, or begin again"

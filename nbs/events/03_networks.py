@@ -349,14 +349,15 @@ class MambaSpike(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         "Logits [B,classes] of whole recordings, of any number of steps."
         spikes = self.spiking_frontend(self._by_time(x))[-1][0]
-        return self._classify(self._states(spikes).mean(0))
+        return self.classifier(self.norm(self._states(spikes).mean(0)))
 
     def look(self, x: Tensor) -> Seen:
         "Logits, also after each step, and spikes of whole recordings."
         layers = [spikes for spikes, _ in self.spiking_frontend(self._by_time(x))]
         states = self._states(layers[-1])
         steps = torch.arange(1, len(states) + 1, device=x.device, dtype=states.dtype)
-        evidence = self._classify(states.cumsum(0) / steps[:, None, None]).transpose(0, 1)
+        means = states.cumsum(0) / steps[:, None, None]
+        evidence = self.classifier(self.norm(means)).transpose(0, 1)
         return Seen(evidence, tuple(s.transpose(0, 1) for s in layers))
 
     def _by_time(self, x: Tensor) -> Tensor:
@@ -371,10 +372,6 @@ class MambaSpike(nn.Module):
             grid = F.avg_pool2d(grid, self.cell)
         rates = firing_rates(grid.reshape(t, b, -1), self.rate_window)
         return self.mamba_blocks(self.input_proj(rates))
-
-    def _classify(self, mean: Tensor) -> Tensor:
-        "Logits of a mean over time."
-        return self.classifier(self.norm(mean))
 
 
 # %% [markdown]

@@ -53,16 +53,16 @@
 # | | Colab | Kaggle |
 # |---|---|---|
 # | upload | one `.zip` on your Drive | Add Input: choose or upload a data set |
-# | in the settings cell | `dataset_dir = "/content/drive/MyDrive/NUAA-SIRST.zip"` | `dataset_dir = "nuaa-sirst"`, its folder's name |
+# | in the settings cell | `dataset_dir = "/content/drive/MyDrive/NUAA-SIRST.zip"` | `dataset_dir = "my-targets"`, its folder's name |
 # | what happens | unpacked once a session, to its disk | found in `/kaggle/input`, at most two folders deeper; an archive is unpacked once |
-# | note | do not train from single files on Drive, because reading them is slow | attached data are read-only |
+# | note | do not train from single files on Drive, because reading them is slow | attached data are read-only. Other folder names? In a cell above: `!mkdir -p /tmp/mine && ln -sfn /kaggle/input/NAME/Images /tmp/mine/images && ln -sfn /kaggle/input/NAME/Labels /tmp/mine/masks`, then `dataset_dir = "/tmp/mine"` |
 #
 # To try it without an upload, `dataset_dir = "NUAA-SIRST"` downloads a published data set (never tried; [data sets](datasets.ipynb) explains its lists).
 #
 # If your data have no lists:
 #
 # 1. Above the settings add a cell with `!mshnet data NAME --split 0.5`. NAME is your `dataset_dir`, such as `/content/drive/MyDrive/mine.zip`. In Colab, first click *Mount Drive* in the panel Files.
-# 2. The lists go into the data set's folder or, for a `.zip`, into its unpacked copy. If that is read-only (Kaggle), they go next to the notebook: set `train_list` and `test_list` to the printed names.
+# 2. The lists go into the data set's folder or, for a `.zip`, into its unpacked copy. If that is read-only (Kaggle), they go next to the notebook: set `train_list` and `test_list` to the two printed paths, which begin with `/kaggle/working/`.
 # 3. Keep the cell: a new session makes the same lists. Its message *there is a list* is harmless.
 #
 # For frames of videos, make the lists [by video](own_images.ipynb).
@@ -96,7 +96,7 @@
 # | what can be lost | what was [not yet copied](resume.ipynb) to Drive | everything that an interactive session wrote, unless you save a version |
 # | to resume | open the same notebook, upload the wheel again if it is not in `MyDrive`, click Mount Drive and run all: the run is restored from `MyDrive/mshnet` | Add Input: the last output of the same notebook; then run all |
 #
-# When you resume, change only `max_hours`, `device`, `num_devices` or `mirror_dir`: other settings may start a new run. A run in float16 (the default on a T4) cannot resume on a TPU. After a kernel restart our count begins again at zero, the session's does not: set `max_hours` to the session's remaining hours minus 0.5.
+# When you resume, change only `max_hours`, `device`, `num_devices` or `mirror_dir`: other settings may start a new run. A run in float16 (the default on a T4) cannot resume on a TPU. One in bf16 (the default on an L4 or A100) continues on a T4, but slowly; if the GPU may change, begin with `precision = "fp16"`. After a kernel restart our count begins again at zero, the session's does not: set `max_hours` to the session's remaining hours minus 0.5.
 #
 # ## 6. Download the run
 #
@@ -116,8 +116,10 @@
 # mshnet predict /content/drive/MyDrive/images --output-dir /content/drive/MyDrive/found    # Colab
 # mshnet data /content/drive/MyDrive/NUAA-SIRST.zip    # Colab
 # mshnet train /content/drive/MyDrive/NUAA-SIRST.zip --mirror-dir drive    # Colab
-# mshnet train nuaa-sirst --num-devices 2    # Kaggle, two T4s: the name of the attached data set
+# mshnet train my-targets --num-devices 2    # Kaggle, two T4s: the name of the attached data set
 # mshnet test /kaggle/working/runs/NAME    # Kaggle: the folder that training printed
+# pip install onnx onnxruntime onnxscript
+# mshnet export /content/drive/MyDrive/mshnet/NAME    # Colab: best.onnx on your Drive
 # ```
 #
 # If something fails, see [troubleshooting](trouble.ipynb).

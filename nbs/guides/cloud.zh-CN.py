@@ -53,16 +53,16 @@
 # | | Colab | Kaggle |
 # |---|---|---|
 # | 上传 | Drive 上的一个 `.zip` | Add Input：选择或上传一个数据集 |
-# | 在设置单元格中 | `dataset_dir = "/content/drive/MyDrive/NUAA-SIRST.zip"` | `dataset_dir = "nuaa-sirst"`，即它的文件夹名 |
+# | 在设置单元格中 | `dataset_dir = "/content/drive/MyDrive/NUAA-SIRST.zip"` | `dataset_dir = "my-targets"`，即它的文件夹名 |
 # | 会发生什么 | 向会话的磁盘解压一次 | 在 `/kaggle/input` 及其下至多两级文件夹中查找；压缩包解压一次 |
-# | 注意 | 不要用 Drive 上的零散文件训练，因为读取很慢 | 附加的内容是只读的 |
+# | 注意 | 不要用 Drive 上的零散文件训练，因为读取很慢 | 附加的内容是只读的。文件夹名不同？在上方的单元格中执行 `!mkdir -p /tmp/mine && ln -sfn /kaggle/input/NAME/Images /tmp/mine/images && ln -sfn /kaggle/input/NAME/Labels /tmp/mine/masks`，然后设 `dataset_dir = "/tmp/mine"` |
 #
 # 想不上传就试用，请设 `dataset_dir = "NUAA-SIRST"`，它会下载一个公开的数据集（从未试过；[数据集](datasets.zh-CN.ipynb)说明用的是哪些列表）。
 #
 # 如果你的数据没有列表：
 #
 # 1. 在设置上方加一个单元格 `!mshnet data NAME --split 0.5`。NAME 就是你的 `dataset_dir`，例如 `/content/drive/MyDrive/mine.zip`。在 Colab 中先在 Files 面板点击 *Mount Drive*。
-# 2. 列表写在数据集的文件夹中，`.zip` 则写在解压后的副本中。只读时（Kaggle）写在 notebook 旁边：把 `train_list` 和 `test_list` 设为打印的名称。
+# 2. 列表写在数据集的文件夹中，`.zip` 则写在解压后的副本中。只读时（Kaggle）写在 notebook 旁边：把 `train_list` 和 `test_list` 设为打印的两个路径，它们以 `/kaggle/working/` 开头。
 # 3. 请保留这个单元格：新的会话会生成同样的列表。消息 *there is a list* 无妨。
 #
 # 视频的帧请[按视频](own_images.ipynb)制作列表。
@@ -94,7 +94,7 @@
 # | 可能丢失什么 | [还没有复制](resume.ipynb)到 Drive 的内容 | 交互会话写下的全部内容，除非保存一个版本 |
 # | 怎样恢复 | 打开同一个 notebook，如果 wheel 不在 `MyDrive` 中就重新上传，点击 Mount Drive 并全部运行：训练从 `MyDrive/mshnet` 恢复 | Add Input：同一个 notebook 上次的输出；然后全部运行 |
 #
-# 恢复训练时只改变 `max_hours`、`device`、`num_devices` 或 `mirror_dir`：其他设置可能开始一次新的训练。以 float16 开始的训练（T4 上的默认值）不能在 TPU 上恢复。重启内核之后，我们的计时从零开始，会话的计时不会：请把 `max_hours` 设为会话剩余的小时数减 0.5。
+# 恢复训练时只改变 `max_hours`、`device`、`num_devices` 或 `mirror_dir`：其他设置可能开始一次新的训练。以 float16 开始的训练（T4 上的默认值）不能在 TPU 上恢复。以 bf16 开始的训练（L4、A100 上的默认值）可在 T4 上继续，但很慢；如果 GPU 可能改变，请一开始就设 `precision = "fp16"`。重启内核之后，我们的计时从零开始，会话的计时不会：请把 `max_hours` 设为会话剩余的小时数减 0.5。
 #
 # ## 6. 下载结果
 #
@@ -114,8 +114,10 @@
 # mshnet predict /content/drive/MyDrive/images --output-dir /content/drive/MyDrive/found    # Colab
 # mshnet data /content/drive/MyDrive/NUAA-SIRST.zip    # Colab
 # mshnet train /content/drive/MyDrive/NUAA-SIRST.zip --mirror-dir drive    # Colab
-# mshnet train nuaa-sirst --num-devices 2    # Kaggle，两块 T4：所附数据集的名称
+# mshnet train my-targets --num-devices 2    # Kaggle，两块 T4：所附数据集的名称
 # mshnet test /kaggle/working/runs/NAME    # Kaggle：训练打印的文件夹
+# pip install onnx onnxruntime onnxscript
+# mshnet export /content/drive/MyDrive/mshnet/NAME    # Colab：Drive 上的 best.onnx
 # ```
 #
 # 出问题时，见[故障排查](trouble.zh-CN.ipynb)。

@@ -87,9 +87,9 @@ for seed in range(3):
 # | output | `probability` | float32, 1 x 1 x height x width | probability that the pixel is a target |
 # | output | `logits` | float32, 1 x 1 x height x width | the same before the sigmoid |
 #
-# Five steps make your program agree with `mshnet predict`:
+# Five steps make your program agree with `mshnet predict --precision fp32`. (By default `mshnet predict` computes in 16 bits where the chip is fast in them, and single pixels differ.)
 #
-# 1. Pad the frame at the right and below to multiples of 16, by its mirror image without the edge pixel (numpy calls this mode `reflect`).
+# 1. A frame of more than 8 bits first becomes 8 bits, as described above. Pad the frame at the right and below to multiples of 16, by its mirror image without the edge pixel (numpy calls this mode `reflect`).
 # 2. Run the session, and cut the padding off the result.
 # 3. Skip this step if `multiscale` in `mshnet.onnx.json` is empty. It is `[a, b, c, n]` for the pretrained weights, for weights fine-tuned from them, and for weights trained on reduced images:
 #    - Also reduce the frame itself by the factor n, before padding: means of n x n pixels, rounded (0.5 up). At the edge, means of the pixels that exist. Predict this frame by steps 1 and 2.
@@ -174,6 +174,8 @@ for seed in range(3):
 # ```
 #
 # This predicts at full size only. Where `multiscale` is not empty, this finds fewer targets than `mshnet predict`: for the same detections take the output `logits` and follow step 3. Then apply the threshold, and label the pixels (for example with OpenCV's `connectedComponentsWithStats`). On Windows the name of the file is a wide string (`L"mshnet.onnx"`). **Not run:** onnxruntime's C++ headers were not available here. We compiled this code against a stub of them, and compared its padding with numpy's. The Python code above was run on 8-bit grey images, and finds what `mshnet.detect` finds; it does not stretch 16 bits.
+#
+# TensorRT was not tried. Its builder needs a shape profile (sides that are multiples of 16); switch TF32 off (`--noTF32`) to compare.
 #
 # ### 8-bit integers: faster with OpenVINO
 #

@@ -25,6 +25,7 @@
 # | single bright pixels everywhere | sensor noise or hot pixels | `--min-area 3` drops detections of fewer than 3 pixels; it is better to correct the sensor |
 # | the frames are coloured | the camera shows temperature as colour, with a palette such as "iron"; the weights know grey frames in which hotter is brighter | record with the palette "white hot"; the colours cannot be undone |
 # | detections on text, a cross or a scale | the camera draws them into the frame | switch them off in the camera, or cut them off before you predict |
+# | stripes, text or colours of a screen | the video films the screen of a camera | export the camera's own file; else crop to the picture and shrink it: `ffmpeg -i clip.mp4 -vf crop=W:H:X:Y,scale=640:-2 small.mp4` |
 # | detections on lamps, roofs, edges of clouds | they look like targets; one frame is not enough to tell them apart | collect such frames and retrain (see below) |
 # | more detections at the borders of tiles, after you lowered `--tile` | the network's attention sees one tile at a time | use the default of 1024, or more if the memory allows |
 #

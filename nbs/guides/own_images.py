@@ -33,7 +33,23 @@ for column, (image, mask) in zip(panels.T, pairs[1:4], strict=True):
         panel.set_axis_off()
 
 # %% [markdown]
-# Draw masks with any program that writes such a PNG, such as GIMP, or with a label tool that exports masks, such as CVAT. Coloured masks and masks of 0 and 1 are read, too. Other tools may need a conversion, or new names: a mask is `a.png`, not `a_mask.png`.
+# Draw masks with any program that writes such a PNG, such as GIMP, or with a label tool that exports masks, such as CVAT. Coloured masks and masks of 0 and 1 are read, too. Other tools may need a conversion, or new names: a mask is `a.png`, not `a_mask.png`. These lines make masks of polygons in COCO's JSON (`pip install pycocotools`):
+#
+# ```python
+# from pathlib import Path
+#
+# import numpy as np
+# from PIL import Image
+# from pycocotools.coco import COCO
+#
+# Path("data/mine/masks").mkdir(parents=True, exist_ok=True)
+# coco = COCO("instances_default.json")  # the exported file
+# for image in coco.loadImgs(coco.getImgIds()):
+#     mask = np.zeros((image["height"], image["width"]), np.uint8)
+#     for target in coco.loadAnns(coco.getAnnIds(image["id"])):
+#         mask |= 255 * coco.annToMask(target)
+#     Image.fromarray(mask).save(f"data/mine/masks/{Path(image['file_name']).stem}.png")
+# ```
 #
 # | question | answer |
 # |---|---|
@@ -197,10 +213,12 @@ print(*sorted(path.relative_to(root).as_posix() for path in root.rglob("*.*")), 
 #
 # ```bash
 # mshnet test runs/mine-NAME
+# mshnet test pretrained --dataset-dir data/mine --output-dir runs/before    # did it help?
+# mshnet compare runs/before runs/mine-NAME
 # mshnet predict data/mine/images --weight-path runs/mine-NAME
 # ```
 #
-# Replace `runs/mine-NAME` by the run folder that training printed. In a notebook with ipywidgets, `explore` lists the test images, lowest IoU first, with a slider for the threshold and a zoom:
+# Replace `runs/mine-NAME` by the run folder that training printed. (If you trained with `--base-size native`, add it to the second line.) In a notebook with ipywidgets, `explore` lists the test images, lowest IoU first, with a slider for the threshold and a zoom:
 #
 # ```python
 # from mshnet.explore import explore

@@ -8,7 +8,7 @@
 #
 # ## Your own network
 #
-# The library calls a detector's network as `model(image, deep=True)`. The network returns `(aux, logits)`. `logits` is evaluated. `aux` is a list of extra outputs for deep supervision, at strides 1, 2, 4, ...; it may be empty. `deep` is False only in the warm-up of a run (`--warm-epoch`), which trains one head; a network without a warm-up ignores it, as here. Register your network under a name, and choose it with the setting `network`:
+# The library calls a detector's network as `model(image, deep=True)`. The network returns `(aux, logits)`. `logits` is evaluated. `aux` is a list of extra outputs for deep supervision, at strides 1, 2, 4, ...; it may be empty. `deep` is False only in the warm-up of a run (`--warm-epoch`), which trains one head; a network without a warm-up ignores it, as here. The sides of an image may be any multiples of 16: if your network needs multiples of 32, pad inside of `forward`. Register your network under a name, and choose it with the setting `network`:
 
 # %%
 import tempfile
@@ -203,10 +203,11 @@ print(train(config))
 #
 # - **The same operations in every step.** On a TPU a step is compiled. If a shape or a Python number changes between steps, it is compiled again. Avoid `.item()`: the host then waits for the device. Make constants with `torch.full` on the batch's device.
 # - **The seed.** `model()` must give the same weights for the same seed. Use `self.rng(row, epoch)` for the random numbers of a sample, on the CPU.
-# - **The batch.** The first dimension of all its tensors is the batch dimension, which is split across devices. Pad sequences to one length, or to a few.
+# - **The batch.** The first dimension of all its tensors is the batch dimension, which is split across devices and micro-batches. So a loss must be a mean over samples: Dice over a whole batch changes with their number. Pad sequences to one length, or to a few.
 # - **Special values.** A prediction may contain -inf (a log-probability). NaN and +inf end the run, because they mean that the weights are unusable.
 # - **Figures.** Define `report(folder)` to save your own figures in the run folder.
-# - **Several GPUs.** Start your script with `torchrun`; `num_devices` works only for the library's own tasks.
+# - **Several GPUs.** Start your script with `torchrun --nproc-per-node=2 script.py`; `num_devices` works only for the library's own tasks. Every step must use the same weights (no layers that are skipped at random), and statistics other than batch norm's must not differ between processes.
+# - **A run notebook.** Its settings cell reads all plain variables. So write `import mshnet.detection`, `mshnet.detection.NETWORKS["plain"] = Plain` and `network = "plain"`.
 
 # %%
 #| hide

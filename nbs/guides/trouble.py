@@ -140,7 +140,7 @@ status
 # | `no memory for a piece of ...: use a smaller --tile` | `--tile 512` needs a quarter of the memory of the default, 1024 |
 # | `explore` shows a still figure | widgets need a running notebook and `pip install ipywidgets`; then restart the kernel |
 # | status 1, and files are counted as skipped | these files, or single frames of them, could not be read: `skipped.csv` (task `detect`), or the lines above, list each with its reason; the others are done |
-# | `these scores cannot be compared: ...` | the test sets or the definitions of the scores differ; the line names the difference. Evaluate both in the same way |
+# | `these scores cannot be compared: ...` | the test sets or the definitions of the scores differ; the line names the difference. Evaluate both in the same way, such as `mshnet test RUN --base-size 256 --output-dir DIR` for each, and compare the folders. No mean over seeds? Precision, torch and mshnet must agree, too |
 # | `task ... has no option ...; leave it out` | an option of the task `detect`, such as `--tile`, was used with weights of a different task |
 #
 # ## Tomography, event cameras, sign language

@@ -140,7 +140,7 @@ status
 # | `no memory for a piece of ...: use a smaller --tile` | `--tile 512` 只需要四分之一的内存 |
 # | `explore` 只显示静止的图 | 交互控件需要实时运行的 notebook 和 `pip install ipywidgets`；然后重启内核 |
 # | 状态 1，并有文件被计为跳过 | 这些文件或其中的个别帧无法读取：`skipped.csv`（任务 `detect`）或上面的输出列出每个文件及原因；其余的已完成 |
-# | `these scores cannot be compared: ...` | 测试集或分数的定义不同；提示说明差别。请用同样的方式评测二者 |
+# | `these scores cannot be compared: ...` | 测试集或分数的定义不同；提示说明差别。请用同样的方式评测二者，例如各执行一次 `mshnet test RUN --base-size 256 --output-dir DIR`，再比较这些文件夹。没有种子的平均值？精度、torch 和 mshnet 也必须相同 |
 # | `task ... has no option ...; leave it out` | 对其他任务的权重使用了检测任务的参数，例如 `--tile` |
 #
 # ## 层析成像、事件相机、手语

@@ -266,7 +266,7 @@ def kind_of(folder: Path) -> str:  # "tracks" or "video"
 # %% [markdown]
 # ## Clips that cannot be learnt
 #
-# A clip without a readable video, without a gloss, or with fewer steps than its glosses need cannot be learnt. The published code hides the last kind (`zero_infinity`). The network has one step for four frames. CTC needs a step for each gloss, and one more between two equal ones: `A A B` needs 4. So two equal glosses in 4 frames are refused (below). We look for such clips before training. If there are any, the run stops with their number and the first three names; with `on_bad_image=skip` all are counted and left out.
+# A clip without a readable video, without a gloss, or with fewer steps than its glosses need cannot be learnt. The published code hides the last kind (`zero_infinity`). The network has one step for four frames. CTC needs a step for each gloss, and one more between two equal ones: `A A B` needs 4. So two equal glosses in 4 frames are refused. We look for such clips before training. If there are any, the run stops with their number and the first three names; with `on_bad_image=skip` all are counted and left out.
 
 # %%
 #| export
@@ -305,9 +305,6 @@ def _usable(name: str, source: str, clips: Sequence[Clip], size: int, skip: bool
         raise UserError(f"{source}: its split {name} has no clips")
     return Clips(name, source, kept, size)
 
-
-# %%
-print(_why_not(Clip("hasty", ("SIGN-AA", "SIGN-AA"), 4, array=np.zeros((4, 6)))))
 
 # %% [markdown]
 # ## Simulated signing
