@@ -561,9 +561,7 @@ def check_data(job: Job) -> None:
     count = len(job.parts["train"])
     if not job.task.plan(job.parts["train"], 0):
         what = f"batch_size={config.batch_size}: there are only {counted(count, 'training sample')}"
-        todo = (
-            f"--batch-size {count} or less" if count else "--choose last"
-        )  # val took the only one
+        todo = f"--batch-size {count} or less" if count else "--choose last"
         raise UserError(f"{what}; use {todo}")
 
 
