@@ -20,7 +20,7 @@ import psutil
 import torch
 
 from .core import Settings, UserError, counted, one_line, quoted, reason
-from .device import USUAL_THREADS, Device, busy_cores, open_device, own_cores
+from .device import USUAL_THREADS, Device, busy_cores, core_count, open_device
 from .files import explain_failure, free_memory
 from .places import HERE, installed, run_folder, session_hours, site_of, where
 from .recipe import Config
@@ -90,7 +90,7 @@ _Finding = tuple[str, str]  # level and text
 
 def _machine(checkup: _Checkup) -> _Finding:
     "System, cores, memory, place, and the load by other programs."
-    cores, taken = len(own_cores()), busy_cores(0.3)
+    cores, taken = core_count(), busy_cores(0.3)
     system = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
     memory = f"{psutil.virtual_memory().total / 2**30:.0f} GB memory in all"
     note = "" if where() == HERE else f"{where().note}; "

@@ -166,7 +166,7 @@ def snapshot(state: State, config: Settings, data: dict[str, str]) -> dict[str, 
 
 
 def write_checkpoint(content: dict[str, Any], *paths: Path) -> None:
-    "Write a snapshot with its checksum; an old `last.pt` becomes `previous.pt`."
+    "Write a snapshot with its checksum to each path; an old `last.pt` becomes `previous.pt`."
     content = each_tensor(content, Tensor.cpu)
     buffer = io.BytesIO()
     torch.save(content | {"checksum": checksum(content)}, buffer)

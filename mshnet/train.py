@@ -34,10 +34,10 @@ from .core import TIME_OVER, Settings, UserError, counted
 from mshnet.device import (
     Device,
     best_device,
+    core_count,
     device_for,
     explained,
     open_device,
-    own_cores,
     parts_of,
     share_cores,
     started_processes,
@@ -462,7 +462,7 @@ def beginning(job: Job) -> State:
             raise UserError(f"{what}; {todo}")
         device.set_precision(computed)
         if computed == "bf16" != device.fastest():
-            device.message = "this run computes in bf16, which this chip may only emulate, slowly"
+            print("  this run computes in bf16, which this chip may only emulate, slowly")
     state = fresh_state(job.task, device)
     job.record = same | {"precision": device.precision}
     if old:
@@ -565,7 +565,9 @@ def _end_session(job: Job, stopped: Stopped | None) -> None:
     if stopped:
         kept = job.mirror.enabled or where().name != "colab" or on_drive(job.folder.path)
         end = "its checkpoint is written" if kept else "Colab deletes this disk: download the run"
-        end += "; save this version and attach its output" if where().name == "kaggle" else ""
+        end += (
+            "; in a new session first attach its saved output" if where().name == "kaggle" else ""
+        )
         print(f"stopped  {stopped.reason}; {end}. Run the same command again to resume", flush=True)
     if copied := job.mirror.flush(60 if stopped and stopped.number else 600):
         print(copied, flush=True)
@@ -610,7 +612,7 @@ class _Processes(Stop):
         read, write = os.pipe()
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
-        own = {"OMP_NUM_THREADS": str(max(1, len(own_cores()) // count)), **os.environ}
+        own = {"OMP_NUM_THREADS": str(max(1, core_count() // count)), **os.environ}
         own |= {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
         own |= {"PYTHONIOENCODING": "utf-8", "MSHNET_BEGUN": str(time.time() - session_seconds())}
         own |= {"MSHNET_STARTED_BY": str(os.getpid())} if os.name != "nt" else {}  # venv's starter

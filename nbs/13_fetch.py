@@ -137,7 +137,7 @@ with tempfile.TemporaryDirectory() as tmp:
 def _made_once(target: Path) -> Iterator[Path | None]:
     "Yield a scratch path whose content becomes the target, or None if the target exists."
     target.parent.mkdir(parents=True, exist_ok=True)
-    lock = target.with_name(f".{target.name}.lock")  # not made if it exists: perhaps read-only
+    lock = target.with_name(f".{target.name}.lock")  # not made if the target exists
     with contextlib.nullcontext(True) if target.exists() else locked(lock) as locks:
         if target.exists():
             yield None

@@ -298,7 +298,7 @@ def infer(device: Device, forward: Callable[[], T]) -> T:  # on the host
 
 def workers(device: Device, asked: int) -> int:
     "Threads that make batches: -1 means none on a CPU, whose cores all compute, else up to 8."
-    usual = 0 if device.kind == "cpu" else max(1, min(8, len(own_cores()) - 1))
+    usual = 0 if device.kind == "cpu" else max(1, min(8, core_count() - 1))
     return asked if asked >= 0 else usual
 
 
@@ -573,16 +573,20 @@ FIX_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # variables by which a use
 _CHOSEN: dict[str, int] = {"threads": USUAL_THREADS}  # by runs, for the whole process
 
 
-def own_cores(group: Path = Path("/sys/fs/cgroup")) -> list[int]:
-    "The cores that this process may use; of a container, as many as its quota allows."
-    if hasattr(psutil.Process, "cpu_affinity"):
-        cores = psutil.Process().cpu_affinity()
-    else:  # macOS
-        cores = [*range(os.cpu_count() or 1)]
+def _own_cores() -> list[int]:
+    "The cores that this process may run on."
+    if not hasattr(psutil.Process, "cpu_affinity"):  # macOS
+        return [*range(os.cpu_count() or 1)]
+    return psutil.Process().cpu_affinity()
+
+
+def core_count(group: Path = Path("/sys/fs/cgroup")) -> int:
+    "How many cores this process may use at once: its own, or what a container's quota allows."
+    count = len(_own_cores())
     with contextlib.suppress(OSError, ValueError):  # no file, or the word "max"
         most, period = map(int, (group / "cpu.max").read_text().split())
-        cores = cores[: max(1, math.ceil(most / period))]
-    return cores
+        count = min(count, max(1, math.ceil(most / period)))
+    return count
 
 
 def busy_cores(seconds: float = 0.1) -> float:  # 0 to the number of our cores
@@ -590,8 +594,9 @@ def busy_cores(seconds: float = 0.1) -> float:  # 0 to the number of our cores
     start, used = time.monotonic(), time.process_time()
     percent = dict(enumerate(psutil.cpu_percent(seconds, percpu=True)))
     own = (time.process_time() - used) / (time.monotonic() - start)
-    cores = own_cores()
-    return min(max(sum(percent.get(n, 0.0) for n in cores) / 100 - own, 0.0), len(cores))
+    cores, count = _own_cores(), core_count()
+    others = sum(percent.get(n, 0.0) for n in cores) / 100 - own
+    return min(max(others - (len(cores) - count), 0.0), count)  # first on cores we do not need
 
 
 def share_cores(device: Device, every: float = 3.0) -> None:
@@ -602,14 +607,14 @@ def share_cores(device: Device, every: float = 3.0) -> None:
     """
     if device.kind != "cpu" or time.monotonic() - device.last_check < every:
         return
-    count, now = len(own_cores()), torch.get_num_threads()
+    count, now = core_count(), torch.get_num_threads()
     device.busy, device.last_check = busy_cores(), time.monotonic()
     best = min(USUAL_THREADS, max(1, count - round(device.busy)))
     by_user = now not in (USUAL_THREADS, _CHOSEN["threads"]) or os.environ.keys() & {*FIX_THREADS}
     if best != now and not by_user and not torch.are_deterministic_algorithms_enabled():
         torch.set_num_threads(best)
         _CHOSEN["threads"] = best
-        busy = f"other programs keep {device.busy:.1f} of {counted(count, 'core')} busy"
+        busy = f"of {counted(count, 'core')} other programs keep {device.busy:.1f} busy"
         device.message = f"{busy}: {counted(best, 'thread')} from here on, {now} before"
 
 

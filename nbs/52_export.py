@@ -207,7 +207,7 @@ def _note(source: Path, trained: Trained, format: str) -> dict[str, Any]:
 #
 # Every file is read back before it gets its name. In a safetensors file all weights must be equal to those of the network. An ONNX file is compared with the network on synthetic scenes with targets, by onnxruntime. Noise would not do: it may leave a detector silent, and two silent detectors agree.
 #
-# Sums in a different order are rounded differently. Two logits count as equal if they differ by less than a thousandth, absolute or, above 1, relative. We read the files with onnxruntime on a CPU, and some with [OpenVINO](../results/predict-large); TensorRT, and onnxruntime on a GPU, were not available. Below, are the differences of our ONNX file and of a safetensors file below a tenth of that, and are they zero?
+# Sums in a different order are rounded differently. Two logits count as equal if they differ by less than a thousandth, absolute or, above 1, relative. We read the files with onnxruntime on a CPU, and some with [OpenVINO](../results/predict-large); TensorRT, and onnxruntime on a GPU, were not available. Below we check whether the differences of our ONNX file and of a safetensors file are less than a tenth of that, and whether they are zero:
 
 # %%
 #| export

@@ -205,7 +205,7 @@ def compare(folders: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) 
     if forbids:
         values = [f"{k} {' | '.join(shortened(v, 30) for v in x)}" for k, x in forbids.items()]
         what = f"these scores cannot be compared: {'; '.join(values)}"
-        todo = "score them alike: `mshnet test RUN --output-dir DIR` for each, and compare the DIRs"
+        todo = "score each by `mshnet test RUN --output-dir DIR` and equal flags; compare the DIRs"
         raise UserError(f"{what} ({' | '.join(run.name for run in runs)}); {todo}")
     shared = set.intersection(*map(set, recipes)) - {*must, *MAY}
     trained = [name for name in recipes[0] if name in shared]

@@ -54,7 +54,7 @@ def threads(monkeypatch):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("mshnet.device.USUAL_THREADS", 4)
     monkeypatch.setattr("mshnet.device._CHOSEN", {"threads": 4})
-    monkeypatch.setattr("mshnet.device.own_cores", lambda: [0, 1, 2, 3])
+    monkeypatch.setattr("mshnet.device._own_cores", lambda: [0, 1, 2, 3])
     torch.set_num_threads(4)
     yield lambda busy: monkeypatch.setattr("mshnet.device.busy_cores", lambda: busy)
     torch.set_num_threads(before)
@@ -95,13 +95,13 @@ def test_a_run_reports_a_busy_machine(threads, tmp_path, capsys):
     threads(2.6)
     config = tiny(tmp_path, epochs=1)
     run = train(config, OneLayer(config))
-    assert "other programs keep 2.6 of " in capsys.readouterr().out
+    assert "other programs keep 2.6 busy" in capsys.readouterr().out
     assert run.history[0]["busy_cores"] == 2.6
 
 
 def test_a_busy_program_is_counted_and_this_process_is_not(monkeypatch):
     "All that our cores do, without what we do ourselves; a core of other programs alone is none."
-    monkeypatch.setattr("mshnet.device.own_cores", lambda: [0, 2])
+    monkeypatch.setattr("mshnet.device._own_cores", lambda: [0, 2])
     monkeypatch.setattr("psutil.cpu_percent", lambda seconds, percpu: [100.0, 100.0, 75.0])
     moments, used = iter([0.0, 1.0, 10.0, 12.0]), iter([5.0, 5.5, 7.0, 7.0])
     clock = {"monotonic": lambda: next(moments), "process_time": lambda: next(used)}
@@ -115,7 +115,7 @@ def test_a_container_may_have_fewer_cores_than_its_machine(tmp_path, monkeypatch
     monkeypatch.setattr("psutil.Process.cpu_affinity", lambda self: [3, 4, 5], raising=False)
     for quota, count in (("150000 100000", 2), ("5000 100000", 1), ("max 100000", 3)):
         (tmp_path / "cpu.max").write_text(f"{quota}\n")
-        assert len(mshnet.device.own_cores(tmp_path)) == count
+        assert mshnet.device.core_count(tmp_path) == count
 
 
 def test_waiting_threads_sleep_soon_unless_the_user_has_set_how():

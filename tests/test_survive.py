@@ -360,7 +360,9 @@ def test_no_time_at_all_is_one_step_and_no_error(tmp_path, capsys, monkeypatch):
     assert main([*words, "--epochs=1"]) == 0
     monkeypatch.setattr("mshnet.train.where", lambda: KAGGLE)
     assert main([*words, "--epochs=2", "--max-hours=1e-6"]) == 75  # although there are scores
-    assert "is written; save this version and attach its output. Run" in capsys.readouterr().out
+    assert (
+        "is written; in a new session first attach its saved output. Run" in capsys.readouterr().out
+    )
 
 
 def test_hours_of_a_run_count_from_its_beginning(tmp_path, monkeypatch):

@@ -3,7 +3,7 @@
 #
 # > Which recordings, how wide the bins, which network: what you can choose, and named recipes.
 #
-# How wide is a bin, and how long does a neuron remember? These two times decide what a spiking network can see. We count the events of a recording in bins of width `dt`. A neuron forgets with the time constant `tau`: after a bin, the fraction beta = exp(-dt / tau) of its membrane potential is left. The published networks have beta = 0.97, which is 33 ms for bins of 1 ms (blue). Here `tau` is the setting, and beta is computed. So with wider bins there are fewer steps, but the neurons do not change: the points for bins of 20 ms and of 60 ms lie on the same curve (not drawn).
+# How wide is a bin, and how long does a neuron remember? These two times decide what a spiking network can see. We count the events of a recording in bins of width `dt`. A neuron forgets with the time constant `tau`: after a bin, the fraction beta = exp(-dt / tau) of its membrane potential is left. The published networks have beta = 0.97, which is 33 ms for bins of 1 ms (blue). Here `tau` is the setting, and beta is computed. So with wider bins there are fewer steps, but the neurons do not change: the points for bins of 20 ms and of 60 ms lie on one curve, that of 60 ms, the default of `tau`.
 
 # %%
 import matplotlib.pyplot as plt

@@ -55,7 +55,7 @@
 # | upload | one `.zip` on your Drive | Add Input: choose or upload a data set |
 # | in the settings cell | `dataset_dir = "/content/drive/MyDrive/NUAA-SIRST.zip"` | `dataset_dir = "my-targets"`, its folder's name |
 # | what happens | unpacked once a session, to its disk | found in `/kaggle/input`, at most two folders deeper; an archive is unpacked once |
-# | note | do not train from single files on Drive, because reading them is slow | attached data are read-only. Other folder names? In a cell above: `!mkdir -p /tmp/mine && ln -sfn /kaggle/input/NAME/Images /tmp/mine/images && ln -sfn /kaggle/input/NAME/Labels /tmp/mine/masks`, then `dataset_dir = "/tmp/mine"` |
+# | note | do not train from single files on Drive, because reading them is slow | attached data are read-only. Other folder names? In a cell above: `!mkdir -p /tmp/mine && ln -sfn /kaggle/input/NAME/Images /tmp/mine/images && ln -sfn /kaggle/input/NAME/Labels /tmp/mine/masks`, then `dataset_dir = "/tmp/mine"` (instead of /kaggle/input/NAME use the path that the panel Input shows; lists there: `train_list` and `test_list`, with their full paths) |
 #
 # To try it without an upload, `dataset_dir = "NUAA-SIRST"` downloads a published data set (never tried; [data sets](datasets.ipynb) explains its lists).
 #

@@ -55,7 +55,7 @@
 # | 上传 | Drive 上的一个 `.zip` | Add Input：选择或上传一个数据集 |
 # | 在设置单元格中 | `dataset_dir = "/content/drive/MyDrive/NUAA-SIRST.zip"` | `dataset_dir = "my-targets"`，即它的文件夹名 |
 # | 会发生什么 | 向会话的磁盘解压一次 | 在 `/kaggle/input` 及其下至多两级文件夹中查找；压缩包解压一次 |
-# | 注意 | 不要用 Drive 上的零散文件训练，因为读取很慢 | 附加的内容是只读的。文件夹名不同？在上方的单元格中执行 `!mkdir -p /tmp/mine && ln -sfn /kaggle/input/NAME/Images /tmp/mine/images && ln -sfn /kaggle/input/NAME/Labels /tmp/mine/masks`，然后设 `dataset_dir = "/tmp/mine"` |
+# | 注意 | 不要用 Drive 上的零散文件训练，因为读取很慢 | 附加的内容是只读的。文件夹名不同？在上方的单元格中执行 `!mkdir -p /tmp/mine && ln -sfn /kaggle/input/NAME/Images /tmp/mine/images && ln -sfn /kaggle/input/NAME/Labels /tmp/mine/masks`，然后设 `dataset_dir = "/tmp/mine"`（/kaggle/input/NAME 请换成 Input 面板显示的路径；那里的列表用完整路径设为 `train_list` 和 `test_list`） |
 #
 # 想不上传就试用，请设 `dataset_dir = "NUAA-SIRST"`，它会下载一个公开的数据集（从未试过；[数据集](datasets.zh-CN.ipynb)说明用的是哪些列表）。
 #

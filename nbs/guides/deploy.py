@@ -44,7 +44,7 @@ for seed in range(3):
     print(f"frame {seed}: {len(boxes)} detections, boxes (top, left, bottom, right) {boxes}")
 
 # %% [markdown]
-# Frames of more than 8 bits must become 8 bits first. `detect` takes `low, high = grey_range(frame)` of `mshnet.data` ([how](../23_frames.ipynb)), and computes 255 * (frame - low) / (high - low), rounded and limited to 0..255. Do this for each frame; one range for all frames of a camera was not measured.
+# Frames of more than 8 bits must become 8 bits first. `detect` takes `low, high = grey_range(frame)` of `mshnet.data` ([how](../23_frames.ipynb)), and computes 255 * (frame - low) / (high - low), rounded and limited to 0..255 (a frame of one value becomes 0). Do this for each frame; one range for all frames of a camera was not measured.
 #
 # ## Video
 #

@@ -218,7 +218,7 @@ print(*sorted(path.relative_to(root).as_posix() for path in root.rglob("*.*")), 
 # mshnet predict data/mine/images --weight-path runs/mine-NAME
 # ```
 #
-# Replace `runs/mine-NAME` by the run folder that training printed. (If you trained with `--base-size native`, add it to the second line.) In a notebook with ipywidgets, `explore` lists the test images, lowest IoU first, with a slider for the threshold and a zoom:
+# Replace `runs/mine-NAME` by the run folder that training printed. (If you trained with `--base-size native` or `--test-list`, add it to the second line.) In a notebook with ipywidgets, `explore` lists the test images, lowest IoU first, with a slider for the threshold and a zoom:
 #
 # ```python
 # from mshnet.explore import explore

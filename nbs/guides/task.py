@@ -207,7 +207,7 @@ print(train(config))
 # - **Special values.** A prediction may contain -inf (a log-probability). NaN and +inf end the run, because they mean that the weights are unusable.
 # - **Figures.** Define `report(folder)` to save your own figures in the run folder.
 # - **Several GPUs.** Start your script with `torchrun --nproc-per-node=2 script.py`; `num_devices` works only for the library's own tasks. Every step must use the same weights (no layers that are skipped at random), and statistics other than batch norm's must not differ between processes.
-# - **A run notebook.** Its settings cell reads all plain variables. So write `import mshnet.detection`, `mshnet.detection.NETWORKS["plain"] = Plain` and `network = "plain"`.
+# - **A run notebook.** Its cell "Check the settings" takes every number, text, list and dictionary for a setting, also an imported `NETWORKS`. So write above it `import mshnet.detection`, `mshnet.detection.NETWORKS["plain"] = Plain` and `network = "plain"`.
 
 # %%
 #| hide
