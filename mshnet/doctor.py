@@ -22,7 +22,7 @@ import torch
 from .core import Settings, UserError, counted, one_line, quoted, reason
 from .device import USUAL_THREADS, Device, busy_cores, core_count, open_device
 from .files import explain_failure, free_memory
-from .places import HERE, installed, run_folder, session_hours, site_of, where
+from .places import HERE, MOUNT, installed, run_folder, session_hours, site_of, where
 from .recipe import Config
 from .run import PACKAGES
 from .task import make_task
@@ -205,11 +205,12 @@ def _session(checkup: _Checkup) -> _Finding:
         free = _room(site.mirror, f"mirror_dir={site.mirror}", "use another")
         text = f"{time}; copies go to {site.mirror}: {free:.0f} GB free"
         return ("warning", f"{text}; {wrong}") if wrong else ("ok", text)
-    if checkup.config.mirror_dir:  # it is not mounted
-        todo = "training asks for your permission to mount it" if colab else "use --mirror-dir DIR"
-        return "ok" if colab else "warning", f"{time}; {wrong}; {todo}"
+    if checkup.config.mirror_dir:  # it is not mounted, perhaps because it was not allowed
+        return "warning", f"{time}; {wrong}; {MOUNT if colab else 'use --mirror-dir DIR'}"
     if colab:
         return "warning", f"{time}, and the run goes with it; use --mirror-dir drive"
+    if where().name == "kaggle":
+        return "ok", f"{time}; Save Version keeps the run"
     return "ok", f"{time}; no backup (--mirror-dir DIR makes one)"
 
 

@@ -463,6 +463,9 @@ def beginning(job: Job) -> State:
         device.set_precision(computed)
         if computed == "bf16" != device.fastest():
             print("  this run computes in bf16, which this chip may only emulate, slowly")
+        elif computed == "fp32" != device.fastest() and config.precision == "auto":
+            faster = f"a new one, with another --output-dir, computes in {device.fastest()}"
+            print(f"  this run computes in fp32, as it began; {faster}")
     state = fresh_state(job.task, device)
     job.record = same | {"precision": device.precision}
     if old:
@@ -565,9 +568,8 @@ def _end_session(job: Job, stopped: Stopped | None) -> None:
     if stopped:
         kept = job.mirror.enabled or where().name != "colab" or on_drive(job.folder.path)
         end = "its checkpoint is written" if kept else "Colab deletes this disk: download the run"
-        end += (
-            "; in a new session first attach its saved output" if where().name == "kaggle" else ""
-        )
+        if where().name == "kaggle":
+            end += "; in a new session first attach its saved output"
         print(f"stopped  {stopped.reason}; {end}. Run the same command again to resume", flush=True)
     if copied := job.mirror.flush(60 if stopped and stopped.number else 600):
         print(copied, flush=True)

@@ -71,7 +71,7 @@ class Place:
 
 DRIVE = Path("/content/drive")  # Google Drive in Colab, once it is mounted
 MY_DRIVE = DRIVE / "MyDrive"
-_MOUNT = "run `from mshnet.places import mount_drive; mount_drive()` in a cell, and allow it"
+MOUNT = "run `from mshnet.places import mount_drive; mount_drive()` in a cell, and allow it"
 
 COLAB = Place(
     name="colab",
@@ -243,7 +243,7 @@ def assert_mounted(*paths: str | Path, place: Place | None = None) -> None:
     "UserError if one of these is on a Google Drive that is not mounted."
     for path in [Path(path) for path in paths if path]:
         if on_drive(path) and (place or where()).name == "colab" and not is_mounted():
-            raise UserError(f"{path}: Google Drive is not mounted; {_MOUNT}")
+            raise UserError(f"{path}: Google Drive is not mounted; {MOUNT}")
 
 
 def mount_drive(place: Place | None = None, timeout: float = 120.0) -> str:
@@ -260,7 +260,7 @@ def mount_drive(place: Place | None = None, timeout: float = 120.0) -> str:
             raise OSError(f"there is no {MY_DRIVE}")
     except Exception as error:  # it raises many kinds
         what = "no data or results there, and Colab deletes its disk after the session"
-        return f"Google Drive is not mounted ({reason(error)}): {what}; {_MOUNT}"
+        return f"Google Drive is not mounted ({reason(error)}): {what}; {MOUNT}"
     return f"Google Drive is mounted: {MY_DRIVE}"
 
 

@@ -202,11 +202,11 @@ def fit_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
     """Put weights into a model; UserError, and no weight is set, unless names and shapes agree.
 
     A model's `foreign` is a regular expression for what published files hold besides its weights;
-    its `resize(weights)` makes the parts whose shapes depend on them.
+    its `before_loading(weights)` makes parts whose shapes depend on them, or refuses them.
     """
     weights = _without_prefix(weights, {k for k in model.state_dict() if not k.endswith(_TRACKED)})
-    if resize := getattr(model, "resize", None):
-        resize(weights)
+    if before_loading := getattr(model, "before_loading", None):
+        before_loading(weights)
     own, foreign = model.state_dict(), getattr(model, "foreign", r"(?!)")
     weights = {k: v for k, v in weights.items() if not re.search(foreign, k)}
     weights = {k: v for k, v in own.items() if k.endswith(_TRACKED)} | weights

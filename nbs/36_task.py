@@ -385,8 +385,8 @@ class RowTally:
     padding, which is not counted.
     """
 
-    def __init__(self) -> None:
-        self.rows: dict[int, Any] = {}
+    def __init__(self, task: Any = None) -> None:  # if `count` or `scores` need it
+        self.task, self.rows = task, dict[int, Any]()
 
     def count(self, prediction: Any, batch: Any) -> Iterable[Any]:
         "A value for each sample of a batch, padding included."
@@ -411,6 +411,9 @@ class RowTally:
 class Values(dict[str, Any]):
     "Scores by name, for a task without a class of its own for them."
 
+    line = ""  # format of the score line; empty: each name with its value
+    details: Any = None  # what the scores were counted from, for `Task.evaluate`
+
     def as_dict(self) -> dict[str, Any]:
         "The form of scores.json; None stands for NaN and infinity."
         plain = {k: v.item() if hasattr(v, "item") else v for k, v in self.items()}  # of numpy
@@ -418,6 +421,8 @@ class Values(dict[str, Any]):
 
     def __str__(self) -> str:
         "The score line."
+        if self.line:
+            return self.line.format(**self).replace("nan", "-")
         texts = {k: f"{v:.3f}" if isinstance(v, float) else str(v) for k, v in self.items()}
         return "  ".join(f"{k} {'-' if v == 'nan' else v}" for k, v in texts.items())
 

@@ -154,19 +154,15 @@ def over_mirrors(predict: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
 class _DetectionTally(RowTally):
     "The counts of each image."
 
-    def __init__(self, rule: str) -> None:
-        super().__init__()
-        self.rule = rule
-
     def count(self, logits: Tensor, batch: Batch) -> list[Counted]:
         "The counts of each image of a batch, without its padded border."
-        tally = Tally(self.rule)
+        tally = Tally(self.task.config.rule)
         tally.add(unpadded(logits, batch.mask), batch.mask)
         return tally.images
 
     def scores(self) -> Scores:
         "IoU, nIoU, F1, Pd, Fa."
-        return Tally(self.rule, self.values).scores()
+        return Tally(self.task.config.rule, self.values).scores()
 
 
 def _state(scores: dict[str, Any]) -> str:
@@ -239,7 +235,7 @@ class Detection(Task):
         return torch.where(torch.tensor(phase == "full").to(fused.device), fused, masks[0]).float()
 
     def tally(self) -> _DetectionTally:
-        return _DetectionTally(self.config.rule)
+        return _DetectionTally(self)
 
     def for_scoring(self, model: nn.Module, device: Device) -> nn.Module:
         if self.config.base_size == "native":  # each padded size is a shape, and a program

@@ -125,7 +125,7 @@
 # - **NUAA-SIRST:** three earlier versions of `steady` were scored on this test list (means 0.724 to 0.744), so its score may be too high ([details](guides/results.ipynb)).
 # - A **collapsed** seed predicts nothing or everything (IoU below 0.05). It counts in the mean IoU, not in Pd and Fa.
 # - **Near-duplicates** of training images: 43 test images of NUDT-SIRST (mean IoU without them 0.817, `paper` 0.408), 6 of IRSTD-1k (0.626).
-# - **Time** of 200 epochs, one CPU thread, bf16: NUAA-SIRST alone 40 minutes (estimated), beside other programs 94 to 170; NUDT-SIRST two hours; IRSTD-1k 5 to 8 hours beside others. Evaluating every epoch, the default, doubles the time.
+# - **Time** of 200 epochs, one CPU thread, bf16: NUAA-SIRST alone 40 minutes (estimated), beside other programs 94 to 170; NUDT-SIRST two hours, IRSTD-1k 5 to 8, both beside others. Evaluating every epoch, the default, doubles this (IRSTD-1k: +25%).
 #
 # `--preset paper --rule reference` follows the corrected [official code](https://github.com/Lliu666/MSHNet) (commit 46cdfd4). The [tests](../tests/test_golden.py) compare its parts and six training steps: counts are equal, other numbers up to float32 rounding.
 #

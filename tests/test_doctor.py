@@ -2,6 +2,7 @@
 
 import errno
 import os
+from dataclasses import replace
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -236,8 +237,11 @@ def test_in_colab_the_run_ends_with_the_session_unless_it_is_copied(monkeypatch,
         assert level == "warning" and "its 11.5 hours are over; if it has more, use" in text
     for name in ("drive", "drive/MyDrive/copies", str(drive / "copies")):
         level, text = ask("session", mirror_dir=name)
-        assert (level, "asks for your permission" in text) == ("ok", True)
+        assert (level, "mount_drive()` in a cell, and allow it" in text) == ("warning", True)
     drive.mkdir(parents=True)
     assert "GB free" in ask("session", mirror_dir="drive")[1]
+    place = replace(place, name="kaggle")
+    assert "Save Version keeps the run" in ask("session")[1]
+    place = replace(place, name="colab")
     level, text = ask("session", mirror_dir=str(tmp_path / "disk"))
     assert level == "warning" and "disk is deleted with the session; use --mir" in text

@@ -14,7 +14,8 @@ from skimage.measure import label
 
 from mshnet import metrics
 from mshnet.augment import Batch
-from mshnet.detection import _DetectionTally
+from mshnet.core import Config
+from mshnet.detection import Detection
 from mshnet.metrics import BINS, RADIUS, Histogram, Objects, Tally, find, objects, pd_fa, score
 
 seeds = pytest.mark.parametrize("seed", range(20))
@@ -150,7 +151,7 @@ def batches(count, seed=0):
 def test_batching_and_filler_change_nothing(rule, size):
     "A score belongs to the images, not to the machine that held so many of them at once."
     logits, mask = batches(7)
-    tally = _DetectionTally(rule)
+    tally = Detection(Config(rule=rule)).tally()
     for i in range(0, 7, size):
         part, truth = logits[i : i + size], mask[i : i + size]
         filler, rows = torch.ones(size - len(part), 1, 24, 24), [*range(i, i + len(part))]

@@ -367,7 +367,7 @@ def test_nothing_that_is_half_or_ours_is_found_by_name(here, tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("nothing", "nothing); name one, or NUAA-SIRST to download"),
+        ("nothing", "input); name one, or NUAA-SIRST to download"),
         ("a.tar", "is neither a folder nor a .zip archive; unpack it, or pack its content as .zip"),
         ("sett", "did you mean 'set'?"),
         ("NUAA-SIRTS", "did you mean 'NUAA-SIRST'?"),

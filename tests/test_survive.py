@@ -464,6 +464,11 @@ def test_another_precision_is_another_run(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("mshnet.device.Device.fastest", lambda self: "fp32")
     run_it(tiny(tmp_path / "l4", precision="auto", epochs=2))
     assert "computes in bf16, which this chip may only emulate, slowly" in capsys.readouterr().out
+    run_it(tiny(tmp_path / "cpu", precision="fp32", epochs=1))
+    monkeypatch.setattr("mshnet.device.Device.fastest", lambda self: "bf16")
+    run_it(tiny(tmp_path / "cpu", precision="auto", epochs=2))
+    told = "computes in fp32, as it began; a new one, with another --output-dir, computes in bf16"
+    assert told in capsys.readouterr().out
     run_it(tiny(tmp_path / "t4", precision="fp16", epochs=1))
     monkeypatch.setattr("mshnet.device.Device.precisions", ("bf16", "fp32"))  # those of a TPU
     line = "this run computes in fp16, which cpu cannot; resume it on a GPU, or begin again"

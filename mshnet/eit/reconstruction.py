@@ -45,9 +45,7 @@ from ..weights import PRETRAINED, read_file, weights_file
 class EitScores(Values):
     "Mean scores of all tanks by name."
 
-    def __str__(self) -> str:
-        own = str(Values({name: self[name] for name in ("cc", "rmse")}))
-        return f"{own}  (an image of zeros: rmse {self['empty_rmse']:.3f})"
+    line = "cc {cc:.3f}  rmse {rmse:.3f}  (an image of zeros: rmse {empty_rmse:.3f})"
 
 
 class EitTally(RowTally):

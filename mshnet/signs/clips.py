@@ -16,7 +16,7 @@ import unicodedata
 import warnings
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -53,6 +53,7 @@ class Clips:
     source: str  # name of the data set
     clips: tuple[Clip, ...]
     size: int = 0  # side of a frame; 0: hand tracks
+    known: frozenset[tuple[str, ...]] = frozenset()  # sentences of the training list
 
     @cached_property
     def names(self) -> Sequence[str]:
@@ -388,6 +389,19 @@ def write_simulation(folder: Path, config: Any) -> None:
         write_clips(folder, _simulated(name, config, config.seed, video=True))
 
 
+def _with_known(parts: dict[str, Clips], config: Any) -> dict[str, Clips]:
+    "The splits, and with each the sentences of the training list, from its labels alone."
+    folder, tracked = Path(config.dataset_dir).expanduser(), config.network == "tracks"
+    path = _find(folder, "train", *((_WORDS,) if tracked else _LABELS))
+    if not config.dataset_dir:
+        sentences = _simulated("train", config, 0, video=False).sentences
+    elif tracked and path.is_file():
+        sentences = [clip.glosses for clip in _tracked(folder, "train")]
+    else:
+        sentences = [glosses for *_, glosses in _read_labels(path)] if path.is_file() else []
+    return {k: replace(part, known=frozenset(sentences)) for k, part in parts.items()}
+
+
 def load_clips(config: Any, names: Sequence[str]) -> dict[str, Clips]:
     "The splits of a run, of train, val and test; UserError if a clip cannot be used."
     wanted = "tracks" if config.network == "tracks" else "video"
@@ -395,7 +409,8 @@ def load_clips(config: Any, names: Sequence[str]) -> dict[str, Clips]:
         if wanted == "video" and config.crop > SIDE:
             todo = "pass --dataset-dir, or use --preset quick"
             raise UserError(f"crop={config.crop}: simulated frames have a side of {SIDE}; {todo}")
-        return {name: _simulated(name, config, 0, wanted == "video") for name in names}
+        parts = {name: _simulated(name, config, 0, wanted == "video") for name in names}
+        return _with_known(parts, config)
     folder = Path(config.dataset_dir).expanduser()
     if (kind := kind_of(folder)) != wanted:
         what, use = ("hand tracks", "tracks") if kind == "tracks" else ("videos", "quick or paper")
@@ -412,4 +427,4 @@ def load_clips(config: Any, names: Sequence[str]) -> dict[str, Clips]:
         cut = max(1, min(round(config.val_fraction * len(whole)), len(whole) - 1))
         for name, rows in (("val", order[:cut]), ("train", order[cut:])):
             found[name] = Clips(name, source, tuple(whole[i] for i in sorted(rows)), size)
-    return found
+    return _with_known(found, config)

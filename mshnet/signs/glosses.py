@@ -6,8 +6,7 @@
 __all__ = ['Step', 'PUNCTUATION', 'Pair', 'align', 'show_alignment', 'Errors', 'corpus_errors', 'corpus_scores', 'normalise',
            'split_glosses', 'Vocabulary']
 
-# %% ../../nbs/signs/00_glosses.ipynb #c-import-hashlib
-import hashlib
+# %% ../../nbs/signs/00_glosses.ipynb #c-import-re
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -143,8 +142,3 @@ class Vocabulary:
     def outside(self, sentences: Iterable[Sequence[str]]) -> Counter[str]:
         "How often each gloss of these sentences occurs that is not in the vocabulary."
         return Counter(g for sentence in sentences for g in sentence if g not in self._numbers)
-
-    @property
-    def digest(self) -> str:
-        "SHA-256 of the glosses, one a line: equal for equal vocabularies."
-        return hashlib.sha256("\n".join(self.words).encode()).hexdigest()

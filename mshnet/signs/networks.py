@@ -125,7 +125,7 @@ class Reader(nn.Module):
         pairs = {(a, b): count for a, b, count in self.pairs.tolist()}
         return vocabulary, Bigram(Counter(pairs), len(vocabulary) + 1)
 
-    def resize(self, weights: dict[str, Tensor]) -> None:
+    def before_loading(self, weights: dict[str, Tensor]) -> None:
         """Take the classes of weights to load; ValueError if the network stores other glosses.
 
         Weights without glosses, such as those of a ResNet, get the ones of the network.

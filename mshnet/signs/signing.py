@@ -7,6 +7,7 @@ __all__ = ['LEFT', 'MORE', 'NUMBERS', 'LONGEST', 'SPLICED', 'Places', 'padded', 
 
 # %% ../../nbs/signs/05_signing.ipynb #c-import-math
 import math
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +25,7 @@ from .ctc import Bigram, beam_search, greedy, signing_loss
 from .glosses import Vocabulary, align, corpus_errors, corpus_scores, show_alignment
 from .networks import Frames, OneBranch, Reader, Tracks, TwoBranch, out_lengths
 from .signs_config import SignsConfig
-from ..task import Origin, RowTally, Task, Values
+from ..task import Origin, RowTally, Task, Values, digits
 
 # %% ../../nbs/signs/05_signing.ipynb #padded
 LEFT, MORE = 6, 12  # copies of the first frame; frames that a collated clip is longer
@@ -137,6 +138,9 @@ def _prepare_clip(
 ) -> np.ndarray:  # [T',crop,crop,3] uint8, or [T',14] float32
     "A clip [T,S,S,3] or [T,6] as the network sees it; changed at random only with an `rng`."
     c, count = config, len(array)
+    if count > c.max_frames:
+        what = f"clips of more than {c.max_frames} frames are thinned to {c.max_frames}"
+        warnings.warn(f"{what}; to change this, set --max-frames", stacklevel=2)
     if rng is None:
         rows = np.linspace(0, count - 1, min(count, c.max_frames)).round().astype(int)
     else:
@@ -163,21 +167,13 @@ def _make_network(c: SignsConfig, classes: int) -> Reader:
 
 
 class _SignScores(Values):
-    "Scores by name; `pairs` has the sentences by their row."
+    "Scores by name; `details`: the sentences by their row."
 
-    pairs: Any
     line = "WER {wer:.3f} (S {substitutions}, D {deletions}, I {insertions} of {words} glosses)"
-
-    def __str__(self) -> str:
-        return self.line.format(**self)
 
 
 class _SignTally(RowTally):
     "The true and the predicted glosses of each clip."
-
-    def __init__(self, task: "Signs") -> None:
-        super().__init__()
-        self.task = task
 
     def count(self, log_probs: Tensor, batch: _SignBatch) -> Iterator[Any]:
         "The true glosses of each clip, and those that are read."
@@ -189,7 +185,7 @@ class _SignTally(RowTally):
     def scores(self) -> _SignScores:
         "Corpus WER and its parts."
         scores = _SignScores(corpus_scores(self.values))
-        scores.pairs = self.rows
+        scores.details = self.rows
         return scores
 
 
@@ -199,7 +195,6 @@ class Signs(Task):
     better = ("wer", -1)
     vocabulary = Vocabulary(())
     bigram: Bigram | None = None
-    train_sentences: frozenset[tuple[str, ...]] = frozenset()
     truth: Sequence[Sequence[str]] = ()  # sentences that are being scored
     places: Places | None = None  # of the training glosses
     buckets: Sequence[int] = ()
@@ -219,7 +214,7 @@ class Signs(Task):
     def _read_vocabulary(self, train: Clips) -> None:
         "Take the vocabulary and the pairs of the training split; UserError if one is too long."
         c, sentences = self.config, train.sentences
-        self.vocabulary, self.train_sentences = Vocabulary.of(sentences), frozenset(sentences)
+        self.vocabulary = Vocabulary.of(sentences)
         self.bigram = Bigram.of(map(self.vocabulary.encode, sentences), len(self.vocabulary) + 1)
         if c.augment == "splice" and c.dataset_dir and any(clip.cuts for clip in train.clips):
             self.places = _shared_glosses(sentences)
@@ -253,12 +248,18 @@ class Signs(Task):
         lengths = frames[rows] * rng.uniform(0.8, 1.25, len(rows))
         return rng.permutation(rows[np.argsort(lengths, kind="stable")].reshape(-1, size)).tolist()
 
+    def _lengths(self, data: Any) -> list[int]:
+        "The padded lengths of a split that is scored: the same, whatever else is loaded."
+        c = self.config
+        return bucket_lengths([min(c.max_frames, clip.frames) for clip in data.clips], c.buckets)
+
     def batch(self, data: Any, rows: list[int], epoch: int | None) -> _SignBatch:
         "The batch of these clips, changed at random in training."
         self.truth = data.sentences
         clips, glosses = zip(*(self._clip(data, max(row, 0), epoch) for row in rows), strict=True)
         needed = padded(max(map(len, clips)))
-        array, frames = collate(clips, next((n for n in self.buckets if n >= needed), needed))
+        lengths = self._lengths(data) if epoch is None else self.buckets
+        array, frames = collate(clips, next((n for n in lengths if n >= needed), needed))
         if array.ndim == 5:
             array = array.transpose(0, 1, 4, 2, 3)
         labels = np.zeros((len(rows), max(LONGEST, *map(len, data.sentences))), np.int64)
@@ -326,28 +327,28 @@ class Signs(Task):
     def evaluate(self, model: Any, data: Any, device: Device, phase: str, origin: Origin) -> Any:
         "The final scores with every sentence; those of the training list apart from the others."
         self.check_vocabulary(model, data)
-        device.num_shapes = max(len(self.buckets), 1)
+        device.num_shapes = max(len(self._lengths(data)), 1)
         whole = super().evaluate(model, data, device, phase, origin)
         scores: _SignScores = whole.scores
-        for name, known in (("known", True), ("new", False)) if self.train_sentences else ():
-            pairs = [p for p in scores.pairs.values() if (p[0] in self.train_sentences) == known]
+        for name, known in (("known", True), ("new", False)) if data.known else ():
+            pairs = [p for p in scores.details.values() if (p[0] in data.known) == known]
             scores |= {f"{name}_wer": corpus_errors(pairs).wer, f"{name}_sentences": len(pairs)}
         sentences = [
             {"name": data.names[row], "truth": truth, "read": read}
             | {"alignment": show_alignment(align(truth, read))}
-            for row, (truth, read) in scores.pairs.items()
+            for row, (truth, read) in scores.details.items()
         ]
         return replace(whole, details={"sentences": sentences})
 
     def protocol(self, data: Any, scores: Any) -> dict[str, Any]:
         "The task, how many sentences and glosses, the vocabulary, and how it was read."
         c, words = self.config, self.vocabulary
-        facts = {"vocabulary": len(words), "vocabulary_hash": words.digest[:12]}
+        facts = {"vocabulary": len(words), "vocabulary_hash": digits(words.words)}
         facts["outside_vocabulary"] = words.outside(data.sentences).total()
         how = ["max_frames", "decoder"]
         how += ["beam_width", "bigram_weight"] if c.decoder == "beam" else []
         if c.network == "tfnet":  # its gates see the padding
-            facts |= {"batch_size": c.batch_size, "lengths": list(self.buckets)}
+            facts |= {"batch_size": c.batch_size, "lengths": self._lengths(data)}
         return super().protocol(data, scores) | facts | {name: getattr(c, name) for name in how}
 
     def describe_data(self) -> tuple[str, bool]:

@@ -50,7 +50,7 @@ class SignsConfig(Settings, _SignFields):
     flags: ClassVar[dict[str, list[str]]] = {
         "daily": ["network"],
         "test": ["decoder", "beam_width", "bigram_weight", "max_frames", "buckets"],
-        "predict": ["decoder", "beam_width", "bigram_weight", "num_workers"],
+        "predict": ["decoder", "beam_width", "bigram_weight", "max_frames", "num_workers"],
         "data": ["signs", "sentences"],
         "doctor": ["network", "backbone", "max_frames", "crop"],
     }

@@ -17,6 +17,7 @@
 #| export
 #| default_exp events.networks
 import math
+import re
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -359,6 +360,18 @@ class MambaSpike(nn.Module):
         means = states.cumsum(0) / steps[:, None, None]
         evidence = self.classifier(self.norm(means)).transpose(0, 1)
         return Seen(evidence, tuple(s.transpose(0, 1) for s in layers))
+
+    def before_loading(self, weights: dict[str, Tensor]) -> None:
+        "ValueError if the neurons of published weights have another beta."
+        own, named = self.spiking_frontend.beta, re.compile(r"\.lif\d\.beta$")
+        for beta in (
+            x for k, v in weights.items() if named.search(k) for x in v.flatten().tolist()
+        ):
+            if abs(beta - own) > 0.001:
+                todo = "set --tau: beta is exp(-dt / tau), with dt the width of a bin"
+                raise ValueError(
+                    f"its neurons have beta {beta:.3g}, the settings {own:.3g}; {todo}"
+                )
 
     def _by_time(self, x: Tensor) -> Tensor:
         "[B,T,channels,H,W] or [B,T,channels,H] -> [T,B,channels,H,W]"

@@ -191,10 +191,9 @@ class Events(Task):
             why = "these weights were trained on another data set, with another network, dt or tau"
             raise UserError(f"dataset={self.config.dataset}: {why}; use the settings of the run")
         found = super().evaluate(model, data, device, phase, origin)
-        s, names = found.scores, self.config.sensor.classes
+        answers, names = found.scores.details, self.config.sensor.classes
         table = np.zeros((len(names), len(names)), int)  # rows: true classes
-        np.add.at(table, (s.labels, s.predicted), 1)
-        answers = {"labels": s.labels, "predicted": s.predicted}
+        np.add.at(table, (*answers.values(),), 1)
         return replace(found, details={"confusion": table.tolist(), "names": names, **answers})
 
     def protocol(self, data: Frames, scores: Any) -> dict[str, Any]:
@@ -236,14 +235,10 @@ plt.title("a training recording, summed over time: as it is, and in epochs 0 to 
 # %%
 #| export
 class EventScores(Values):
-    "Accuracy with its interval, loss, spikes; beside them the answers."
+    "Accuracy with its interval, loss, spikes; `details`: the labels and the answers."
 
-    labels: list[int]  # of the recordings, in order
-    predicted: list[int]
-
-    def __str__(self) -> str:
-        line = "accuracy {accuracy:.3f}  ({accuracy_low:.3f} to {accuracy_high:.3f} of {samples} "
-        return (line + "recordings; {spikes:.0f} spikes each)").format(**self)
+    line = "accuracy {accuracy:.3f}  ({accuracy_low:.3f} to {accuracy_high:.3f} of {samples} "
+    line += "recordings; {spikes:.0f} spikes each)"
 
 
 class EventTally(RowTally):
@@ -266,7 +261,7 @@ class EventTally(RowTally):
         scores = EventScores(accuracy=right / count, accuracy_low=low, accuracy_high=high)
         scores |= {"samples": count, "loss": loss, "spikes": sum(layers[:3])}
         scores |= {f"spike_rate_{i}": rate for i, rate in enumerate(layers[3:], 1)}
-        scores.labels, scores.predicted = label.tolist(), answer.tolist()
+        scores.details = {"labels": label.tolist(), "predicted": answer.tolist()}
         return scores
 
 

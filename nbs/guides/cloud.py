@@ -75,7 +75,7 @@
 #
 # The notebook first detects targets in an image, then trains. Without a data set it trains on synthetic scenes: for 20 epochs in Colab and on a Kaggle TPU, for 9 on a Kaggle GPU (preset `quick`).
 #
-# The Colab notebooks and the Kaggle TPU notebook use batches of 16 and a learning rate of 0.002; a run of 200 epochs with these was not measured. For the recipe of our results, or to fine-tune, set `preset = "steady"` (on eight chips also `batch_size = 8`).
+# The Colab notebooks and the Kaggle TPU notebook use batches of 16 and a learning rate of 0.002; a run of 200 epochs with these was not measured. For the recipe of our results, or to fine-tune, set `preset = "steady"` (on eight chips also `batch_size = 8`). The recipes of `a100_setup` and `tpu_setup` are the same. So with the same data and settings, the second one finds the run of the first and continues it; for a run of its own set `output_dir = "/content/runs/tpu"`.
 #
 # For a real run on your data use 200 epochs, the default with a data set. A run may take several sessions (section 5). Choose the number of epochs now: a different number starts a new run. We have not measured the time. To estimate it for one GPU, run `!mshnet bench NAME` in a cell (NAME is your `dataset_dir`; on a Colab GPU add `--preset a100`), and read `ms/image` in the first rows `train` and `score`. On a TPU (not tried) add `--preset tpu`, and run it above the cell "The machine", which takes the TPU. Then
 #

@@ -54,36 +54,38 @@
 # |---|---|---|
 # | 上传 | Drive 上的一个 `.zip` | Add Input：选择或上传一个数据集 |
 # | 在设置单元格中 | `dataset_dir = "/content/drive/MyDrive/NUAA-SIRST.zip"` | `dataset_dir = "my-targets"`，即它的文件夹名 |
-# | 会发生什么 | 向会话的磁盘解压一次 | 在 `/kaggle/input` 及其下至多两级文件夹中查找；压缩包解压一次 |
+# | 会发生什么 | 每次会话解压一次，解压到会话的磁盘 | 在 `/kaggle/input` 及其下至多两级文件夹中查找；压缩包解压一次 |
 # | 注意 | 不要用 Drive 上的零散文件训练，因为读取很慢 | 附加的内容是只读的。文件夹名不同？在上方的单元格中执行 `!mkdir -p /tmp/mine && ln -sfn /kaggle/input/NAME/Images /tmp/mine/images && ln -sfn /kaggle/input/NAME/Labels /tmp/mine/masks`，然后设 `dataset_dir = "/tmp/mine"`（/kaggle/input/NAME 请换成 Input 面板显示的路径；那里的列表用完整路径设为 `train_list` 和 `test_list`） |
 #
 # 想不上传就试用，请设 `dataset_dir = "NUAA-SIRST"`，它会下载一个公开的数据集（从未试过；[数据集](datasets.zh-CN.ipynb)说明用的是哪些列表）。
 #
 # 如果你的数据没有列表：
 #
-# 1. 在设置上方加一个单元格 `!mshnet data NAME --split 0.5`。NAME 就是你的 `dataset_dir`，例如 `/content/drive/MyDrive/mine.zip`。在 Colab 中先在 Files 面板点击 *Mount Drive*。
+# 1. 在“设置”单元格上方加一个单元格 `!mshnet data NAME --split 0.5`。NAME 就是你的 `dataset_dir`，例如 `/content/drive/MyDrive/mine.zip`。在 Colab 中先在 Files 面板点击 *Mount Drive*。
 # 2. 列表写在数据集的文件夹中，`.zip` 则写在解压后的副本中。只读时（Kaggle）写在 notebook 旁边：把 `train_list` 和 `test_list` 设为打印的两个路径，它们以 `/kaggle/working/` 开头。
 # 3. 请保留这个单元格：新的会话会生成同样的列表。消息 *there is a list* 无妨。
 #
 # 视频的帧请[按视频](own_images.ipynb)制作列表。
 #
-# “数据”单元格报告找到了什么。请检查其下的图：标记必须落在目标上。
+# “The data / 数据”单元格报告找到了什么。请检查其下的图：标记必须落在目标上。
 #
 # ## 4. 全部运行
 #
 # 在 Colab 中选 Runtime，Run all。在 Kaggle 上，试用时选 Run All；正式训练用 Save Version，Save & Run All：它在你离开后运行，并保留 `/kaggle/working`。
 #
-# notebook 先在一幅图像中检测目标，然后训练。没有数据集时用合成场景训练：在 Colab 和 Kaggle 的 TPU 上 20 个 epoch，在 Kaggle 的 GPU 上 9 个（预设 `quick`）。
+# notebook 先在一幅图像中检测目标，然后训练。没有数据集时用合成场景训练：在 Colab 中（GPU 或 TPU）以及在 Kaggle 的 TPU 上 20 个 epoch，在 Kaggle 的 GPU 上 9 个（预设 `quick`）。
 #
-# Colab 的 notebook 和 Kaggle 的 TPU notebook 使用 16 的批大小和 0.002 的学习率；用它们训练 200 个 epoch 没有测过。要用我们结果中的配方，或者要微调，请设 `preset = "steady"`（八块芯片时再设 `batch_size = 8`）。
+# Colab 的 notebook 和 Kaggle 的 TPU notebook 使用 16 的批大小和 0.002 的学习率；用它们训练 200 个 epoch 没有测过。要用我们结果中的训练方案，或者要微调，请设 `preset = "steady"`（八块芯片时再设 `batch_size = 8`）。`a100_setup` 和 `tpu_setup` 的训练方案相同：数据和设置相同时，后一个会找到前一个的运行并接着训练。要单独运行，请设 `output_dir = "/content/runs/tpu"`。
 #
-# 用自己的数据正式训练时用 200 个 epoch，即有数据集时的默认值。一次训练可以用几次会话（第 5 节）。请现在选定 epoch 数：改变它会开始一次新的训练。所需的时间没有测过。估计一块 GPU 所需的时间：在单元格中执行 `!mshnet bench NAME`（NAME 是你的 `dataset_dir`；在 Colab 的 GPU 上加 `--preset a100`），读取最前面的 `train` 和 `score` 两行的 `ms/image`。在 TPU 上（没有试过）加 `--preset tpu`，并在“The machine”单元格之前运行，因为该单元格会占用 TPU。于是
+# 用自己的数据正式训练时用 200 个 epoch，即有数据集时的默认值。一次训练可以用几次会话（第 5 节）。请现在选定 epoch 数：改变它会开始一次新的训练。所需的时间没有测过。估计一块 GPU 所需的时间：在单元格中执行 `!mshnet bench NAME`（NAME 是你的 `dataset_dir`；在 Colab 的 GPU 上加 `--preset a100`），读取最前面的 `train` 和 `score` 两行的 `ms/image`。在 TPU 上（没有试过）加 `--preset tpu`，并在“The machine / 机器”单元格之前运行，因为该单元格会占用 TPU。于是
 #
 # ```
 # hours = 200 * (training images * ms of train + test images * ms of score) / 3_600_000
 # ```
 #
-# 在 Colab 中，上面的两个 notebook 把结果复制到你的 Drive（在 `eit`、`events` 和 `signs` 中请设置 `mirror_dir = "drive"`）。如果 Drive 没有挂载，设置下面的单元格会请求许可。如果拒绝，就不能读取 Drive 上的数据，结果留在会话的磁盘上。有两块 T4 时，每个批次分给两个进程。结果应不变；只在 CPU 上测试过。
+# 在 Colab 中，上面的两个 notebook 把结果复制到你的 Drive（在 `eit`、`events` 和 `signs` 中请设置 `mirror_dir = "drive"`）。如果 Drive 没有挂载，“设置”下方的单元格会请求许可。如果拒绝，就不能读取 Drive 上的数据，结果留在会话的磁盘上。
+#
+# 在 Kaggle 上有两块 T4 时，每个批次分给两个进程。结果应不变；只在 CPU 上测试过。
 #
 # ## 5. 会话结束时
 #
@@ -100,7 +102,7 @@
 #
 # | | Colab | Kaggle |
 # |---|---|---|
-# | 训练的文件夹：权重、分数、图、日志 | `MyDrive/mshnet` | 版本的输出，在 `runs/` 中 |
+# | 运行文件夹：权重、分数、图、日志 | `MyDrive/mshnet` | 版本的输出，在 `runs/` 中 |
 # | 作为一个文件 | “下载结果”一节的单元格 | 同一个单元格 |
 #
 # 在自己的、装有本库的机器上：`tar -xzf NAME.tar.gz`，然后 `mshnet predict frame.png --weight-path NAME`。

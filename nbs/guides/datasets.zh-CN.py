@@ -63,7 +63,7 @@
 #
 # | `--dataset` | 内容 | 许可 | 获取 |
 # |---|---|---|---|
-# | 无 | 模拟的看数字的相机，不用下载 | 我们的 | `mshnet train --task events` |
+# | 无 | 模拟的事件相机，拍摄数字，不用下载 | 我们的 | `mshnet train --task events` |
 # | `nmnist` | [N-MNIST](https://www.garrickorchard.com/datasets/n-mnist)（Orchard 等，2015），34x34 像素，十个数字 | CC BY-SA 4.0 | 自行下载 |
 # | `dvsgesture` | [DVS128 Gesture](https://www.research.ibm.com/dvsgesture/)，128x128 像素，十一种手势 | CC BY 4.0 | 自行下载；[events](events.ipynb) 说明怎样转换 |
 # | `cifar10dvs` | [CIFAR10-DVS](https://figshare.com/articles/dataset/CIFAR10-DVS_New/4724671/2)，十种物体 | 见该页面；这里没有核对 | 自行下载：`*.aedat` 文件（AEDAT 2），不用转换即可读取。AEDAT4 的副本要先[转换](events.ipynb) |

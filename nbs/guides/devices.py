@@ -12,7 +12,7 @@
 # | a CPU, for a trial | [the first run](first_run.ipynb), on synthetic scenes | yes, on 2 cores |
 # | a CPU core and ten minutes | add `--crop native --batch-size 16 --lr 0.002 --epochs 60 --eval-every 60` | yes: test IoU 0.69 to 0.70 ([results](results.ipynb)) |
 # | a CPU core and 40 minutes | add `--eval-every 200` (200 epochs) | yes, but the time is estimated from the fastest epochs, 11 to 13 s; whole runs beside other programs took 94 to 170 minutes |
-# | two CPU cores and 3 to 4 hours | add `--preset paper --precision auto` (400 epochs of the paper's recipe) | no: projected from measured steps, 3 h 12 min |
+# | two CPU cores and 3 to 4 hours | add `--preset paper --precision auto` (400 epochs of the paper's recipe) | no: projected from measured steps, 3 h 14 min |
 # | an NVIDIA GPU | add nothing, or `--preset a100` for batches of 16 | on one H200; no time was measured |
 # | two or more NVIDIA GPUs | add `--num-devices 2` for two: each batch is split across them | only with processes on a CPU |
 # | an Apple chip (M1 and later) | add nothing: its GPU is used, in float32 | no |
@@ -103,7 +103,7 @@ for file in files:
 # | `--num-workers` | threads that prepare batches: by default none on a CPU, elsewhere one fewer than the cores (1 to 8) | if `mshnet bench` shows that data take a large part of a step |
 # | `--deterministic` | a repeated run gives equal results to the last bit, on the same type of machine, with the same PyTorch and number of threads (`OMP_NUM_THREADS`) | to compare two changes |
 #
-# **Does bf16 cost accuracy?** We trained three seeds each with the paper's recipe, but a tenth of its learning rate, at 160x160 for 13 epochs. IoU was 0.495, 0.515 and 0.473 in bf16, and 0.438, 0.478 and 0.507 in float32 ([history](../../results/history.csv): `bf16-beside-fp32`). The two means differ less than the seeds of one precision.
+# **Does bf16 cost accuracy?** We trained three seeds each with the paper's recipe, but a tenth of its learning rate, at 160x160 for 13 epochs, three of them warm-up. IoU was 0.495, 0.515 and 0.473 in bf16, and 0.438, 0.478 and 0.507 in float32 ([history](../../results/history.csv): `bf16-beside-fp32`). The two means differ less than the seeds of one precision.
 
 # %%
 #| hide

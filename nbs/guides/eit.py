@@ -152,7 +152,7 @@ for row, index, images, truth in zip(axes, [1, 5], samples, batch.image, strict=
 #
 # | CDEIT | here |
 # |---|---|
-# | `python main.py --mode train` | `mshnet train --task eit` |
+# | `python main.py --mode train` | `mshnet train --task eit --preset paper` (without the preset: our small recipe) |
 # | `--mode test` | `mshnet test --task eit` |
 # | `--data-path DIR` | the same, or `--dataset-dir DIR` |
 # | `--global-batch-size 64` | the same, or `--batch-size 64`: over all devices |

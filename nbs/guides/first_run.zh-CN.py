@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 开始：安装与第一次运行
 #
-# > 写给会用终端的新手。读完后：库已装好，找到了一个目标，训练并恢复过一次小的训练，并检查了你的数据集。
+# > 写给会用终端的新手。读完后：库已装好，找到了一个目标，完成并恢复过一次小规模训练，并检查了你的数据集。
 
 # %% [markdown]
 # [English](first_run.ipynb)
@@ -46,7 +46,7 @@
 #
 # | 系统 | 是否测试过 | 须知 |
 # |---|---|---|
-# | Linux，x86-64 | 是，在 CPU 上；在一块 NVIDIA H200 上运行过训练和预测 | pip 的 PyTorch 含 CUDA，有好几个 GB；注释中的一行改装 CPU 版。用 conda 时：`conda create -n mshnet python=3.11 pip`，`conda activate mshnet`，再执行上面的 pip 各行 |
+# | Linux，x86-64 | 是，在 CPU 上；在一块 NVIDIA H200 上运行过训练和预测 | pip 的 PyTorch 含 CUDA，有好几个 GB；注释中的那一行改为安装 CPU 版。用 conda 时：`conda create -n mshnet python=3.11 pip`，`conda activate mshnet`，再执行上面的 pip 各行 |
 # | Windows | 否 | 如果 PowerShell 拒绝执行 `activate`，请用命令提示符。pip 的 PyTorch 是 CPU 版；有 NVIDIA GPU 时先安装 pytorch.org 给出的 CUDA 版。不需要 `make` |
 # | macOS | 否 | 在 Apple 芯片（M1 及以后）上默认设备是 GPU（`--device mps`），用 float32。pip 找不到适用于 Intel 版 Python 的 `torch>=2.8`：请安装 arm64 版。mshnet 不能在 Intel 处理器的 Mac 上运行。如果 GPU 太慢或结果不对，用 `--device cpu` |
 #
@@ -93,7 +93,7 @@ find_targets()
 # mshnet doctor
 # ```
 #
-# 每一行以 `ok`、`warning` 或 `error` 开头；错误都写出解决办法，警告见[故障排除](trouble.zh-CN.ipynb)。训练之前请先改正 `error`；`warning` 可以等。全部正常时退出状态为 0，有警告时为 1，有错误时为 2。
+# 每一行以 `ok`、`warning` 或 `error` 开头；错误都写出解决办法，警告见[故障排查](trouble.zh-CN.ipynb)。训练之前请先改正 `error`；`warning` 可以等。全部正常时退出状态为 0，有警告时为 1，有错误时为 2。
 #
 # ## 4. 用合成场景训练
 #
@@ -113,7 +113,7 @@ find_targets()
 # mshnet data data/NUAA-SIRST
 # ```
 #
-# 它报告图像和目标的数量与大小，并列出错误（例如没有图像的名称）和警告（例如反转的掩膜）。有错误时退出状态为 2，训练会拒绝这个数据集。
+# 它报告图像和目标的数量与大小，并列出错误（例如列表中的名称没有对应的图像）和警告（例如反转的掩膜）。有错误时退出状态为 2，训练会拒绝这个数据集。
 #
 # ## 6. 用它训练三个 epoch
 #
@@ -156,7 +156,7 @@ find_targets()
 # |---|---|
 # | 数据集 | 你给出的路径，已知名称则为 `data/NAME` |
 # | `.zip` 压缩包 | 解压一次，到 `data/unpacked` |
-# | 训练的文件夹 | `runs/` 中，各以数据和设置命名；`--output-dir` 另选一个 |
+# | 运行文件夹 | `runs/` 中，各以数据和设置命名；`--output-dir` 另选一个 |
 #
 # ## 在 notebook 中
 #

@@ -141,7 +141,7 @@ plt.show()
 # | 12 GB | `--batch-size 6 --max-frames 160 --lr 0.000173` |
 # | 16 GB | `--batch-size 8 --max-frames 230 --lr 0.000200` |
 #
-# If you still run out of memory, try in this order: `--max-frames 150`, `--crop 160`, `--hidden 512`.
+# If you still run out of memory, try in this order: a smaller `--max-frames`, `--crop 160`, `--hidden 512`.
 #
 # ```bash
 # mshnet test runs/NAME --task signs --dataset-dir data/CE-CSL

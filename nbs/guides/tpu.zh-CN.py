@@ -27,8 +27,8 @@
 # | `this machine has no TPU` | 会话用的是别的加速器 | Colab：Runtime，Change runtime type，v5e-1 TPU。Kaggle：Session options，Accelerator，TPU v5e-8 |
 # | `torch ... and torch_xla ... do not belong together` | 在镜像自带的 torch 之上又装了别的 | 删除运行时，新开一个，并且不要在那里用 `pip install` 安装 torch、`torch_xla`、`numpy` 或 `IPython` |
 # | `the TPU runtime does not start: ...` | 同一时间只有一个程序能使用 TPU | 本 notebook 旁的 `!` 命令请加 `--device cpu`；否则停止另一个 notebook，或重启它的内核 |
-# | `PJRT_DEVICE=... is another kind of runtime` | 别的教程要求设置了这个变量 | 删除它 |
-# | `this process has trained on another device before` | torch_xla 必须在第一次反向传播之前加载 | 重启内核，先用 TPU |
+# | `PJRT_DEVICE=... is another kind of runtime` | 按别的教程设置了这个变量 | 删除它 |
+# | `this process has trained on another device before` | torch_xla 必须在第一次反向传播之前加载 | 重启内核，一开始就用 TPU |
 #
 # 旧教程使用 `cloud-tpu-client`、`xmp.spawn(nprocs=8)`、`xm.xla_device` 或 `xm.mark_step`。这里都不需要：一个进程驱动全部芯片，所以 `xr.world_size()` 始终是 1。旧程序的参数有[新的名称](from_official.ipynb)。
 #
@@ -45,16 +45,16 @@
 #
 # 所以第一个 epoch 慢；使用 `paper` 时，预热之后的第一个 epoch 也慢。之后的 epoch 不应该慢。如果某个程序被再次编译，会有警告，并在可能时说明原因。结尾的计数还包括几个把张量放到芯片上的小程序。
 #
-# 按原始尺寸评测（`--base-size native`）时，每种补齐后的尺寸编译一个程序：NUDT-SIRST 1 个，IRSTD-1k 1 个，NUAA-SIRST 的测试列表 69 个。
+# 按原始尺寸评测（`--base-size native`）时，每种填充（padding）后的尺寸编译一个程序：NUDT-SIRST 1 个，IRSTD-1k 1 个，NUAA-SIRST 的测试列表 69 个。
 #
-# 编译好的程序保存在训练文件夹旁的 `xla_cache` 中。在同一磁盘上的下次训练应能从那里载入，而不必重新编译；Colab 和 Kaggle 开始时磁盘是空的。我们未能验证这一点：没有 TPU 可用，而在 CPU 运行时上另一个进程无法读取它们。
+# 编译好的程序保存在运行文件夹旁的 `xla_cache` 中。在同一磁盘上的下次训练应能从那里载入，而不必重新编译；Colab 和 Kaggle 开始时磁盘是空的。我们未能验证这一点：没有 TPU 可用，而在 CPU 运行时上另一个进程无法读取它们。
 #
 # ## 内存不足
 #
 # 一步在每块芯片上需要两部分内存：
 #
 # 1. 权重、梯度和优化器的状态，每个数四字节，再加上一份 bfloat16 的权重；
-# 2. 反向传播需要的激活值，随批大小和裁剪的面积增长。在 CPU 上以 bfloat16 统计，每个像素约 1,540 字节：256x256 的裁剪为 0.1 GB，默认的 128x128 裁剪为它的四分之一。
+# 2. 反向传播需要的激活值，随批大小和裁剪的面积增长。在 CPU 上以 bfloat16 计算时，每多一个 256x256 的裁剪，一步的内存峰值增加 0.15 GB（[测量](devices.ipynb)），默认的 128x128 裁剪约为它的四分之一。
 
 # %%
 from mshnet.xla import TPU_CHIPS
@@ -66,7 +66,7 @@ print("a chip has:", ", ".join(f"{name} {gb} GB" for name, gb in TPU_CHIPS.value
 #
 # ## 保存失败
 #
-# `last.pt`、`previous.pt` 和 `best.pt` 是训练文件夹中普通的 CPU 张量，各 65 MB（使用预设 `paper` 时为 33 MB）。会话结束后，Kaggle 只保留 `/kaggle/working`，Colab 什么都不保留。
+# `last.pt`、`previous.pt` 和 `best.pt` 是运行文件夹中普通的 CPU 张量，各 65 MB（使用预设 `paper` 时为 33 MB）。会话结束后，Kaggle 只保留 `/kaggle/working`，Colab 什么都不保留。
 #
 # 在 TPU 上开始的训练可以在 GPU 或 CPU 上恢复，反之亦然：用 `--resume` 指定它，或复制整个文件夹。精度保持不变。以 float16 开始的训练（在 T4 或 V100 上）不能在 TPU 上恢复，因为 TPU 没有 float16。如果可能换到 TPU，开始时请设 `precision = "fp32"`。
 #

@@ -33,7 +33,7 @@ status
 #
 # | 提示 | 怎么办 |
 # |---|---|
-# | `unexpected argument ...; see mshnet ... --help`，或 `... is given as well; use one of them` | 不写参数名时，`train`、`data`、`doctor` 和 `bench` 接受一个数据集的文件夹，`test` 和 `export` 接受一次训练。其他的值都要写参数名。如果 `runs/NUAA-SIRST-*` 这样的模式对应多次训练，请写出其中一次的名称 |
+# | `unexpected argument ...; see mshnet ... --help`，或 `... is given as well; use one of them` | 不写参数名时，`train`、`data`、`doctor` 和 `bench` 接受一个数据集的文件夹，`test` 和 `export` 接受一个运行文件夹。其他的值都要写参数名。如果 `runs/NUAA-SIRST-*` 这样的模式对应多次训练，请写出其中一次的名称 |
 # | papermill 打印 "Passed unknown parameter" | 设置仍然有效，只是 papermill 在设置单元格中看不到它。未知的名称会在下一个单元格报错 |
 # | notebook 的第一个单元格停下：mshnet has no address yet | 本项目没有发布，单元格也没有找到 wheel。用 `make wheel` 生成一个，然后上传它、附加它（[Colab 与 Kaggle](cloud.zh-CN.ipynb)）或放在 notebook 旁边。如果在 `MyDrive` 中，请先挂载 Drive |
 # | shell 找不到 `mshnet` | 激活安装它的环境（[安装](first_run.zh-CN.ipynb)） |
@@ -90,7 +90,7 @@ status
 # | `the prediction ..., which the SLS loss may not leave; begin a new run with --preset steady` | 预测已经坍塌。[损失](../01_loss.ipynb)一页解释原因。使用预设 `paper` 和 `--fusion-start full_size --join-rate 0.1 --head-bias -4` 时，三个种子都没有坍塌（[结果](results.ipynb)） |
 # | `the prediction ...: try a smaller --lr, and look at the masks with ...` | 使用这种训练方案时，原因通常在数据：掩膜是空的、反转的，还是属于别的图像？ |
 # | `epoch ..., step ...: the loss is NaN or infinite; ...` | 开始新的训练：更小的 `--lr` 或 `--precision fp32`；如果改过 `--clip-grad`，改回 1。好的权重没有被覆盖 |
-# | `the run ends within the warm-up, so the fused head is never trained` | 预热占满训练：增加 `--epochs`，或用 `--warm-epoch 0`（预热一个 epoch）或 -1（没有预热，如 `steady`） |
+# | `the run ends within the warm-up, so the fused head is never trained` | 预热占据了整个训练：增加 `--epochs`，或用 `--warm-epoch 0`（预热一个 epoch）或 -1（没有预热，如 `steady`） |
 # | 分数远低于论文 | 列表、匹配规则和所选的 epoch 相同吗？见[分数的定义](scores.ipynb)。种子之间也有差异：请比较三个 |
 # | 第一个 epoch 很慢 | 在 TPU 上，训练步和评测步各编译一次 |
 # | 每个 epoch 都很慢 | doctor 的 `accelerator` 一行：是你想用的设备吗？数据在网络磁盘或 Drive 上吗？`mshnet bench` 报告加载数据占多少时间 |
@@ -105,7 +105,7 @@ status
 # | `... holds another run (...); use its settings... or another --output-dir` | 某个影响结果的设置不同；提示给出它的名称和两个值 |
 # | `...: not a checkpoint to resume from (weights go to --weight-path)` | 公开的权重不是一次训练：用 `--weight-path` 从它们开始 |
 # | `...: cannot be written (...)` | 磁盘已满或只读。解决后再执行同一条命令即可恢复 |
-# | `...: ..., and previous.pt cannot replace it; ...; or use another --output-dir` | 两个检查点都已损坏。有备份（`mirror_dir`）时，把训练的文件夹改名，再执行同一条命令。否则请开始一次新的训练；提示给出参数 |
+# | `...: ..., and previous.pt cannot replace it; ...; or use another --output-dir` | 两个检查点都已损坏。有备份（`mirror_dir`）时，把运行文件夹（`runs/NAME`）改名，再执行同一条命令。否则请开始一次新的训练；提示给出参数 |
 # | 状态 75 | 最后一个 epoch 之前达到了时间限制：再执行同一条命令 |
 # | `stopped  ...; its checkpoint is written...` | 不是错误：有人停止了训练，或达到了时间限制 |
 # | `stopped  ...; Colab deletes this disk: download the run...` | 这次训练没有备份：在会话结束之前运行 `Download the run` 单元格 |
@@ -126,7 +126,7 @@ status
 # | 提示 | 怎么办 |
 # |---|---|
 # | `weight_path is empty: name the weights to export, such as runs/NAME/best.pt, or pretrained` | `mshnet export runs/NAME` |
-# | `...: there is no such file` | 文件夹对吗？PowerShell 不展开 `runs/NUAA-SIRST-*` 这样的模式：请写出完整名称。每次训练有自己的文件夹 |
+# | `...: there is no such file` | 文件夹对吗？PowerShell 不展开 `runs/NUAA-SIRST-*` 这样的通配符：请写出完整名称。每次训练有自己的文件夹 |
 # | `...: weights of another model: ...` | 另一个网络或另一个版本的权重；提示列出最初的几处差异 |
 # | `...: not a torch file of weights, or a damaged one` | 往往是下载不完整，或是一个网页 |
 # | `...: refused, it would run code when loaded` | 文件中不只有权重。除非信任它的作者，不要用别的方式加载 |
@@ -137,7 +137,7 @@ status
 # |---|---|
 # | `...: name files that end in ..., or their folders` | 没有这些类型的输入。文件夹只表示直接在其中的文件（events：也包括下级的文件）；`"DIR/**"` 还包括下级文件夹中的文件。以前的预测结果会被略过，除非直接写出它们的文件夹 |
 # | `output_dir=...: holds something else than this prediction; use another --output-dir` | 图像、权重或设置不同，或有你自己的文件（eit、events 和 signs：已有以前的预测）：换一个文件夹，或去掉 `--output-dir`，结果就写到 `predictions/NAME-2` |
-# | `no memory for a piece of ...: use a smaller --tile` | `--tile 512` 只需要四分之一的内存 |
+# | `no memory for a piece of ...: use a smaller --tile` | `--tile 512` 只需要默认值 1024 的四分之一的内存 |
 # | `explore` 只显示静止的图 | 交互控件需要实时运行的 notebook 和 `pip install ipywidgets`；然后重启内核 |
 # | 状态 1，并有文件被计为跳过 | 这些文件或其中的个别帧无法读取：`skipped.csv`（任务 `detect`）或上面的输出列出每个文件及原因；其余的已完成 |
 # | `these scores cannot be compared: ...` | 测试集或分数的定义不同；提示说明差别。请用同样的方式评测二者，例如各执行一次 `mshnet test RUN --base-size 256 --output-dir DIR`，再比较这些文件夹。没有种子的平均值？精度、torch 和 mshnet 也必须相同 |
@@ -156,4 +156,4 @@ status
 # mshnet data data/NUAA-SIRST
 # ```
 #
-# 并附上执行的命令、它的最后几行，以及训练文件夹中的 `config.json` 和 `env.json`。
+# 并附上执行的命令、它的最后几行，以及运行文件夹中的 `config.json` 和 `env.json`。

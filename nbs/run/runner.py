@@ -61,10 +61,10 @@ from mshnet.core import from_notebook
 from mshnet.places import ask_for_drive
 
 config = from_notebook(globals())
-if config.preset not in ("", "quick") and not (config.dataset_dir or resume or epochs):
-    epochs = 20  # a trial on synthetic scenes
+_own = config.dataset_dir or config.resume or globals().get("epochs")
+_trial = {} if _own or config.preset in ("", "quick") else {"epochs": 20}  # on synthetic scenes
 ask_for_drive(config)  # in Colab, if the data, the run or its backup are there
-config = from_notebook(globals())  # a run to resume may lie there
+config = from_notebook(globals() | _trial)  # a run to resume may lie there
 print(config)
 
 # %% [markdown]
@@ -168,7 +168,7 @@ find_targets("", run.folder, device="cpu")
 # %%
 from mshnet.session import take_along
 
-print(take_along(run.folder))
+print(take_along(run_folder(config)))
 
 # %% [markdown]
 # ## 11. Files and backup / 文件与备份

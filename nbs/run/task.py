@@ -17,11 +17,11 @@
 #
 # Edit the settings here, or pass them to papermill: `papermill {{name}}.ipynb out.ipynb -p epochs 20`. `None` and `""` mean not set.
 #
-# `mshnet train --task {{name}} --help-all` lists all settings of the task. You can add each of them here, or pass it to papermill. Papermill then prints `Passed unknown parameter`, because it reads this cell only, but the setting works. An unknown name is an error in the next cell. In Colab set `mirror_dir = "drive"`: the run is backed up to your Drive, and resumes from there on a new machine.
+# `mshnet train --task {{name}} --help-all` lists all settings of the task. You can add each of them here, or pass it to papermill. Papermill then prints `Passed unknown parameter`, because it reads this cell only, but the setting works. An unknown name is an error in the next cell. Where a message names a flag, such as `--batch-size 3`, set `batch_size = 3` here. In Colab set `mirror_dir = "drive"`: the run is backed up to your Drive, and resumes from there on a new machine.
 
 # %% tags=["parameters"]
 task = ""  # what is trained
-preset = ""  # named settings of the task, or "" for its defaults
+preset = ""  # named settings of the task, or ""; signs with videos: "paper"
 dataset_dir = ""  # folder of a data set, or "" for a simulated one
 epochs = None  # passes over the training data
 batch_size = None  # samples per step, over all devices
@@ -92,9 +92,10 @@ gallery(run.folder, config)
 # Colab and Kaggle delete their disk at the end of a session. There this cell packs the run into one file. In Colab the browser offers it for download; Kaggle shows it in the panel Output. Your own disk keeps the run.
 
 # %%
+from mshnet.places import run_folder
 from mshnet.session import take_along
 
-print(take_along(run.folder))
+print(take_along(run_folder(config)))
 
 # %% [markdown]
 # ## 8. Files and backup / 文件与备份

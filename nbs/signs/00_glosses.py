@@ -8,7 +8,6 @@
 # %%
 #| export
 #| default_exp signs.glosses
-import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -202,11 +201,6 @@ class Vocabulary:
     def outside(self, sentences: Iterable[Sequence[str]]) -> Counter[str]:
         "How often each gloss of these sentences occurs that is not in the vocabulary."
         return Counter(g for sentence in sentences for g in sentence if g not in self._numbers)
-
-    @property
-    def digest(self) -> str:
-        "SHA-256 of the glosses, one a line: equal for equal vocabularies."
-        return hashlib.sha256("\n".join(self.words).encode()).hexdigest()
 
 
 # %%

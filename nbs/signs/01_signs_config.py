@@ -11,7 +11,7 @@
 #
 # New to this task? Start with the [guide](../guides/signs.ipynb). It has the scores: on new sentences, `tracks` is only a little better than copying the nearest training sentence. `--network` does not change the recipe. With videos, add `--preset paper`: otherwise the recipe is the one for hand tracks. If the network cannot read the data, the run stops and prints the flag to use.
 #
-# `paper` has the published network, loss weights and schedule. Known differences: no gradient flows into the teacher of the distillation ([CTC](02_ctc.ipynb)). Clips are not mirrored. A change of tempo may shorten a clip below 32 frames, and its length need not be a multiple of 4. Longer clips are thinned to 230 frames, also in tests. The vocabulary is that of the training list. The start is random without `--weight-path` ([the guide has more](../guides/signs.ipynb)). `mshnet train --task signs --help-all` lists all settings as flags, also those of [every task](../10_core.ipynb). The cell prints the recipe for no folder, for a folder of hand tracks, and for `paper`:
+# `paper` has the published network, loss weights and schedule. Known differences: no gradient flows into the teacher of the distillation ([CTC](02_ctc.ipynb)). Clips are not mirrored. A change of tempo may shorten a clip below 32 frames, and its length need not be a multiple of 4. A clip that is made longer keeps all its frames. Clips of more than 230 frames are thinned to 230, also in tests; `--max-frames 10000` reads them whole, as published. Equal neighbours that the decoder reads are not merged. A batch has clips of similar length. The vocabulary is that of the training list. The start is random without `--weight-path` ([the guide has more](../guides/signs.ipynb)). `mshnet train --task signs --help-all` lists all settings as flags, also those of [every task](../10_core.ipynb). The cell prints the recipe for no folder, for a folder of hand tracks, and for `paper`:
 
 # %%
 from mshnet.core import configure
@@ -72,7 +72,7 @@ class SignsConfig(Settings, _SignFields):
     flags: ClassVar[dict[str, list[str]]] = {
         "daily": ["network"],
         "test": ["decoder", "beam_width", "bigram_weight", "max_frames", "buckets"],
-        "predict": ["decoder", "beam_width", "bigram_weight", "num_workers"],
+        "predict": ["decoder", "beam_width", "bigram_weight", "max_frames", "num_workers"],
         "data": ["signs", "sentences"],
         "doctor": ["network", "backbone", "max_frames", "crop"],
     }

@@ -220,7 +220,7 @@ def test_data_are_described(run, tmp_path, capsys):
 
 
 def test_published_files_load(tmp_path):
-    "With settings of neurons among the weights, and an argparse.Namespace beside them."
+    "With settings of neurons among the weights, and a Namespace beside them; beta must agree."
     sizes = {"shape": (2, 12, 12), "width": 4, "features": 8, "d_model": 16, "layers": 1}
     model, again = MambaSpike(**sizes), MambaSpike(**sizes)
     state = model.state_dict() | {"spiking_frontend.lif1.beta": torch.tensor(0.97)}
@@ -228,6 +228,8 @@ def test_published_files_load(tmp_path):
     torch.save(content, tmp_path / "checkpoint_best.pth")
     load_weights(again, tmp_path / "checkpoint_best.pth")
     assert all(map(torch.equal, again.parameters(), model.parameters()))
+    with pytest.raises(ValueError, match=r"neurons have beta 0.97, the settings 0.717; set --tau"):
+        load_weights(MambaSpike(beta=0.717, **sizes), tmp_path / "checkpoint_best.pth")
     state["norm.lif"] = torch.ones(1)
     torch.save(content, tmp_path / "other.pth")
     with pytest.raises(ValueError, match=r"norm.lif is \(1,\) in the file, missing"):

@@ -91,9 +91,11 @@ def write_tracks(file):
 
 
 def test_test_and_predict(run, tmp_path, capsys, monkeypatch):
-    "The score again by `mshnet test`; files get glosses, tables and pictures."
-    assert main(["test", "--weight-path", str(run.folder), "--device", "cpu"]) == 0
-    assert run.scores["line"] in capsys.readouterr().out
+    "The scores again by `mshnet test`; files get glosses, tables and pictures."
+    words = ["test", str(run.folder), "--device", "cpu", "--output-dir", str(tmp_path / "test")]
+    assert main(words) == 0 and run.scores["line"] in capsys.readouterr().out
+    scores = json.loads((tmp_path / "test/scores.json").read_text())["scores"]
+    assert scores == run.scores["scores"] and "new_wer" in scores
     for name in ("one", "two", "hands_condensed"):
         write_tracks(tmp_path / f"{name}.csv")
     words = f"predict --decoder greedy --num-workers 0 --device cpu --output-dir {tmp_path}/out"
@@ -102,6 +104,11 @@ def test_test_and_predict(run, tmp_path, capsys, monkeypatch):
     rows = list(csv.reader((tmp_path / "out/signs.csv").read_text().splitlines()))
     assert rows[0] == ["clip", "gloss", "frame", "probability"]
     assert (tmp_path / "out/one.png").exists()
+    assert (
+        main([*words, "--max-frames=16", f"--output-dir={tmp_path}/few", f"{tmp_path}/one.csv"])
+        == 0
+    )
+    assert "clips of more than 16 frames are thinned to 16" in capsys.readouterr().err
     ctrl_c_at_second(monkeypatch, "mshnet.signs.reading.draw_clip")
     words = [*words, f"--output-dir={tmp_path}/2"]
     two = [f"{tmp_path}/{name}.csv" for name in ("two", "one")]
@@ -150,6 +157,19 @@ def test_a_damaged_picture_in_training(videos, tmp_path):
     data = task.splits()["train"]
     with pytest.raises(UserError, match=r"00003\.jpg: unreadable image"):
         task.batch(data, list(range(12)), 0)
+
+
+@pytest.mark.parametrize("kind", ["simulated", "video"])
+def test_a_split_is_scored_alike_whatever_else_is_loaded(videos, kind):
+    "Its padded lengths, which gates see, and the training sentences, by which new ones are known."
+    folder = str(videos) if kind == "video" else ""
+    task = Signs(tiny(**TFNET, dataset_dir=folder, batch_size=1, frame_size=24, crop=24))
+    parts, found = task.splits(), []
+    assert parts["test"].known == frozenset(parts["train"].sentences)
+    for data in (parts["test"], task.splits(["test"])["test"]):
+        lengths = [task.batch(data, [row], None).clip.shape[1] for row in range(len(data))]
+        found.append((lengths, data.known, task.protocol(data, {})))
+    assert found[0] == found[1]
 
 
 def test_a_crop_is_one_for_all_frames(videos):
