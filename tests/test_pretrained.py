@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pretrain
 import pytest
-import ship
 import torch
 from conftest import TOP, call, data_folder, make_dataset, refused
 from PIL import Image
@@ -259,16 +258,18 @@ def test_a_data_set_is_scored_without_weights(tmp_path, capsys):
 
 
 def test_a_run_becomes_the_weights_of_its_task(tmp_path, monkeypatch):
-    "tools/ship.py, whose file is the run's network with wide weights in half precision."
+    "By `pretrain.py ship`: the run's network with wide weights in half precision."
     run = train(Config(scenes=4, base_size=32, crop_size=32, epochs=1, batch_size=4, device="cpu",
                        output_dir=str(tmp_path / "run")))  # fmt: skip
-    monkeypatch.setattr(ship, "weights_file", lambda name, task: tmp_path / f"{task}.safetensors")
-    assert ship.main([str(run.folder)]) == 0
+    monkeypatch.setattr(
+        pretrain, "weights_file", lambda name, task: tmp_path / f"{task}.safetensors"
+    )
+    assert pretrain.main(["ship", str(run.folder)]) == 0
     shipped = trained_model(tmp_path / "detect.safetensors").model.state_dict()
     for name, value in trained_model(run.folder).model.state_dict().items():
         assert torch.allclose(shipped[name], value, rtol=1e-3, atol=1e-6), name
-    with pytest.raises(UserError, match=r"ship\.py RUN"):
-        ship.main([])
+    with pytest.raises(UserError, match=r"ship RUN"):
+        pretrain.main(["ship"])
 
 
 def test_training_and_export_start_from_them(tmp_path):

@@ -2,12 +2,14 @@
 
     python tools/pretrain.py DATA [FOLDER] [SETTING=VALUE ...]
     python tools/pretrain.py card
+    python tools/pretrain.py ship RUN
 
 DATA holds nuaa-sirst/, nudt-sirst/, irstd-1k/ (only scored) and clutter/images/. FOLDER
 (runs/pretrained) gets the training set, the run, and at the end pretrained.safetensors and
 pretrained.json. Run it again to resume, also after status 75: the time was over. Test lists are
 never trained on; they are scored once, at the end. `card` writes mshnet/pretrained.md from
-tools/pretrained.md and results/pretrained/*/pretrained.json; the file of continued ships.
+tools/pretrained.md and results/pretrained/*/pretrained.json; the file of continued ships. `ship`
+makes a run the pretrained weights of its task, with weights of two axes or more as float16.
 
 Training set: both training lists, the frames without a target, and synthetic scenes, half of them
 without a target. An epoch sees one crop of an image, so images larger than 640 pixels are cut into
@@ -45,6 +47,7 @@ from mshnet.recipe import Config
 from mshnet.scenes import background, scene, warm
 from mshnet.task import Trained
 from mshnet.train import average, train
+from mshnet.weights import weights_file
 
 SETS = ("nuaa-sirst", "nudt-sirst")
 ORIGINS = "nuaa", "nudt", "irstd", "clutter", "scene", "drone-ir"
@@ -242,6 +245,13 @@ def half_precision(model: torch.nn.Module) -> None:
     assert all(value.isfinite().all() for value in model.state_dict().values())
 
 
+def ship(run: str) -> None:
+    "Make the kept weights of a run the pretrained ones of its task."
+    trained = trained_model(run)
+    half_precision(trained.model)
+    write_atomic(weights_file("pretrained", trained.task), safetensors_bytes(trained))
+
+
 def card(found: list[dict[str, Any]]) -> str:
     "The model card of the first of several weights, with the scores of all of them."
     first = found[0]
@@ -287,6 +297,11 @@ def main(words: list[str]) -> int:
         files = sorted((TOP / "results").glob("pretrained/*/pretrained.json"))
         text = card([json.loads(file.read_text()) for file in files])
         (TOP / "mshnet" / "pretrained.md").write_text(text)
+        return 0
+    if words[:1] == ["ship"]:
+        if len(words) != 2:
+            raise UserError("write python tools/pretrain.py ship RUN")
+        ship(words[1])
         return 0
     places = [Path(word) for word in words if "=" not in word]
     if not places:

@@ -58,7 +58,7 @@ class _EitFields(BaseModel):
 
 
 # %% [markdown]
-# The defaults (`small`) train in minutes on a CPU; `quick` is a shorter trial. `paper` is the published recipe at the published size, and needs accelerators and its data set. `tpu` is the published recipe with batches of 64 instead of 16, bfloat16, and a learning rate that begins ten times as high and falls. Both presets keep the last epoch; CDEIT keeps the averaged weights that are best on the validation split (`--choose val`). `flags` lists the settings that are shown first (`daily`), and those that other commands than `train` accept. `retired` names an old preset and the flags that replace it, `gone` old settings with the only value that is left. (The library file of this page needs no torch, so `mshnet train --task eit --help` answers at once.)
+# The defaults (`small`) train in minutes on a CPU; `quick` is a shorter trial. `paper` is the published recipe at the published size, and needs accelerators and its data set. `tpu` is the published recipe with batches of 64 instead of 16, bfloat16, and a learning rate that begins ten times as high and falls. Both presets keep the last epoch; CDEIT keeps the averaged weights that are best on the validation split (`--choose val`; CDEIT measures the L1 error there, this library CC). `flags` lists the settings that are shown first (`daily`), and those that other commands than `train` accept. `retired` names an old preset and the flags that replace it, `gone` old settings with the only value that is left. (The library file of this page needs no torch, so `mshnet train --task eit --help` answers at once.)
 
 # %%
 #| export

@@ -216,7 +216,7 @@ class Guided(nn.Module):
 # %% [markdown]
 # ## The machinery: from grid to grid
 #
-# Three layers join the blocks: four tokens into one, one token into four, and tokens into patches of the image. `DiT` puts all parts together, in the order of the diagram above. The largest grids need the most memory. The attention scores of 64x64 tokens with 16 heads take 1.07 GB for each sample and block, if they are stored. `scaled_dot_product_attention` does not store them on a CPU or a GPU.
+# Three layers join the blocks: four tokens into one, one token into four, and tokens into patches of the image. `DiT` puts all parts together, in the order of the diagram above. The largest grids need the most memory. The attention scores of 64x64 tokens with 16 heads take 1.07 GB for each sample and block, if they are stored. `scaled_dot_product_attention` does not store them on a CPU or a GPU; on a TPU they are stored.
 
 # %%
 #| export

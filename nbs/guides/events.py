@@ -117,6 +117,8 @@ for i, step in enumerate((1, 7, 12)):
 # | CIFAR10-DVS | 92.5 | 78.9 | 78.1 |
 # | TIDIGITS | 99.2 | - | - |
 #
+# The paper's plain Mamba is 0.1 to 1.0 points lower ([published numbers](../../results/events-published.md)). Its abstract also names adaptive thresholds, GRUs and attention; the published code has none of these, and neither has ours.
+#
 # ## Options
 #
 # | option | effect |
@@ -210,8 +212,10 @@ for i, step in enumerate((1, 7, 12)):
 # | `--output-dir` | the same, but it is the run folder itself, not its parent |
 # | `--epochs`, `--batch-size`, `--lr`, `--weight-decay`, `--clip-grad`, `--num-workers`, `--seed` | the same |
 # | `--dt 1 --time-window 300` | `--dt 1ms --time-window 300ms` |
-# | `--resume` | the same: a run folder or its `last.pt`; or the same command again |
+# | `--resume` | the same: a run folder or its `last.pt`, no pattern; or the same command again |
 # | `--checkpoint FILE` | `--weight-path FILE` |
+# | `checkpoint_latest.pth`, `checkpoint_best.pth`, `final_results.json`, `tensorboard/` | `last.pt`, `best.pt`, `scores.json`, `log.jsonl` and `figures/` |
+# | `--compare-paper` | the table above |
 # | `--analyze-temporal` | not needed: `figures/` has the class probability over time |
 # | `simple_train.py`, `test_setup.py` | `--preset quick`, `mshnet doctor --task events` |
 #

@@ -95,6 +95,7 @@ plt.show()
 # import torch
 # from mshnet.signs.networks import Frames, TwoBranch
 #
+# torch.manual_seed(0)  # for each seed of a run a file of its own, as LSTMs begin at random
 # network = TwoBranch(Frames(), 3516)  # glosses of CE-CSL, and the blank
 # imagenet, target = torch.load("resnet34.pth", weights_only=True), network.conv2d.state_dict()
 # for name in imagenet.keys() & target.keys():

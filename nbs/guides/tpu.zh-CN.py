@@ -66,7 +66,7 @@ print("a chip has:", ", ".join(f"{name} {gb} GB" for name, gb in TPU_CHIPS.value
 #
 # ## 保存失败
 #
-# `last.pt`、`previous.pt` 和 `best.pt` 是运行文件夹中普通的 CPU 张量，各 65 MB（使用预设 `paper` 时为 33 MB）。会话结束后，Kaggle 只保留 `/kaggle/working`，Colab 什么都不保留。
+# `last.pt`、`previous.pt` 和 `best.pt` 是运行文件夹中普通的 CPU 张量，检测任务各 65 MB（使用预设 `paper` 时为 33 MB）。使用预设 `paper` 时，`signs` 各约 0.9 GB，`eit` 各约 1.7 GB（计算值）。会话结束后，Kaggle 只保留 `/kaggle/working`，Colab 什么都不保留。
 #
 # 在 TPU 上开始的训练可以在 GPU 或 CPU 上恢复，反之亦然：用 `--resume` 指定它，或复制整个文件夹。精度保持不变。以 float16 开始的训练（在 T4 或 V100 上）不能在 TPU 上恢复，因为 TPU 没有 float16。如果可能换到 TPU，开始时请设 `precision = "fp32"`。
 #

@@ -81,7 +81,7 @@ status
 # | `this machine has a TPU, but torch_xla is not installed` | use the service's own TPU image; see [TPU](tpu.ipynb) |
 # | `precision=...: not on ...; use ...` | leave it at `auto` |
 # | `this chip only emulates bf16; use --precision fp32 (or auto)` | leave out `--precision bf16`; a T4 uses fp16 |
-# | `...=...: does not fit into the memory of ...; use ...` | use a smaller `--batch-size`, or `--micro-batch N`; `mshnet bench` measures the memory that a batch needs |
+# | `...=...: does not fit into the memory of ...; use ...` | use a smaller `--batch-size`, or `--micro-batch N`; `mshnet bench` measures the memory that a batch of detection needs |
 #
 # ## It trains, but
 #

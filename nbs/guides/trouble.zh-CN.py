@@ -81,7 +81,7 @@ status
 # | `this machine has a TPU, but torch_xla is not installed` | 使用该服务自带的 TPU 镜像；见 [TPU](tpu.zh-CN.ipynb) |
 # | `precision=...: not on ...; use ...` | 保持 `auto` |
 # | `this chip only emulates bf16; use --precision fp32 (or auto)` | 去掉 `--precision bf16`；T4 使用 fp16 |
-# | `...=...: does not fit into the memory of ...; use ...` | 用更小的 `--batch-size`，或 `--micro-batch N`；`mshnet bench` 测量一个批次所需的内存 |
+# | `...=...: does not fit into the memory of ...; use ...` | 用更小的 `--batch-size`，或 `--micro-batch N`；`mshnet bench` 测量检测任务的一个批次所需的内存 |
 #
 # ## 能训练，但是
 #

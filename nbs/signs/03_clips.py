@@ -467,12 +467,12 @@ def _with_known(parts: dict[str, Clips], config: Any) -> dict[str, Clips]:
     folder, tracked = Path(config.dataset_dir).expanduser(), config.network == "tracks"
     path = _find(folder, "train", *((_WORDS,) if tracked else _LABELS))
     if not config.dataset_dir:
-        sentences = _simulated("train", config, 0, video=False).sentences
+        found = [*_simulated("train", config, 0, video=False).sentences]
     elif tracked and path.is_file():
-        sentences = [clip.glosses for clip in _tracked(folder, "train")]
+        found = [clip.glosses for clip in _tracked(folder, "train")]
     else:
-        sentences = [glosses for *_, glosses in _read_labels(path)] if path.is_file() else []
-    return {k: replace(part, known=frozenset(sentences)) for k, part in parts.items()}
+        found = [glosses for *_, glosses in _read_labels(path)] if path.is_file() else []
+    return {k: replace(part, known=frozenset(found)) for k, part in parts.items()}
 
 
 def load_clips(config: Any, names: Sequence[str]) -> dict[str, Clips]:

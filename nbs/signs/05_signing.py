@@ -276,23 +276,18 @@ class Signs(Task):
         c = self.config
         held_out = ["val"] if c.choose == "val" and "train" in names else []
         found = load_clips(c, [*names, *held_out])
-        if "train" in found:
-            self._read_vocabulary(found["train"])
-        slowest = {"train": 1 + c.rescale}  # by which the tempo makes a clip longer
-        frames = [x.frames * slowest.get(k, 1) for k, part in found.items() for x in part.clips]
+        if train := found.get("train"):
+            words = self.vocabulary = Vocabulary.of(train.sentences)
+            self.bigram = Bigram.of(map(words.encode, train.sentences), len(words) + 1)
+            if c.augment == "splice" and c.dataset_dir and any(clip.cuts for clip in train.clips):
+                self.places = _shared_glosses(train.sentences)
+            if c.max_frames < (least := max(map(needed_frames, train.sentences), default=0)):
+                why = f"a training sentence needs {least}; use --max-frames {least} or more"
+                raise UserError(f"max_frames={c.max_frames}: {why}")
+        slower = {"train": 1 + c.rescale}  # by which the tempo makes a clip longer
+        frames = [x.frames * slower.get(k, 1) for k, part in found.items() for x in part.clips]
         self.buckets = bucket_lengths([min(c.max_frames, math.ceil(x)) for x in frames], c.buckets)
         return found
-
-    def _read_vocabulary(self, train: Clips) -> None:
-        "Take the vocabulary and the pairs of the training split; UserError if one is too long."
-        c, sentences = self.config, train.sentences
-        self.vocabulary = Vocabulary.of(sentences)
-        self.bigram = Bigram.of(map(self.vocabulary.encode, sentences), len(self.vocabulary) + 1)
-        if c.augment == "splice" and c.dataset_dir and any(clip.cuts for clip in train.clips):
-            self.places = _shared_glosses(sentences)
-        if c.max_frames < (least := max(map(needed_frames, sentences), default=0)):
-            why = f"a training sentence needs {least}; use --max-frames {least} or more"
-            raise UserError(f"max_frames={c.max_frames}: {why}")
 
     def load_vocabulary(self, model: Any) -> None:
         "Take the glosses and the bigram of a network; UserError if it has no glosses."

@@ -118,8 +118,6 @@ def _find_clips(inputs: Sequence[str], side: int) -> list[Path]:
 
     def is_clip(folder: Path) -> bool:  # of more pictures than any folder in it
         own = count_frames(folder) if side else 0
-        if own == 0:
-            return False
         below = max(map(count_frames, folder.glob("[!.]*/")), default=0)
         return own > below and all(x.suffix.lower() not in VIDEOS for x in folder.iterdir())
 
