@@ -235,13 +235,16 @@ class Detection(Task):
         return f"the prediction {what}{remedy}"
 
     def about(self, parts: dict[str, Split], device: Device) -> dict[str, str]:
-        "The line on the data: synthetic scenes, crops or sizes that are too large."
+        "Lines on the data (synthetic scenes, crops or sizes that are too large) and the warm-up."
         c, kind = self.config, "" if self.config.dataset_dir else "synthetic "
         black = c.crop == "scored" and c.base_size != "native" and c.crop_size > c.base_size
         more = f"; crops of {c.crop_size} pixels are black beyond {c.base_size}" if black else ""
         if self._reduction(parts) < 0.7:  # half the area
             more += f"; enlarged to {c.base_size}, as predict does not: use a smaller --base-size"
-        return {"data": kind + super().about(parts, device)["data"] + more}
+        lines = {"data": kind + super().about(parts, device)["data"] + more}
+        if c.warm_epoch >= c.epochs - 1:
+            lines["warning"] = "the run ends within the warm-up, so the fused head is never trained"
+        return lines
 
     def describe_data(self) -> tuple[str, bool]:
         "The data report."

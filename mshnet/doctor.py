@@ -209,9 +209,8 @@ def _session(checkup: _Checkup) -> _Finding:
         return "warning", f"{time}; {wrong}; {MOUNT if colab else 'use --mirror-dir DIR'}"
     if colab:
         return "warning", f"{time}, and the run goes with it; use --mirror-dir drive"
-    if where().name == "kaggle":
-        return "ok", f"{time}; Save Version keeps the run"
-    return "ok", f"{time}; no backup (--mirror-dir DIR makes one)"
+    kept = "Save Version keeps the run" if where().name == "kaggle" else ""
+    return "ok", f"{time}; {kept or 'no backup (--mirror-dir DIR makes one)'}"
 
 
 _ALL = (_machine, _accelerator, _build, _disk, _data, _session)

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .core import Settings, UserError, as_user_error, configure
+from .core import Settings, UserError, as_user_error, configure, resolve
 from .cpu import use_cpu_passes, use_plain_passes
 from .detection import fused_for, normalise
 from .device import infer, open_device, share_cores
@@ -137,3 +137,10 @@ def expect_bytes(images: Tensor) -> None:
 def logits_of(model: nn.Module, images: Tensor, deep: bool) -> Tensor:  # [B,1,H,W] float32
     "Logits of the fused head (deep) or of the full-size head, for images on the device."
     return model(normalise(images), deep=deep)[1].float()
+
+
+def __getattr__(name: str) -> Any:
+    "`predict`, which a later page defines."
+    if name == "predict":
+        return resolve("mshnet.predict:predict")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -20,7 +20,7 @@ import zipfile
 from collections.abc import Iterable, Iterator
 from importlib.resources import files
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .core import UserError, did_you_mean, reason, shown
 from .files import explain_failure, locked, move
@@ -225,7 +225,7 @@ def download(published: Published, local: Path) -> Path:
                 f"and run the same again, or download it yourself from {published.page} and use "
                 "--dataset-dir FOLDER"
             )
-        say(f"data    {name} is in {folder}, every pixel as in the sets of our results")
+        say(f"data    {name} is in {folder}, images and targets as in the sets of our results")
     return folder
 
 
@@ -260,12 +260,14 @@ def _keep(path: PurePosixPath, content: bytes, wanted: dict[str, str], folder: P
 
 
 def pixel_digests(content: bytes) -> tuple[str, str]:  # as an image, as a mask
-    "Six digits for the pixels of an image file: of their colours, of zero or not; else empty."
+    "Six digits for the pixels of an image file: of their colours, of target or not; else empty."
     from PIL import Image  # imported here: `mshnet --help` needs none
 
     with contextlib.suppress(Exception), Image.open(io.BytesIO(content)) as opened:
         if opened.width * opened.height <= _LARGEST:
-            marked = opened.convert("L").point(lambda value: 255 * (value > 0))
+            grey = opened.convert("L")
+            most: Any = grey.getextrema()[1]  # above half of it is target, as in `read_mask`
+            marked = grey.point(lambda value: 255 * (2 * value > most))
             both = (f"{p.size}".encode() + p.tobytes() for p in (opened.convert("RGB"), marked))
             image, mask = (hashlib.sha256(pixels).hexdigest()[:6] for pixels in both)
             return image, mask

@@ -137,11 +137,7 @@ class Config(Settings, NetworkFields, AugmentFields, DataFields):
         return {"clutter_share": 0.0, **({} if "optimizer" in record else FIRST_DEFAULTS)}
 
     def unused(self, written: Mapping[str, Any]) -> list[str]:
-        "Settings without effect, and a warm-up that is as long as the run."
-        lines = super().unused(written)
-        if self.warm_epoch >= self.epochs - 1:
-            why = "the run ends within the warm-up, so the fused head is never trained"
-            lines.append(f"warm_epoch={self.warm_epoch} and epochs={self.epochs}: {why}")
+        "Settings without effect."
         of_heads = ["head_bias", "fusion_start", "join_rate"]
         of_files = ["train_list", "test_list", "cache", "on_bad_image"]
         without = [
@@ -152,4 +148,5 @@ class Config(Settings, NetworkFields, AugmentFields, DataFields):
         ]
         set_here = {name for name, value in written.items() if value != ""}  # empty: the default
         pairs = [(why, name) for why, names, holds in without for name in names if holds]
-        return lines + [f"{name} is not used with {why}" for why, name in pairs if name in set_here]
+        lines = [f"{name} is not used with {why}" for why, name in pairs if name in set_here]
+        return super().unused(written) + lines

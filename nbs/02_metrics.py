@@ -389,29 +389,25 @@ class Histogram:
     "Pixels of targets and of background by predicted probability."
 
     def __init__(self) -> None:
-        self.target = np.zeros(BINS, np.int64)
-        self.background = np.zeros(BINS, np.int64)
+        self.counts = np.zeros((2, BINS), np.int64)  # of targets, of background
 
     def add(self, prob: np.ndarray, mask: np.ndarray) -> None:
         "Count pixels: probabilities 0..1 of any shape, and a mask of this shape (not 0: target)."
         target = _in_bins(prob[mask > 0])
-        self.target += target
-        self.background += _in_bins(prob) - target
+        self.counts += [target, _in_bins(prob) - target]
 
     def merge(self, others: list["Histogram"]) -> None:
         "Take over the sum of several, this one included."
-        self.target = np.sum([other.target for other in others], axis=0)
-        self.background = np.sum([other.background for other in others], axis=0)
+        self.counts = np.sum([other.counts for other in others], axis=0)
 
     def curve(self) -> dict[str, np.ndarray]:  # each [BINS], by rising threshold
         "Precision, recall and false positive rate for `prob >= threshold`."
-        hit = self.target[::-1].cumsum()[::-1]
-        false = self.background[::-1].cumsum()[::-1]
+        hit, false = self.counts[:, ::-1].cumsum(1)[:, ::-1]
         return {
             "threshold": np.arange(BINS) / BINS,
             "precision": hit / np.maximum(hit + false, 1),
-            "recall": hit / max(self.target.sum(), 1),
-            "fpr": false / max(self.background.sum(), 1),
+            "recall": hit / max(hit[0], 1),
+            "fpr": false / max(false[0], 1),
         }
 
 

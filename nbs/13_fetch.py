@@ -37,7 +37,7 @@ import zipfile
 from collections.abc import Iterable, Iterator
 from importlib.resources import files
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from mshnet.core import UserError, did_you_mean, reason, shown
 from mshnet.files import explain_failure, locked, move
@@ -207,7 +207,7 @@ def _readable(member: zipfile.ZipInfo) -> str:
 #
 # We download archives of public repositories at a fixed commit, as GitHub packs them. (Pages of Google Drive and Baidu move, and ask for an account.) An archive may hold much more than one data set, in folders that its owner chose. We read it while it arrives, keep nothing but the images and masks of the data set, and stop after the last one.
 #
-# A file belongs to the data set if its name and its pixels do, whatever its folder (`tools/pixels.py` made the digests from the sets of our results). The format, lossless compression and repeated grey channels make no difference. Of a mask we compare only which pixels are zero. So a changed or damaged image cannot slip in: it is missing at the end, and the error names it. Files that one address lacks may come from the next. Nothing appears under the data set's name before it is complete. Below the code, two files with the same pixels, and the error of a download that fails.
+# A file belongs to the data set if its name and its pixels do, whatever its folder (`tools/pixels.py` made the digests from the sets of our results). The format, lossless compression and repeated grey channels make no difference. Of a mask we compare only which pixels are target (above half of its maximum). So a changed or damaged image cannot slip in: it is missing at the end, and the error names it. Files that one address lacks may come from the next. Nothing appears under the data set's name before it is complete. Below the code, two files with the same pixels, and the error of a download that fails.
 #
 # **None of the addresses was tried.** Commits and file names are those in an index of public repositories; the tests use a local server.
 
@@ -296,7 +296,7 @@ def download(published: Published, local: Path) -> Path:
                 f"and run the same again, or download it yourself from {published.page} and use "
                 "--dataset-dir FOLDER"
             )
-        say(f"data    {name} is in {folder}, every pixel as in the sets of our results")
+        say(f"data    {name} is in {folder}, images and targets as in the sets of our results")
     return folder
 
 
@@ -331,12 +331,14 @@ def _keep(path: PurePosixPath, content: bytes, wanted: dict[str, str], folder: P
 
 
 def pixel_digests(content: bytes) -> tuple[str, str]:  # as an image, as a mask
-    "Six digits for the pixels of an image file: of their colours, of zero or not; else empty."
+    "Six digits for the pixels of an image file: of their colours, of target or not; else empty."
     from PIL import Image  # imported here: `mshnet --help` needs none
 
     with contextlib.suppress(Exception), Image.open(io.BytesIO(content)) as opened:
         if opened.width * opened.height <= _LARGEST:
-            marked = opened.convert("L").point(lambda value: 255 * (value > 0))
+            grey = opened.convert("L")
+            most: Any = grey.getextrema()[1]  # above half of it is target, as in `read_mask`
+            marked = grey.point(lambda value: 255 * (2 * value > most))
             both = (f"{p.size}".encode() + p.tobytes() for p in (opened.convert("RGB"), marked))
             image, mask = (hashlib.sha256(pixels).hexdigest()[:6] for pixels in both)
             return image, mask

@@ -27,7 +27,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mshnet.core import Settings, UserError, as_user_error, configure
+from mshnet.core import Settings, UserError, as_user_error, configure, resolve
 from mshnet.cpu import use_cpu_passes, use_plain_passes
 from mshnet.detection import fused_for, normalise
 from mshnet.device import infer, open_device, share_cores
@@ -178,6 +178,13 @@ def expect_bytes(images: Tensor) -> None:
 def logits_of(model: nn.Module, images: Tensor, deep: bool) -> Tensor:  # [B,1,H,W] float32
     "Logits of the fused head (deep) or of the full-size head, for images on the device."
     return model(normalise(images), deep=deep)[1].float()
+
+
+def __getattr__(name: str) -> Any:
+    "`predict`, which a later page defines."
+    if name == "predict":
+        return resolve("mshnet.predict:predict")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 # %% [markdown]

@@ -203,8 +203,7 @@ def test_each_pixel_is_in_the_bin_of_its_probability(seed, kind):
         (target if m else background)[min(int(p * kind(BINS)), BINS - 1)] += 1
     histogram = Histogram()
     histogram.add(prob, mask)
-    assert histogram.target.tolist() == target.tolist()
-    assert histogram.background.tolist() == background.tolist()
+    assert histogram.counts.tolist() == [target.tolist(), background.tolist()]
 
 
 def plainly(pred, mask, rule):

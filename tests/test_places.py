@@ -483,7 +483,7 @@ def test_a_published_set_is_downloaded_once_and_nothing_else(here, repository, t
     assert sorted(tree(found)) == IMAGES
     first, second = capsys.readouterr().out.splitlines()
     assert first == "data    downloading Set (its page and terms: https://a.example/set)"
-    assert second == f"data    Set is in {found}, every pixel as in the sets of our results"
+    assert second == f"data    Set is in {found}, images and targets as in the sets of our results"
 
 
 @pytest.mark.parametrize(

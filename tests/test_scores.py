@@ -69,6 +69,18 @@ def test_readme_quotes_the_page(name):
 
 
 @pytest.mark.parametrize("name", ["README.md", "README.zh-CN.md"])
+def test_readme_quotes_the_scores_at_native_size(name):
+    "Mean, lowest and highest IoU, mean Pd and Fa."
+    text = (TOP / name).read_text(encoding="utf-8")
+    for recipe in ("nuaa-sirst-steady-scored", "irstd-1k-steady"):
+        files = TOP.glob(f"results/{recipe}/seed?/scores-native.json")
+        found = [json.loads(file.read_text())["scores"] for file in files]
+        iou, pd, fa = ([scores[k] for scores in found] for k in ("iou", "pd", "fa"))
+        values = [f"{x:.3f}" for x in (mean(iou), min(iou), max(iou), mean(pd))]
+        assert f"| 0, 1, 2 | {' | '.join(values)} | {mean(fa):.1f} |" in text
+
+
+@pytest.mark.parametrize("name", ["README.md", "README.zh-CN.md"])
 def test_readme_quotes_the_means_without_twins(name):
     "Of NUDT-SIRST by the default recipe and the paper's, and of IRSTD-1k."
     means = []

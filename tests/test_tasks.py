@@ -20,10 +20,9 @@ from mshnet.cli import main
 from mshnet.core import TASKS, UserError, configure, from_notebook, run_name, settings_class
 from mshnet.detection import NETWORKS, Detection, normalise
 from mshnet.device import infer, open_device
-from mshnet.evaluate import evaluate
+from mshnet.evaluate import evaluate, predict
 from mshnet.loss import mshnet_loss, sls_loss
 from mshnet.model import MSHNet
-from mshnet.predict import predict
 from mshnet.recipe import Config
 from mshnet.run import read_checkpoint
 from mshnet.show import draw_run, samples

@@ -20,7 +20,7 @@ from warm import Python
 
 import mshnet
 from mshnet.compare import compare
-from mshnet.core import UserError, configure
+from mshnet.core import UserError
 from mshnet.detection import Detection
 from mshnet.device import open_device
 from mshnet.evaluate import evaluate
@@ -226,12 +226,12 @@ def test_what_load_returns_detects_as_its_file(tmp_path):
     slope.square().sum().backward()
 
 
-def test_weights_of_the_warm_up_are_scored_with_its_single_head(tmp_path):
+def test_weights_of_the_warm_up_are_scored_with_its_single_head(tmp_path, capsys):
     "The fused head was never trained; the checkpoint says so, and scoring obeys."
     changes = {"output_dir": str(tmp_path / "run"), "epochs": 1, "warm_epoch": 5}
-    with pytest.warns(UserWarning, match="within the warm-up"):
-        config = configure(TINY | changes)
+    config = mshnet.Config(**TINY | changes)
     run = train(config)
+    assert "the run ends within the warm-up, so the fused head" in capsys.readouterr().out
     assert read_checkpoint(run.folder / "best.pt")["phase"] == "warm-up"
     task, device = Detection(config), open_device("cpu", "fp32")
     model = task.model()

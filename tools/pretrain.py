@@ -189,8 +189,8 @@ def counts(folder: Path, group: Callable[[str], str] = str) -> dict[str, int]:
 def iou_from(histogram: Histogram, threshold: float) -> float:
     "IoU of all pixels, for `prob >= threshold`."
     start = round(threshold * BINS)
-    hit, false = histogram.target[start:].sum(), histogram.background[start:].sum()
-    return float(hit / (histogram.target.sum() + false))
+    hit, false = histogram.counts[:, start:].sum(1)
+    return float(hit / (histogram.counts[0].sum() + false))
 
 
 def held_out(detector: Detector, folder: Path) -> dict[str, Any]:
@@ -222,7 +222,7 @@ def held_out(detector: Detector, folder: Path) -> dict[str, Any]:
 def calibration(histogram: Histogram) -> list[dict[str, Any]]:
     "Mean probability, share of target pixels and number of pixels in ten steps of probability."
     middle = (np.arange(BINS) + 0.5) / BINS  # of each bin
-    target, pixels = histogram.target, histogram.target + histogram.background
+    target, pixels = histogram.counts[0], histogram.counts.sum(0)
     tenths = (x.reshape(10, -1).sum(1).tolist() for x in (pixels * middle, target, pixels))
     return [
         {"said": round(total / max(n, 1), 4), "true": round(right / max(n, 1), 4), "pixels": n}

@@ -48,7 +48,7 @@
 # mshnet data data/mine
 # ```
 #
-# The training list may also be called `trainval.txt`. IRSTD-1k's folder names (`IRSTD1k_Img`, `IRSTD1k_Label`), names with suffixes in the lists, and `.zip` archives are read, too. [Your own images](own_images.ipynb) shows how to make masks and lists.
+# The training list may also be called `trainval.txt`. IRSTD-1k's folder names (`IRSTD1k_Img`, `IRSTD1k_Label`), names with suffixes in the lists, and `.zip` archives are read, too. 85 of its masks have grey values, which are cut at half; `mshnet data` names the two that lose a target by this. [Your own images](own_images.ipynb) shows how to make masks and lists.
 #
 # ## Tomography (`--task eit`)
 #

@@ -48,7 +48,7 @@
 # mshnet data data/mine
 # ```
 #
-# 训练列表也可以叫 `trainval.txt`。IRSTD-1k 的文件夹名称（`IRSTD1k_Img`、`IRSTD1k_Label`）、列表中带后缀的名称和`.zip` 压缩包也能读取。[你自己的图像](own_images.ipynb)说明怎样制作掩膜和列表。
+# 训练列表也可以叫 `trainval.txt`。IRSTD-1k 的文件夹名称（`IRSTD1k_Img`、`IRSTD1k_Label`）、列表中带后缀的名称和 `.zip` 压缩包也能读取。它的掩膜中有 85 个含灰度值，以一半为界；因此失去一个目标的两个，`mshnet data` 会指出。[你自己的图像](own_images.ipynb)说明怎样制作掩膜和列表。
 #
 # ## 电阻抗层析成像（`--task eit`）
 #

@@ -81,7 +81,7 @@ for axis, threshold in zip(axes, (0.1, 0.9), strict=True):
 # %% [markdown]
 # ## 16 bits and hot pixels
 #
-# Frames of 16 bits, or of floats such as degrees, are scaled to 8 bits. Single hot or dead pixels do not count for the range of values, so they hide no target ([frames](../23_frames.ipynb)). A few bad lines, telemetry rows or an empty border do not count either. But a bright line disturbs the network and can still hide a target: replace bad lines by the lines next to them. In the example below a hot pixel changes nothing, but in other frames it may be a detection itself. If you have a list of your camera's bad pixels, replace them before you predict.
+# Frames of 16 bits, or of floats such as degrees, are scaled to 8 bits. Single hot or dead pixels do not count for the range of values, so they hide no target ([frames](../23_frames.ipynb)). Each frame of a deep video is scaled by itself, so overlays and probabilities may flicker. A few bad lines, telemetry rows or an empty border do not count either. But a bright line disturbs the network and can still hide a target: replace bad lines by the lines next to them. In the example below a hot pixel changes nothing, but in other frames it may be a detection itself. If you have a list of your camera's bad pixels, replace them before you predict.
 #
 # A JPEG of a FLIR camera also stores the temperatures. These are read instead of the colours, which needs `pip install flyr`; without it the file is skipped. To use the colours instead, save the image as PNG. **Not tried** with a real file, only with files made for the tests.
 
