@@ -490,9 +490,9 @@ def from_notebook(variables: Mapping[str, Any]) -> Any:  # as `configure` return
     own = "; if it is a variable of your own, `del` it or begin its name with _"
     strangers = [name for name in given if name not in known and isinstance(given[name], plain)]
     if strangers:
-        kept = "; when you have corrected it, also run `del {}`"  # the variable is still there
         lines = [(name, unknown(name, known, own)) for name in strangers]
-        raise UserError("; ".join(x + kept.format(n) * x.endswith("?") for n, x in lines))
+        kept = {n: "" if x.endswith(own) else f" (then also run `del {n}`)" for n, x in lines}
+        raise UserError("; ".join(line + kept[name] for name, line in lines))
     for name in variables.keys() & {*known} - given.keys():
         value = variables[name]
         if not (value is None or isinstance(value, str | ModuleType) or callable(value)):

@@ -89,8 +89,9 @@ def find_dataset(
     for folder in (written.parent, place.data):
         with contextlib.suppress(OSError, ValueError):
             near = [beside.name for beside in folder.iterdir() if beside != written] + near
-    looked = f"{written.absolute()}" + f", or in {place.data.absolute()}" * (not written.anchor)
-    kind = f"there is no such folder ({looked}); name one, or NUAA-SIRST to download"
+    beside = "" if written.anchor else f", or in {place.data.absolute()}"
+    kind = f"there is no such folder ({written.absolute()}{beside})"
+    kind += "; name one, or NUAA-SIRST to download"
     if os.path.isfile(written):
         kind = "is neither a folder nor a .zip archive; unpack it, or pack its content as .zip"
     raise UserError(f"dataset_dir={shown(text)}: {kind}{did_you_mean(written.name, near)}")

@@ -313,10 +313,9 @@ class Detection(Task):
         more = f"; crops of {c.crop_size} pixels are black beyond {c.base_size}" if black else ""
         if self._reduction(parts) < 0.7:  # half the area
             more += f"; enlarged to {c.base_size}, as predict does not: use a smaller --base-size"
-        lines = {"data": kind + super().about(parts, device)["data"] + more}
-        if c.warm_epoch >= c.epochs - 1:
-            lines["warning"] = "the run ends within the warm-up, so the fused head is never trained"
-        return lines
+        why = "the run ends within the warm-up, so the fused head is never trained"
+        warm = {"warning": why} if c.warm_epoch >= c.epochs - 1 else {}
+        return {"data": kind + super().about(parts, device)["data"] + more} | warm
 
     def describe_data(self) -> tuple[str, bool]:
         "The data report."

@@ -263,8 +263,9 @@ def _session(checkup: _Checkup) -> _Finding:
         return "warning", f"{time}; {wrong}; {MOUNT if colab else 'use --mirror-dir DIR'}"
     if colab:
         return "warning", f"{time}, and the run goes with it; use --mirror-dir drive"
-    kept = "Save Version keeps the run" if where().name == "kaggle" else ""
-    return "ok", f"{time}; {kept or 'no backup (--mirror-dir DIR makes one)'}"
+    if where().name == "kaggle":
+        return "ok", f"{time}; Save & Run All keeps what is in {where().runs.parent}"
+    return "ok", f"{time}; no backup (--mirror-dir DIR makes one)"
 
 
 _ALL = (_machine, _accelerator, _build, _disk, _data, _session)

@@ -240,8 +240,7 @@ def test_in_colab_the_run_ends_with_the_session_unless_it_is_copied(monkeypatch,
         assert (level, "mount_drive()` in a cell, and allow it" in text) == ("warning", True)
     drive.mkdir(parents=True)
     assert "GB free" in ask("session", mirror_dir="drive")[1]
-    place = replace(place, name="kaggle")
-    assert "Save Version keeps the run" in ask("session")[1]
-    place = replace(place, name="colab")
     level, text = ask("session", mirror_dir=str(tmp_path / "disk"))
     assert level == "warning" and "disk is deleted with the session; use --mir" in text
+    place = replace(place, name="kaggle")
+    assert f"Save & Run All keeps what is in {tmp_path}" in ask("session")[1]

@@ -368,6 +368,7 @@ def test_nothing_that_is_half_or_ours_is_found_by_name(here, tmp_path):
     ("text", "said"),
     [
         ("nothing", "input); name one, or NUAA-SIRST to download"),
+        ("nothing", "nothing, or in "),
         ("a.tar", "is neither a folder nor a .zip archive; unpack it, or pack its content as .zip"),
         ("sett", "did you mean 'set'?"),
         ("NUAA-SIRTS", "did you mean 'NUAA-SIRST'?"),

@@ -106,7 +106,7 @@ def test_a_wrong_parameter_fails_with_the_line_of_the_command_line(tmp_path, cap
         execute("local", tmp_path, epochz=3)
     line = refused(capsys, "train --epochz 3")
     assert line == "mshnet: unknown setting 'epochz'; did you mean 'epochs'?"
-    kept = "; when you have corrected it, also run `del epochz`"
+    kept = " (then also run `del epochz`)"
     assert f"mshnet: {error.value.evalue}" == line + kept and len(error.value.traceback) == 1
     assert not (tmp_path / "run").exists()
 

@@ -249,7 +249,9 @@ def ship(run: str) -> None:
     "Make the kept weights of a run the pretrained ones of its task."
     trained = trained_model(run)
     half_precision(trained.model)
-    write_atomic(weights_file("pretrained", trained.task), safetensors_bytes(trained))
+    file = weights_file("pretrained", trained.task)
+    write_atomic(file, safetensors_bytes(trained))
+    print(f"{file.name}: {file.stat().st_size / 1e6:.1f} MB")
 
 
 def card(found: list[dict[str, Any]]) -> str:

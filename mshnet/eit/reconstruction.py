@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 from ..core import UserError, as_user_error, counted, resolve
 from ..device import open_device
-from .diffusion import STEPS, amounts, draw_noise, mix, published_decay, sample
+from .diffusion import STEPS, amounts, mix, published_decay, sample
 from .eit_config import EitConfig
 from .networks import DiT, Guided
 from .scores import calibration, score_images
@@ -103,7 +103,9 @@ class Eit(Task):
         c, at = self.config, [max(row, 0) for row in rows]
         if epoch is None:
             pairs, level = [data.pair(row) for row in at], np.zeros(len(rows), int)
-            noise = [draw_noise(c.seed, row, c.samples * c.sampling_steps, c.size) for row in at]
+            numbers = (np.random.default_rng([c.seed, row, 0xE17]) for row in at)
+            shape = c.samples * c.sampling_steps, c.size, c.size
+            noise = [x.standard_normal(shape, dtype=np.float32) for x in numbers]
         else:
             draws, turns = [self.rng(row, epoch) for row in at], c.augment == "turns"
             ways = [int(rng.integers(WAYS)) if turns else 0 for rng in draws]

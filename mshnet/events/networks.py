@@ -257,14 +257,12 @@ class MambaSpike(nn.Module):
 
     def before_loading(self, weights: dict[str, Tensor]) -> None:
         "ValueError if the neurons of published weights have another beta."
-        own, named = self.spiking_frontend.beta, re.compile(r"\.lif\d\.beta$")
-        for beta in (
-            x for k, v in weights.items() if named.search(k) for x in v.flatten().tolist()
-        ):
-            if abs(beta - own) > 0.001:
-                todo = "set --tau: beta is exp(-dt / tau), with dt the width of a bin"
+        own = self.spiking_frontend.beta
+        for name, beta in weights.items():
+            if re.search(r"\.lif\d\.beta$", name) and (beta - own).abs().max() > 0.001:
+                what = f"its neurons have beta {beta.max():.3g}, the settings {own:.3g}"
                 raise ValueError(
-                    f"its neurons have beta {beta:.3g}, the settings {own:.3g}; {todo}"
+                    f"{what}; set --tau: beta is exp(-dt / tau), dt the width of a bin"
                 )
 
     def _by_time(self, x: Tensor) -> Tensor:

@@ -80,7 +80,7 @@ def _find_clips(inputs: Sequence[str], side: int) -> list[Path]:
 
     def is_clip(folder: Path) -> bool:  # of more pictures than any folder in it
         own = count_frames(folder) if side else 0
-        below = max(map(count_frames, folder.glob("[!.]*/")), default=0)
+        below = max(map(count_frames, folder.glob("[!.]*/")), default=0) if own else 0
         return own > below and all(x.suffix.lower() not in VIDEOS for x in folder.iterdir())
 
     files = find_inputs(inputs, VIDEOS if side else (".csv",), whole=is_clip)

@@ -276,7 +276,7 @@ class Signs(Task):
 
     def batches(self, device: Device, data: Any, plan: Any, epoch: int) -> Iterator[_SignBatch]:
         "The batches of an epoch, in a few lengths; each has one length in all processes."
-        device.num_shapes = max(len(self.buckets), 1)
+        device.num_shapes = max(self.config.buckets, 1)
         for batch in super().batches(device, data, plan, epoch):
             count = batch.clip.shape[1]
             more = max(device.ranks.all_gather(count)) - count
@@ -322,7 +322,7 @@ class Signs(Task):
     def evaluate(self, model: Any, data: Any, device: Device, phase: str, origin: Origin) -> Any:
         "The final scores with every sentence; those of the training list apart from the others."
         self.check_vocabulary(model, data)
-        device.num_shapes = max(len(self._lengths(data)), 1)
+        device.num_shapes = max(self.config.buckets, 1)
         whole = super().evaluate(model, data, device, phase, origin)
         scores: _SignScores = whole.scores
         for name, known in (("known", True), ("new", False)) if data.known else ():

@@ -136,12 +136,6 @@ print(f"{(decided > 0.5).float().mean():.2f} of the samples have the square on t
 
 # %%
 #| export
-def draw_noise(seed: int, row: int, count: int, size: int) -> np.ndarray:  # [count,size,size]
-    "Noise of `count` (samples times steps) images of measurement `row`, equal on every machine."
-    numbers = np.random.default_rng([seed, row, 0xE17])
-    return numbers.standard_normal((count, size, size), dtype=np.float32)
-
-
 def published_decay(
     call: int,  # from 0, one after each step of training
 ) -> float:  # 0: the weights are copied; 1: the average stays as it is

@@ -163,7 +163,7 @@ for width in (20, 10):
 # %% [markdown]
 # ## Noise
 #
-# Noise events are isolated; a moving edge triggers neighbouring pixels together. The usual filter keeps an event if one of the four pixels beside it has reported within the last 10 ms. As in tonic, the first 10 ms are kept whole, because nothing is known of the time before. A loop over events is slow in Python. So we sort the reports by pixel and time. Then a binary search finds the last report of a neighbour of every event.
+# Noise events are isolated; a moving edge triggers neighbouring pixels together. The usual filter keeps an event if one of the four pixels beside it has reported within the last 10 ms. As in tonic, the first 10 ms (here from the first event on) are kept whole, because nothing is known of the time before. A loop over events is slow in Python. So we sort the reports by pixel and time. Then a binary search finds the last report of a neighbour of every event.
 
 # %%
 #| export

@@ -111,7 +111,7 @@ class EventsConfig(Settings, _EventFields):
     flags: ClassVar[dict[str, list[str]]] = {
         "daily": ["dataset"],
         "doctor": ["dataset", "dt", "time_window"],
-        "test": ["dataset", "noise"],
+        "test": ["dataset", "noise", "tau"],
         "data": ["dataset", "noise", "recordings"],
     }
     smaller: ClassVar[str] = "--time-window or --width"

@@ -33,7 +33,7 @@ status
 #
 # | 提示 | 怎么办 |
 # |---|---|
-# | `unexpected argument ...; see mshnet ... --help`，或 `... is given as well; use one of them` | 不写参数名时，`train`、`data`、`doctor` 和 `bench` 接受一个数据集的文件夹，`test` 和 `export` 接受一个运行文件夹。其他的值都要写参数名。如果 `runs/NUAA-SIRST-*` 这样的模式对应多次训练，请写出其中一次的名称 |
+# | `unexpected argument ...; see mshnet ... --help`，或 `... is given as well; use one of them` | 不写参数名时，`train`、`data`、`doctor` 和 `bench` 接受一个数据集的文件夹，`test` 和 `export` 接受一个运行文件夹。其他的值都要写参数名。如果 `runs/NUAA-SIRST-*` 这样的通配符对应多次训练，请写出其中一次的名称 |
 # | papermill 打印 "Passed unknown parameter" | 设置仍然有效，只是 papermill 在设置单元格中看不到它。未知的名称会在下一个单元格报错 |
 # | notebook 的第一个单元格停下：mshnet has no address yet | 本项目没有发布，单元格也没有找到 wheel。用 `make wheel` 生成一个，然后上传它、附加它（[Colab 与 Kaggle](cloud.zh-CN.ipynb)）或放在 notebook 旁边。如果在 `MyDrive` 中，请先挂载 Drive |
 # | shell 找不到 `mshnet` | 激活安装它的环境（[安装](first_run.zh-CN.ipynb)） |

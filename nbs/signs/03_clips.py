@@ -463,15 +463,16 @@ def write_simulation(folder: Path, config: Any) -> None:
 
 
 def _with_known(parts: dict[str, Clips], config: Any) -> dict[str, Clips]:
-    "The splits, and with each the sentences of the training list, from its labels alone."
+    "The splits, each with the sentences of the training list, as far as it can be read."
     folder, tracked = Path(config.dataset_dir).expanduser(), config.network == "tracks"
-    path = _find(folder, "train", *((_WORDS,) if tracked else _LABELS))
-    if not config.dataset_dir:
-        found = [*_simulated("train", config, 0, video=False).sentences]
-    elif tracked and path.is_file():
-        found = [clip.glosses for clip in _tracked(folder, "train")]
-    else:
-        found = [glosses for *_, glosses in _read_labels(path)] if path.is_file() else []
+    path, found = _find(folder, "train", *((_WORDS,) if tracked else _LABELS)), list[Any]()
+    with warnings.catch_warnings(action="ignore"), contextlib.suppress(UserError):  # told elsewhere
+        if not config.dataset_dir:
+            found = [*_simulated("train", config, 0, video=False).sentences]
+        elif path.is_file() and tracked:
+            found = [clip.glosses for clip in _tracked(folder, "train")]
+        elif path.is_file():
+            found = [glosses for *_, glosses in _read_labels(path)]
     return {k: replace(part, known=frozenset(found)) for k, part in parts.items()}
 
 

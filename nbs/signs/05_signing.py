@@ -168,7 +168,7 @@ def _splice(data: Clips, row: int, places: Places, rng: Generator) -> tuple[Any,
 # %% [markdown]
 # ## Training and scores
 #
-# The main score is the corpus WER. The page on [glosses](00_glosses.ipynb) explains it, and the marks of an alignment. The final evaluation stores every sentence with its alignment, and adds two scores: the WER of the test sentences that are also in the training list (`known_wer`), and of the others (`new_wer`). A network that memorises sentences has a good WER only for those that it knows.
+# The main score is the corpus WER. The page on [glosses](00_glosses.ipynb) explains it, and the marks of an alignment. The final evaluation stores every sentence with its alignment, and adds two scores: the WER of the test sentences that are also in the training list of this data set, held-out ones included (`known_wer`), and of the others (`new_wer`). A network that memorises sentences has a good WER only for those that it knows.
 #
 # We train on the 40 simulated sentences of the figure. The first line shows how splicing changes a sentence: the part after its first SIGN-AD is replaced by the end of another sentence with a SIGN-AD. The other lines show the WER of the test split and the alignment of one of its sentences, before training and after 30 epochs. Untrained, nearly every gloss is an error, and inserted ones make the WER larger than 1. After a few seconds of training nearly all are right, because simulated signs are easy.
 
@@ -348,7 +348,7 @@ class Signs(Task):
 
     def batches(self, device: Device, data: Any, plan: Any, epoch: int) -> Iterator[_SignBatch]:
         "The batches of an epoch, in a few lengths; each has one length in all processes."
-        device.num_shapes = max(len(self.buckets), 1)
+        device.num_shapes = max(self.config.buckets, 1)
         for batch in super().batches(device, data, plan, epoch):
             count = batch.clip.shape[1]
             more = max(device.ranks.all_gather(count)) - count
@@ -394,7 +394,7 @@ class Signs(Task):
     def evaluate(self, model: Any, data: Any, device: Device, phase: str, origin: Origin) -> Any:
         "The final scores with every sentence; those of the training list apart from the others."
         self.check_vocabulary(model, data)
-        device.num_shapes = max(len(self._lengths(data)), 1)
+        device.num_shapes = max(self.config.buckets, 1)
         whole = super().evaluate(model, data, device, phase, origin)
         scores: _SignScores = whole.scores
         for name, known in (("known", True), ("new", False)) if data.known else ():

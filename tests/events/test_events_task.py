@@ -12,7 +12,7 @@ import pytest
 import torch
 from conftest import ctrl_c_at_second, data_folder, refused
 
-from mshnet.cli import main
+from mshnet.cli import main, parse
 from mshnet.core import UserError, configure
 from mshnet.events.events_config import EventsConfig
 from mshnet.events.networks import MambaSpike, scan
@@ -230,6 +230,9 @@ def test_published_files_load(tmp_path):
     assert all(map(torch.equal, again.parameters(), model.parameters()))
     with pytest.raises(ValueError, match=r"neurons have beta 0.97, the settings 0.717; set --tau"):
         load_weights(MambaSpike(beta=0.717, **sizes), tmp_path / "checkpoint_best.pth")
+    parse(
+        [*["test", "x.pth", "--task", "events", "--preset", "paper-128", "--tau", "328ms"]]
+    )  # as it says
     state["norm.lif"] = torch.ones(1)
     torch.save(content, tmp_path / "other.pth")
     with pytest.raises(ValueError, match=r"norm.lif is \(1,\) in the file, missing"):
