@@ -127,10 +127,11 @@ def test_a_file_that_holds_no_settings_is_one_line(capsys, tmp_path, kind):
 
 @pytest.mark.parametrize("setting", ["epochz", "mode", "Epochs"])
 def test_notebook_and_command_line_refuse_alike(capsys, setting):
-    "One schema: papermill -p epochz 3 and --epochz 3 fail with the same reason."
+    "papermill -p epochz 3 fails with the reason of --epochz 3; only a variable stays as it is."
     with pytest.raises(UserError) as error:
         from_notebook({setting: 3})
-    assert refused(capsys, f"train --{setting} 3") == f"mshnet: {error.value}"
+    line = refused(capsys, f"train --{setting} 3")
+    assert f"mshnet: {error.value}" == f"{line} (then also run `del {setting}`)"
     with pytest.raises(UserError, match=r"device=.*: use a number, a text, True or False"):
         from_notebook({"device": object(), "augment": print, "rule": ""})
 

@@ -467,8 +467,7 @@ def test_another_precision_is_another_run(tmp_path, monkeypatch, capsys):
     run_it(tiny(tmp_path / "cpu", precision="fp32", epochs=1))
     monkeypatch.setattr("mshnet.device.Device.fastest", lambda self: "bf16")
     run_it(tiny(tmp_path / "cpu", precision="auto", epochs=2))
-    told = "computes in fp32, as it began; a new one, with another --output-dir, computes in bf16"
-    assert told in capsys.readouterr().out
+    assert "with another --output-dir, computes in bf16" in capsys.readouterr().out
     run_it(tiny(tmp_path / "t4", precision="fp16", epochs=1))
     monkeypatch.setattr("mshnet.device.Device.precisions", ("bf16", "fp32"))  # those of a TPU
     line = "this run computes in fp16, which cpu cannot; resume it on a GPU, or begin again"
