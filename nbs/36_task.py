@@ -271,11 +271,11 @@ class Task(ABC):
 
     def write_data(self, folder: Path) -> str:  # one line on what was written
         "Write a simulated data set; UserError from a task that has none to write."
-        raise UserError(f"write={folder} is not possible: task {self.config.task} has none")
+        raise UserError(f"write={folder}: task {self.config.task} has no data to write")
 
     def predict_files(self, weights: str, inputs: list[str], **how: Any) -> "Written":
         "Predict files, as `mshnet predict` does; UserError from a task that has no such command."
-        raise UserError(f"task={self.config.task}: predicts no files; `mshnet test` scores data")
+        raise UserError(f"task={self.config.task}: predicts no files, without `predict_files`")
 
 
 def digits(names: Sequence[str]) -> str:

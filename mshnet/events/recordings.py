@@ -83,7 +83,7 @@ class Recording:
         if outside.any():
             i = int(outside.argmax())
             what = f"event {i} (x={x[i]}, y={y[i]}) is outside of the sensor, which has"
-            todo = "the file is damaged, or --dataset is wrong"
+            todo = "the file is damaged, or of another sensor than the data set or the weights"
             raise UserError(f"{where}: {what} {shape[2]}x{shape[1]} pixels; {todo}")
         falls = np.diff(t) < 0
         if falls.any():
@@ -174,7 +174,7 @@ def _read_arrays(path: Path) -> Columns:
     if (micro != micro.astype(np.int64)).any() or 0 <= span < _SHORT or span > _LONG:
         what = f"{len(t)} events at times from {t[0]:g} to {t[-1]:g}, which cannot be {unit}"
         units = "1 s is 1,000 ms, 1,000,000 us, or 1,000,000,000 ns"
-        raise ValueError(f"{what}; convert them: {units}")
+        raise ValueError(f"{what}; convert them ({units}), or cut the recording")
     return x, y, micro, p
 
 
@@ -228,7 +228,7 @@ def _in_classes(folder: Path, dataset: str, root: Path) -> list[_Entry]:
     inside = [p for p in folder.glob("*/*") if p.name[0] != "."]
     there = [p for p in inside if p.suffix.lower() in SUFFIXES]
     if odd := {p.parent.name for p in there} - {*classes}:
-        warnings.warn(f"{folder / min(odd)}: no class; its recordings are left out", stacklevel=2)
+        warnings.warn(f"{folder}: left out, no class: {', '.join(sorted(odd)[:9])}", stacklevel=2)
     files = sorted(p for p in there if p.parent.name in classes)
     kept = {path.with_suffix(""): path for path in files}  # the last one: npz, not bin or aedat
     if left := [path for path in files if kept[path.with_suffix("")] != path]:
@@ -281,7 +281,7 @@ def find_recordings(folder: Path, dataset: str) -> dict[str, list[_Entry]]:  # b
             if any(found.values()):
                 return {part: some for part, some in found.items() if some}
     looked = f"holds no recordings of {SENSORS[dataset].title} in train/<class> and test/<class>"
-    raw = (file for kind in ("*.aedat4", "*.hdf5", "user*.aedat") for file in folder.rglob(kind))
+    raw = (file for kind in (*_RAW, "user*.aedat") for file in folder.rglob(f"*{kind}"))
     if file := next(raw, None):
         looked += f"; convert {file.name} to npz, as the guide on event cameras shows"
     raise UserError(f"{folder}: {looked}")

@@ -300,7 +300,7 @@ def load_recordings(config: EventsConfig, names: Sequence[str]) -> dict[str, Fra
         entries, source = find_recordings(folder, c.dataset), folder.resolve().name
         wanted = dict.fromkeys(names) if "val" in entries else wanted
         if missing := [name for name in wanted if name not in entries]:
-            raise UserError(f"{folder}: has no recordings for {missing[0]}; put some there")
+            raise UserError(f"{folder}: has no recordings in {missing[0]}/CLASS; put some there")
         names_of = {k: {"/".join(e.path.parts[-2:]): e.path for e in entries[k]} for k in wanted}
         Task.warn_of_copies(names_of)
         for name in wanted:

@@ -51,17 +51,17 @@ for row, index, images, truth in zip(axes, [1, 5], samples, batch.image, strict=
 # | you have | format |
 # |---|---|
 # | only measurements | a table (`.csv`, `.txt`) with 208 voltages in each row, one row per measurement, with or without a heading; or an `.npz` file with `ys` |
-# | a data set | folders `train`, `valid`, `test` with an `.npz` file for each tank (`ys`: the 208 voltages, `xs`: the true image); next to the folders `mean.pth` and `std.pth` |
+# | a data set | folders `train`, `valid`, `test` with an `.npz` file for each tank (`ys`: the 208 voltages, `xs`: the true image); next to the folders `mean.pth` and `std.pth`, if you have them (without both, the statistics of `train` are used) |
 # | recordings of real tanks | the same files in a folder `test2017` (UEF 2017) or `test2023` (KTC 2023) |
 #
-# `ys` is the measurement minus a measurement of plain water. It has 16 groups, one for each driven pair; each group has the voltages of the 13 sensed pairs without a driven electrode. `xs` is the change of the conductivity relative to water: 0 is water, 1 is three times its conductivity, -1 is 0.05 times, and values between them are linear. [Tank](../eit/00_tank.ipynb) explains the order and the physics.
+# `ys` is the measurement minus a measurement of plain water. It has 16 groups, one for each driven pair; each group has the voltages of the 13 sensed pairs without a driven electrode. In an image electrode 0 is at the bottom, 4 at the right, 8 at the top; pair r is electrodes r and r+1. With measurements alone nothing checks this or the sign: electrodes counted in another way give a turned or mirrored image. `xs` is the change of the conductivity relative to water: 0 is water, 1 is three times its conductivity, -1 is 0.05 times, and values between them are linear. [Tank](../eit/00_tank.ipynb) explains the order and the physics.
 #
 # ```bash
 # mshnet data --task eit simdata-cdeit
 # mshnet predict --task eit mine.csv
 # ```
 #
-# The first command checks a data set: it simulates the voltages of the true images and compares them with the stored ones. The second command reconstructs your measurements. If their unit is different, it rescales them by one factor and prints it.
+# The first command checks a data set: it simulates the voltages of the true images and compares them with the stored ones. The second command reconstructs your measurements. If the voltages of a file are more than five times too large or too small, it divides all of them by one factor and prints it. Save all measurements of an instrument in one file: alone, a weak measurement would be enlarged as much as a strong one. A smaller difference, such as twice the current, is not noticed: correct it yourself.
 #
 # [Data sets](datasets.ipynb) lists the published tanks, real and simulated, with their terms. In the commands, `simdata-cdeit` is the folder of the simulated ones.
 #
@@ -79,7 +79,7 @@ for row, index, images, truth in zip(axes, [1, 5], samples, batch.image, strict=
 # | `xs is up to ...` | `xs` has labels 0, 1, 2, a different scale, or NaN | save the change of the conductivity: -1, 0, 1 |
 # | `fit the images in no orientation` | `xs` belongs to other voltages | find the images that were measured |
 # | `... times as large as in most rows` | a row in a different unit, or a wrong value; one factor for all rows would make the other images empty | correct the row, or save it in a separate file |
-# | `the voltages are ... times what mean.pth and std.pth predict` | `mean.pth` and `std.pth` of other data, or voltages in a different unit | copy the files of this set, or convert the voltages |
+# | `the voltages are ... times what mean.pth and std.pth predict` | `mean.pth` and `std.pth` of other data, or voltages in a different unit | copy the files of this set, or, if it has none, remove both (then those of `train` are used), or convert the voltages |
 # | `data=... needs dataset_dir` | real tanks need their files | pass `--dataset-dir DIR` |
 # | `damaged, or refused because it would run code when loaded` | a damaged file, or one with a pickle | save arrays of numbers only |
 # | `holds other data; use a new or an empty folder` | `--write` found files that it did not write | use a different folder |
@@ -134,7 +134,7 @@ for row, index, images, truth in zip(axes, [1, 5], samples, batch.image, strict=
 #
 # | option | command | effect |
 # |---|---|---|
-# | `--samples 16` | `predict`, `test` | more images for each measurement: a smoother mean, a more precise standard deviation |
+# | `--samples 16` | `predict`, `test` | more images for each measurement: a smoother mean, a more precise standard deviation. Runs of `paper` and `tpu` sample one image, so without this flag their standard deviation is 0 |
 # | `--sampling-steps 10` | `predict`, `test` | more steps from noise to an image |
 # | `--data uef2017`, `ktc2023` | `test` | score real tanks of `--dataset-dir` |
 # | `--tanks 8192` | `train` | more simulated training tanks |

@@ -50,7 +50,7 @@ for i, step in enumerate((1, 7, 12)):
 #
 # [Data sets](datasets.ipynb) has the addresses and terms. Download the data yourself, because addresses change and some require a form. We also read the folders that the Python package tonic makes of N-MNIST and DVS Gesture.
 #
-# Your own recordings must have the classes and the sensor of one of these four data sets; folders with other class names are ignored. Save each recording as `train/CLASS/NAME.npz` or `test/CLASS/NAME.npz`, with the arrays `x`, `y`, `t` (whole microseconds) and `p` (1 brighter, 0 or -1 darker). For other classes or a different sensor, [write a task](task.ipynb).
+# Your own recordings must have the classes and the sensor of one of these four data sets; folders with other class names are ignored (`mshnet.events.recordings.SENSORS` has the names). Save each recording as `train/CLASS/NAME.npz` or `test/CLASS/NAME.npz`, with the arrays `x`, `y`, `t` (whole microseconds) and `p` (1 brighter, 0 or -1 darker). For other classes or a different sensor, [write a task](task.ipynb).
 #
 # ```bash
 # mshnet data --task events --dataset nmnist data/NMNIST
@@ -60,9 +60,9 @@ for i, step in enumerate((1, 7, 12)):
 #
 # | message | cause | what to do |
 # |---|---|---|
-# | `... is outside of the sensor, which has ... pixels; ...` | a damaged file, or a wrong `--dataset` | pass the right `--dataset`; leave out damaged files |
+# | `... is outside of the sensor, which has ... pixels; ...` | a damaged file, or a wrong `--dataset` | pass the right `--dataset` (to predict: weights of this sensor); leave out damaged files |
 # | `...: times fall, from ... to ... microseconds at event ...; ...` | files that were joined or sorted by pixel, or a counter of 32 bits that wraps | sort the events by time, add 2**32 after the wrap, or leave the file out |
-# | `...: not a readable recording (... events at times from ... to ..., which cannot be ...` | times in a different unit | save whole microseconds in an npz file |
+# | `...: not a readable recording (... events at times from ... to ..., which cannot be ...` | times in a different unit, or a recording longer than 100 s or shorter than 20 ms | save whole microseconds in an npz file; cut a longer one |
 # | `...: the polarities are ...; use 1 for brighter, ...` | polarities such as 1 and 2 | save 1 and 0 |
 # | `...: holds no event; leave it out` | an empty recording | remove it |
 # | `...: holds no recordings of ... in train/<class> and test/<class>...` | a folder of a different data set, or a different layout | pass its `--dataset`, or arrange the files in this way |
@@ -79,7 +79,7 @@ for i, step in enumerate((1, 7, 12)):
 # mshnet train data/NMNIST --task events --dataset nmnist
 # ```
 #
-# We trained on the first 1,000 recordings of the training list and tested on the first 100 of the test list. 20 epochs take 123 to 149 s of processor time and reach an accuracy of 0.96 to 0.99 ([runs](../../results/nmnist-small/seed0)). The command above reads the whole list of 60,000 recordings, so expect more than two hours on such a CPU. After an interruption, the same command resumes.
+# We trained on the first 1,000 recordings of the training list and tested on the first 100 of the test list. 20 epochs take 123 to 149 s of processor time and reach an accuracy of 0.96 to 0.99 ([runs](../../results/nmnist-small/seed0)). The command above reads the whole list of 60,000 recordings, so expect more than two hours on such a CPU. The first command that reads a data set, also `data` and `doctor`, writes its bins beside the runs (`runs/frames_cache`, which you may delete): 2.4 GB for all of N-MNIST, 49 GB with `--preset paper`, and again for another `--dt`, `--time-window` or `--denoise`. `--output-dir` on a larger disk moves them. After an interruption, the same command resumes.
 #
 # Larger sensors and the published network need a GPU. We have not trained them (`gestures`: see [below](#Convert-recordings)):
 #

@@ -105,6 +105,8 @@ plt.show()
 # torch.save(network.state_dict(), "start.pt")
 # ```
 #
+# For other videos, 3516 is the number of different glosses in the line `train` of `mshnet data`, plus 1. Runs from different files count as different recipes in a comparison (`mshnet compare RUN RUN`), so it prints no mean over their seeds.
+#
 # ## How good is it?
 #
 # The word error rate (WER) is the number of substitutions, deletions and insertions divided by the number of true glosses. The table has the 40 test sentences of RWTH-BOSTON-104, evaluated once for each seed:

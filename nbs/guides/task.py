@@ -90,7 +90,7 @@ run = train(config, Weighted(config))
 # | `predict(model, batch, phase)` | what is evaluated: a tensor, or tensors in a tuple or dictionary |
 # | `tally()` | an object that counts: `add(prediction, batch)`, `gather(ranks)` (joins the counts of all processes) and `scores()`; with `RowTally` you write only `count`, a value for each sample, and `scores` |
 #
-# Also set `better`: the name of the score that chooses an epoch, and 1 if more is better, else -1. The other methods have a default that you may override, such as `phase`, `rate`, `optimizer`, `protocol`, `evaluate` and `report`. Your own settings are fields of a subclass of `Settings`. They become flags of the command line and part of the run's name, and a resumed run checks them.
+# Also set `better`: the name of the score that chooses an epoch, and 1 if more is better, else -1. The other methods have a default that you may override, such as `phase`, `rate`, `optimizer`, `protocol`, `evaluate`, `report`, and `predict_files(weights, inputs, **how)`, which `mshnet predict` calls. Your own settings are fields of a subclass of `Settings`. They become flags of the command line and part of the run's name, and a resumed run checks them.
 #
 # In this example the network recognises which of a few tones is in a noisy signal:
 
@@ -205,7 +205,7 @@ print(train(config))
 # - **The seed.** `model()` must give the same weights for the same seed. Use `self.rng(row, epoch)` for the random numbers of a sample, on the CPU.
 # - **The batch.** The first dimension of all its tensors is the batch dimension, which is split across devices and micro-batches. So a loss must be a mean over samples: Dice over a whole batch changes with their number. Pad sequences to one length, or to a few.
 # - **Special values.** A prediction may contain -inf (a log-probability). NaN and +inf end the run, because they mean that the weights are unusable.
-# - **Figures.** Define `report(folder)` to save your own figures in the run folder.
+# - **Figures.** Define `report(folder)` to save your own figures in the run folder. `mshnet train` and the run notebooks call it; the notebooks show `figures/gallery.png`. In a script, call `task.report(run.folder)` after `train`.
 # - **Several GPUs.** Start your script with `torchrun --nproc-per-node=2 script.py`; `num_devices` works only for the library's own tasks. Every step must use the same weights (no layers that are skipped at random), and statistics other than batch norm's must not differ between processes.
 # - **A run notebook.** Its cell "Check the settings" takes every number, text, list and dictionary for a setting, also an imported `NETWORKS`. So write above it `import mshnet.detection`, `mshnet.detection.NETWORKS["plain"] = Plain` and `network = "plain"`.
 

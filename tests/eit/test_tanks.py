@@ -87,7 +87,7 @@ def test_the_command_writes_and_reports(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("mshnet.eit.reconstruction.write_tanks", lambda *a, **k: None)
     assert main(["data", "--task", "eit", "--write", str(tmp_path / "new"), "--tanks", "8"]) == 0
     assert "520 files written" in capsys.readouterr().out
-    assert "task detect has none" in refused(capsys, "data", "--write", str(tmp_path / "new"))
+    assert "task detect has no data" in refused(capsys, "data", "--write", str(tmp_path / "new"))
     for where, words in ((tmp_path / "no", "there is no such folder"), (__file__, "unpack it")):
         assert main(["data", "--task", "eit", str(where)]) == 2 and words in capsys.readouterr().err
 

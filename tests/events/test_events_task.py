@@ -206,7 +206,7 @@ def test_data_are_described(run, tmp_path, capsys):
     folder = str(tmp_path / "set")
     assert main(["data", "--task", "events", folder]) == 0
     assert "train: 20 recordings of set (0 2, 1 2" in capsys.readouterr().out
-    assert "task events has none" in refused(capsys, "data --task events --write", folder)
+    assert "task events has no data" in refused(capsys, "data --task events --write", folder)
     config = tiny(denoise="9ms", dataset_dir=folder, epochs=1, output_dir=f"{tmp_path}/runs/run")
     protocol = (own := train(config)).scores["protocol"]
     (tmp_path / "set").rename(tmp_path / "moved")

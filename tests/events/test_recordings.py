@@ -246,7 +246,7 @@ def test_folders_behind_links_are_found(tmp_path):
         find_recordings(real, "nmnist")
     (real / "Test/0/new.aedat4").unlink()
     (tmp_path / "tests/1").rename(tmp_path / "tests/one")
-    with pytest.warns(UserWarning, match="Test/one: no class; its recordings are left out"):
+    with pytest.warns(UserWarning, match="Test: left out, no class: one"):
         assert len(find_recordings(real, "nmnist")["test"]) == 2
 
 
@@ -256,7 +256,7 @@ def test_a_validation_split_of_the_data_set_is_read(tmp_path):
     config = EventsConfig(dataset_dir=str(tmp_path / "set"), output_dir=str(tmp_path / "run"))
     found = load_recordings(config, ["train", "val"])
     assert [(name, len(part)) for name, part in found.items()] == [("train", 4), ("val", 4)]
-    with pytest.raises(UserError, match="set: has no recordings for test; put some there"):
+    with pytest.raises(UserError, match="set: has no recordings in test/CLASS; put some there"):
         load_recordings(config, ["test"])
 
 
