@@ -230,9 +230,7 @@ def test_published_files_load(tmp_path):
     assert all(map(torch.equal, again.parameters(), model.parameters()))
     with pytest.raises(ValueError, match=r"neurons have beta 0.97, the settings 0.717; set --tau"):
         load_weights(MambaSpike(beta=0.717, **sizes), tmp_path / "checkpoint_best.pth")
-    parse(
-        [*["test", "x.pth", "--task", "events", "--preset", "paper-128", "--tau", "328ms"]]
-    )  # as it says
+    parse(["test", "x.pth", "--task", "events", "--preset", "paper-128", "--tau", "328ms"])
     state["norm.lif"] = torch.ones(1)
     torch.save(content, tmp_path / "other.pth")
     with pytest.raises(ValueError, match=r"norm.lif is \(1,\) in the file, missing"):
